@@ -1,7 +1,7 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod publish/*/go.mod telemetry/*/go.mod examples/*/go.mod)))
-EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml examples/*/*/outbox.yaml))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod examples/*/go.mod)))
+EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
 
@@ -13,9 +13,12 @@ export GO
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
+# `go vet` is left to `make verify`.
+TEST := $(GO) test -vet=off -parallel 8
+
 .PHONY: test
 test: postgres ## run all tests of all modules with PostgreSQL, and the fast ones with the race detector if there is a C compiler
-	@tools/need.sh promtool
+	@tools/need.sh promtool && tools/need.sh chromium && tools/need.sh axe
 	@race="$$(tools/need.sh race)" && PATH="$(CURDIR)/bin:$$PATH" $(MAKE) --no-print-directory -j2 $(TESTS) $${race:+test-race}
 
 # Most tests wait, for PostgreSQL or for a lease, so more of them run concurrently than there are processors. Two modules
@@ -24,13 +27,41 @@ test: postgres ## run all tests of all modules with PostgreSQL, and the fast one
 TESTS := $(MODULES:%=test-in-%)
 .PHONY: $(TESTS)
 $(TESTS): test-in-%:
-	@echo "== go test $(RACE) ./... in $*" && cd $* && $(GO) test $(RACE) -parallel 8 -timeout 30m $(if $(filter .,$*),./queue ./listener ./admin) ./...
+	@echo "== go test $(RACE) ./... in $*" && cd $* && $(TEST) $(RACE) -timeout 30m $(if $(filter .,$*),./queue ./listener ./admin) ./...
 
 # Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
 RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume ./worker ./publish/... ./internal/...
 .PHONY: test-race
 test-race:
-	@echo "== go test -race -short" && CGO_ENABLED=1 $(GO) test -race -short -parallel 8 -timeout 20m $(RACED)
+	@echo "== go test -race -short" && CGO_ENABLED=1 $(TEST) -race -short -timeout 20m $(RACED)
+
+# The packages whose SQL must work with each version of PostgreSQL.
+CONTRACT := ./queue ./listener ./inbox ./migrate ./outbox ./admin
+MATRIX   := 14 16 17 18
+.PHONY: test-matrix
+test-matrix: $(MATRIX:%=test-postgres-%) test-pgbouncer test-go-before ## run the contract tests with PostgreSQL 14, 16, 17 and 18, through PgBouncer, and with the previous Go: 30 minutes
+
+.PHONY: $(MATRIX:%=test-postgres-%)
+$(MATRIX:%=test-postgres-%): test-postgres-%:
+	@bin="$$(tools/postgres.sh $*)" && echo "== $$("$$bin/postgres" --version)" && \
+		env -u DATABASE_URL -u OUTBOXGEN_TEST_DATABASE_URL OUTBOXGEN_PG_BIN="$$bin" $(TEST) -timeout 30m $(CONTRACT)
+
+.PHONY: test-pgbouncer
+test-pgbouncer: postgres
+	@tools/need.sh pgbouncer
+	@echo "== PgBouncer" && $(TEST) -count=1 -timeout 10m -run PgBouncer ./queue ./admin ./internal/runtimetest
+
+# The go command fetches the toolchain.
+GO_BEFORE := go1.25.5
+.PHONY: test-go-before
+test-go-before: postgres
+	@echo "== $(GO_BEFORE)" && GOTOOLCHAIN=$(GO_BEFORE) $(TEST) -short -timeout 30m ./...
+	@cd publish/webhook && GOTOOLCHAIN=$(GO_BEFORE) $(GO) build ./...
+
+.PHONY: campaign
+campaign: postgres ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random YAML, 2,000 pairs of payloads
+	OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(Test.*CutConnection|Test.*CutAtEveryByte|TestWireClass|TestGenerateDeterministic)' ./queue ./listener ./generator
+	cd dashboard/browsertest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
 
 .PHONY: race
 race: postgres ## run all tests of all modules with the race detector: 25 minutes
@@ -40,7 +71,7 @@ race: postgres ## run all tests of all modules with the race detector: 25 minute
 QUICK := ./listener ./queue ./admin ./outbox ./generator/... ./payload ./publish ./internal/archtest ./internal/mark ./internal/relay
 .PHONY: quick
 quick: postgres ## run the fast tests of the generator and the runtime, in under a minute
-	$(GO) test -short -parallel 8 $(QUICK)
+	$(TEST) -short $(QUICK)
 
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linter finds something
@@ -71,8 +102,13 @@ generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/cli.
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) generate ./...) || exit 1; done
 
 .PHONY: demo
-demo: postgres ## run minichat: four producers, two dispatchers, a kill -9, and a check of every event
-	@cd examples/minichat && $(GO) run ./cmd/demo
+demo: postgres ## run minichat: four producers, two dispatchers, a kill -9, and a check of every event; DEMO=stay keeps its dashboard
+	@cd examples/minichat && $(GO) run ./cmd/demo $(if $(filter stay,$(DEMO)),-stay)
+
+.PHONY: screenshots
+screenshots: postgres ## take the pictures of the dashboard in docs/images, in Chromium
+	@tools/need.sh chromium
+	cd dashboard/browsertest && $(GO) test -run '^TestScreenshots$$' -count=1 . -screenshots ../../docs/images
 
 .PHONY: bench
 bench: postgres ## compare with hand-written SQL, River and watermill in docs/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less

@@ -1,16 +1,10 @@
 package admin
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
-
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
 // Filter selects events. Its zero value selects all. An event must match every field that is set.
@@ -51,17 +45,17 @@ const (
 func (f Filter) validate() error {
 	switch {
 	case f.Topic != "" && f.Namespace == "":
-		return fmt.Errorf("filter: topic %q needs its namespace", f.Topic)
+		return argumentError("Filter", "topic %q needs its namespace", f.Topic)
 	case f.IDs != nil && len(f.IDs) == 0:
-		return errors.New("filter: IDs is empty: nil means all events")
+		return argumentError("Filter", "IDs is empty: nil means all events")
 	case !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until):
-		return errors.New("filter: Since is not before Until")
+		return argumentError("Filter", "Since is not before Until")
 	}
 	switch f.Status {
 	case "", StatusPending, StatusProcessing, StatusDelivered, StatusDead, StatusParked, StatusLogged:
 		return nil
 	}
-	return fmt.Errorf("filter: status %q is not a valid status: use pending, processing, delivered, dead, parked or logged", f.Status)
+	return argumentError("Filter", "status %q is not a valid status: use pending, processing, delivered, dead, parked or logged", f.Status)
 }
 
 // Act says who changes something and why, and how much of it. What is done with an Act leaves a row in the table audit, in
@@ -95,35 +89,13 @@ const maxActText = 1000
 func (act Act) validate() error {
 	switch {
 	case act.Who == "" && !act.DryRun:
-		return errors.New("act: Who is empty: say who does it")
+		return argumentError("Act", "Who is empty: say who does it")
 	case !utf8.ValidString(act.Who) || !utf8.ValidString(act.Why) || len(act.Who) > maxActText || len(act.Why) > maxActText:
-		return fmt.Errorf("act: Who and Why must be UTF-8 of up to %d bytes", maxActText)
+		return argumentError("Act", "Who and Why must be UTF-8 of up to %d bytes", maxActText)
 	case act.Limit < 0:
-		return fmt.Errorf("act: Limit %d is negative", act.Limit)
+		return argumentError("Act", "Limit %d is negative", act.Limit)
 	case !(act.Rate >= 0): // NaN too
-		return fmt.Errorf("act: Rate %v is not a number of events per second", act.Rate)
+		return argumentError("Act", "Rate %v is not a number of events per second", act.Rate)
 	}
 	return nil
-}
-
-// auditPart records, in the transaction of q, that one of several transactions of act has changed n events. no is what the
-// first one returned, and 0 before.
-func (act Act) auditPart(ctx context.Context, q *dbsqlc.Queries, no int64, what string, scope any, n int64) (int64, error) {
-	if no != 0 {
-		return no, q.AuditAdd(ctx, dbsqlc.AuditAddParams{Events: n, No: no})
-	}
-	text, err := json.Marshal(scope)
-	if err != nil {
-		return 0, err
-	}
-	return q.AuditStart(ctx, dbsqlc.AuditStartParams{Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n})
-}
-
-// audit records that act did what to n events of scope, which becomes JSON. q is in the transaction that does it.
-func (act Act) audit(ctx context.Context, q *dbsqlc.Queries, what string, scope any, n int64) error {
-	text, err := json.Marshal(scope)
-	if err != nil {
-		return err
-	}
-	return q.AuditInsert(ctx, dbsqlc.AuditInsertParams{Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n})
 }

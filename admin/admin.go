@@ -8,7 +8,7 @@
 //	}
 //	topics, err := a.Topics(ctx)
 //
-// The command outboxgen offers the same: `outboxgen status`, `events`, `dead`, `pause`, `resume`, `listener`, `prune` and `doctor`.
+// The command outboxgen offers the same: `outboxgen status`, `events`, `dead`, `pause`, `resume`, `listener`, `prune`, `audit` and `doctor`.
 package admin
 
 import (
@@ -37,6 +37,7 @@ type Admin struct {
 	pool     *pgxpool.Pool
 	db       *dbschema.Schema
 	preview  bool
+	who, why string // of As
 	progress func(done, total int64)
 }
 
@@ -151,28 +152,35 @@ type TopicVersion struct {
 // Listeners returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of the
 // log.
 func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
-	q := a.db.Each(a.pool)
+	var list []ListenerStatus
+	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) error {
+		s, err := readShared(ctx, q)
+		if err != nil {
+			return err
+		}
+		list, err = readListeners(ctx, q, s)
+		return err
+	})
+	if err != nil {
+		return nil, dbschema.Wrap("list listeners", err)
+	}
+	return list, nil
+}
+
+func readListeners(ctx context.Context, q *dbsqlc.Queries, in shared) ([]ListenerStatus, error) {
 	rows, err := q.ListenerList(ctx)
 	if err != nil {
-		return nil, dbschema.Wrap("list listeners", err)
+		return nil, err
 	}
 	list := make([]ListenerStatus, len(rows))
-	processes, err := aliveProcesses(ctx, q)
-	if err != nil {
-		return nil, dbschema.Wrap("list listeners", err)
-	}
-	pauses, err := pausesOf(ctx, q)
-	if err != nil {
-		return nil, dbschema.Wrap("list listeners", err)
-	}
 	for i, r := range rows {
 		s := statusOf(r)
-		for _, p := range processes {
+		for _, p := range in.alive {
 			if p.Kind == ProcessListener && p.Name == s.Listener {
 				s.Processes = append(s.Processes, p)
 			}
 		}
-		for _, p := range pauses {
+		for _, p := range in.pauses {
 			if p.Listener == s.Listener {
 				s.Pauses = append(s.Pauses, p)
 			}
@@ -193,7 +201,7 @@ func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 	}
 	stops, err := q.ListenerStops(ctx, parkedHeads)
 	if err != nil {
-		return nil, dbschema.Wrap("list listeners", err)
+		return nil, err
 	}
 	for _, r := range stops {
 		for i := range list {
@@ -227,7 +235,7 @@ func (s *ListenerStatus) stopsAt(v TopicVersion) {
 func fillHeads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) error {
 	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
 	if err != nil {
-		return dbschema.Wrap("list listeners", err)
+		return err
 	}
 	for _, r := range rows {
 		for i := range shards {
@@ -284,8 +292,13 @@ type DetachReport struct {
 // are no longer kept for it. A process that still runs it ends with an error that says so. A process that is started
 // later attaches it again, at the start that the YAML sets.
 func (a *Admin) Detach(ctx context.Context, name string) (DetachReport, error) {
+	const what = "detach listener"
 	var r DetachReport
-	err := a.locked(ctx, "detach listener", func(q *dbsqlc.Queries) error {
+	act, err := a.actor(what)
+	if err != nil {
+		return r, err
+	}
+	err = a.locked(ctx, what, func(q *dbsqlc.Queries) error {
 		if err := requireAttached(ctx, q, name); err != nil {
 			return err
 		}
@@ -297,8 +310,10 @@ func (a *Admin) Detach(ctx context.Context, name string) (DetachReport, error) {
 		if r.Parked, err = q.ParkedDetach(ctx, name); err != nil {
 			return err
 		}
-		_, err = q.PauseEnd(ctx, pauseEndOf(Scope{Listener: name}))
-		return err
+		if _, err = q.PauseEnd(ctx, pauseEndOf(Scope{Listener: name})); err != nil {
+			return err
+		}
+		return act.audit(ctx, q, "detach", auditScope{Listener: name, Shards: r.Shards}, r.Parked)
 	})
 	if err != nil {
 		return DetachReport{}, err

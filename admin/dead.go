@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -68,75 +67,103 @@ func (f Filter) validateDead() error {
 		return err
 	}
 	if f.Status != "" && f.Status != StatusDead {
-		return fmt.Errorf("filter: status %s does not fit dead letters: leave it out", f.Status)
+		return argumentError("Filter", "status %s does not fit dead letters: leave it out", f.Status)
 	}
 	if slices.Contains(f.IDs, uuid.Nil) {
-		return errors.New("filter: an id is the zero UUID")
+		return argumentError("Filter", "an id is the zero UUID")
 	}
 	return nil
 }
 
-// scanDead calls visit with the dead letters that f selects, in pieces by no: oldest first, or newest first and below before.
-// It ends when visit returns false. Each piece is read in a separate transaction.
-func (a *Admin) scanDead(ctx context.Context, f Filter, newest bool, before int64, texts bool, visit func(dbsqlc.DeadLetterScanRow) bool) error {
+// deadScan says how dead letters are read: in pieces by no, oldest first, or newest first and below before, if that is positive.
+type deadScan struct {
+	newest bool
+	before int64
+	texts  bool // visit gets the errors
+	most   int  // how many are read, selected or not; 0 means all
+}
+
+// scanDead calls visit with the dead letters that f selects. It ends when visit returns false. more says that there are others
+// than the most that were read. Each piece is read in a separate transaction.
+func (a *Admin) scanDead(ctx context.Context, f Filter, s deadScan, visit func(dbsqlc.DeadLetterScanRow) bool) (more bool, err error) {
 	p := dbsqlc.DeadLetterScanParams{
 		Ids:    pgvalue.UUIDs(slices.Compact(slices.SortedFunc(slices.Values(f.IDs), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }))),
-		Newest: newest, Piece: deadPiece, Texts: texts || f.Group != "", Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener,
+		Newest: s.newest, Texts: s.texts || f.Group != "", Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener,
 		TenantID: pgvalue.NullUUID(f.TenantID), Key: f.Key, Since: pgvalue.Time(pgvalue.Clamp(f.Since)), Until: pgvalue.Time(pgvalue.Clamp(f.Until)), Error: f.Error,
 	}
-	if newest {
-		p.AfterNo = before
-		if before == 0 {
-			p.AfterNo = math.MaxInt64
-		}
+	if s.newest {
+		p.AfterNo = cmp.Or(s.before, math.MaxInt64)
 	}
 	q := a.db.Each(a.pool)
-	for {
+	for read := 0; ; read += int(p.Piece) {
+		p.Piece = deadPiece
+		if s.most > 0 {
+			p.Piece = int32(min(max(s.most-read, 1), deadPiece))
+		}
 		rows, err := q.DeadLetterScan(ctx, p)
 		if err != nil {
-			return err
+			return false, err
+		}
+		if s.most > 0 && read == s.most {
+			return slices.ContainsFunc(rows, func(r dbsqlc.DeadLetterScanRow) bool { return r.Scanned > 0 }), nil
 		}
 		for _, r := range rows {
 			switch {
 			case !r.Matches:
-				if len(p.Ids) > 0 || r.Scanned < deadPiece {
-					return nil
+				if len(p.Ids) > 0 || r.Scanned < int64(p.Piece) {
+					return false, nil
 				}
 				p.AfterNo = r.No
 			case f.Group != "" && groupID(r.Namespace, r.Topic, r.Listener, r.Error) != f.Group:
-			case newest && len(p.Ids) > 0 && before > 0 && r.No >= before:
+			case s.newest && len(p.Ids) > 0 && s.before > 0 && r.No >= s.before:
 			case !visit(r):
-				return nil
+				return false, nil
 			}
 		}
 	}
 }
 
 // DeadGroups groups the dead letters that f selects by topic, listener and error, the largest group first. It reads all of
-// them, in pieces.
+// them, in pieces: a million takes some seconds.
 func (a *Admin) DeadGroups(ctx context.Context, f Filter) ([]DeadGroup, error) {
+	groups, _, err := a.deadGroups(ctx, f, deadScan{texts: true})
+	return groups, err
+}
+
+// LatestDeadGroups is DeadGroups of the latest most dead letters, as far as f selects them. more reports that there are older
+// ones, which were not read, so that the groups may have more dead letters than Count. Reading 20,000 takes about a tenth of a
+// second. If f has IDs, all of these events are read.
+func (a *Admin) LatestDeadGroups(ctx context.Context, f Filter, most int) (groups []DeadGroup, more bool, err error) {
+	if most < 1 {
+		return nil, false, fmt.Errorf("group dead letters: %d is not a positive number of dead letters", most)
+	}
+	return a.deadGroups(ctx, f, deadScan{newest: true, texts: true, most: most})
+}
+
+func (a *Admin) deadGroups(ctx context.Context, f Filter, s deadScan) ([]DeadGroup, bool, error) {
 	const what = "group dead letters"
 	if err := f.validateDead(); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, false, fmt.Errorf("%s: %w", what, err)
 	}
 	type group struct {
 		DeadGroup
+		lastNo  int64 // of several that died at LastDiedAt
 		tenants map[uuid.UUID]struct{}
 	}
 	groups := make(map[string]*group)
-	err := a.scanDead(ctx, f, false, 0, true, func(r dbsqlc.DeadLetterScanRow) bool {
-		id := groupID(r.Namespace, r.Topic, r.Listener, r.Error)
-		g := groups[id]
+	more, err := a.scanDead(ctx, f, s, func(r dbsqlc.DeadLetterScanRow) bool {
+		key := groupKey(r.Namespace, r.Topic, r.Listener, r.Error)
+		g := groups[key]
 		if g == nil {
-			g = &group{DeadGroup{ID: id, Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, FirstDiedAt: r.DiedAt.Time}, make(map[uuid.UUID]struct{})}
-			groups[id] = g
+			g = &group{DeadGroup{ID: groupIDOf(key), Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, FirstDiedAt: r.DiedAt.Time}, 0, make(map[uuid.UUID]struct{})}
+			groups[key] = g
 		}
 		g.Count++
 		if r.DiedAt.Time.Before(g.FirstDiedAt) {
 			g.FirstDiedAt = r.DiedAt.Time
 		}
-		if !r.DiedAt.Time.Before(g.LastDiedAt) {
-			g.LastDiedAt, g.Error = r.DiedAt.Time, r.Error
+		if c := r.DiedAt.Time.Compare(g.LastDiedAt); c > 0 || c == 0 && r.No > g.lastNo {
+			g.LastDiedAt, g.lastNo, g.Error = r.DiedAt.Time, r.No, r.Error
 		}
 		if r.TenantID.Valid && len(g.tenants) < MaxGroupTenants {
 			g.tenants[r.TenantID.Bytes] = struct{}{}
@@ -144,7 +171,7 @@ func (a *Admin) DeadGroups(ctx context.Context, f Filter) ([]DeadGroup, error) {
 		return true
 	})
 	if err != nil {
-		return nil, dbschema.Wrap(what, err)
+		return nil, false, dbschema.Wrap(what, err)
 	}
 	list := make([]DeadGroup, 0, len(groups))
 	for _, g := range groups {
@@ -155,7 +182,7 @@ func (a *Admin) DeadGroups(ctx context.Context, f Filter) ([]DeadGroup, error) {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Topic, y.Topic),
 			cmp.Compare(x.Listener, y.Listener), cmp.Compare(x.ID, y.ID))
 	})
-	return list, nil
+	return list, more, nil
 }
 
 // DeadLetters returns up to limit dead letters that f selects, newest first. before is the No of the last one of the previous
@@ -164,13 +191,13 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 	const what = "list dead letters"
 	err := f.validateDead()
 	if err == nil && (limit < 1 || before < 0) {
-		err = fmt.Errorf("page: limit %d and before %d must be positive", limit, before)
+		err = argumentError("Page", "limit %d and before %d must be positive", limit, before)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	var nos []int64
-	err = a.scanDead(ctx, f, true, before, false, func(r dbsqlc.DeadLetterScanRow) bool {
+	_, err = a.scanDead(ctx, f, deadScan{newest: true, before: before}, func(r dbsqlc.DeadLetterScanRow) bool {
 		nos = append(nos, r.No)
 		return len(nos) < limit || len(f.IDs) > 0 // those of ids come in no order
 	})
@@ -224,7 +251,7 @@ func (a *Admin) selectDead(ctx context.Context, f Filter, limit int) (refs []dea
 		names[s] = s
 		return s
 	}
-	err = a.scanDead(ctx, f, false, 0, false, func(r dbsqlc.DeadLetterScanRow) bool {
+	_, err = a.scanDead(ctx, f, deadScan{}, func(r dbsqlc.DeadLetterScanRow) bool {
 		refs = append(refs, deadRef{no: r.No, seq: r.Seq, listener: name(r.Listener), namespace: name(r.Namespace)})
 		return limit <= 0 || len(refs) < limit || len(f.IDs) > 0 // those of ids come in no order
 	})

@@ -514,3 +514,57 @@ func TestFiftyThousandDeadLetters(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), (letters-1000)*time.Second/20_000)
 	require.Equal(t, letters, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue"))
 }
+
+// TestLatestDeadGroups: of many dead letters the latest are read, and more says that there are others.
+func TestLatestDeadGroups(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := runtimetest.AdminOf(t, pool)
+	put := func(topic, text string, n int) {
+		pgtest.Execute(t, pool, `INSERT INTO outbox.dead_letters (id, namespace, topic, version, payload, created_at, attempts, error)
+			SELECT gen_random_uuid(), 'test', $1, 1, '{}', now(), 1, $2::text || ' ' || n FROM generate_series(1, $3::int) AS n`, topic, text, n)
+	}
+	groups, more, err := a.LatestDeadGroups(t.Context(), admin.Filter{}, 5)
+	require.NoError(t, err)
+	require.Empty(t, groups)
+	require.False(t, more)
+	put("old", "timeout", 5500)
+	put("new", "refused", 10)
+	for _, c := range []struct {
+		f    admin.Filter
+		most int
+		want string
+		more bool
+	}{
+		{most: 4, want: "test/new 4 refused 10;", more: true},
+		{most: 10, want: "test/new 10 refused 10;", more: true},
+		{most: 5000, want: "test/old 4990 timeout 5500;test/new 10 refused 10;", more: true},
+		{most: 5509, want: "test/old 5499 timeout 5500;test/new 10 refused 10;", more: true},
+		{most: 5510, want: "test/old 5500 timeout 5500;test/new 10 refused 10;"},
+		{most: 100_000, want: "test/old 5500 timeout 5500;test/new 10 refused 10;"},
+		{f: admin.Filter{Namespace: "test", Topic: "old"}, most: 11, want: "test/old 1 timeout 5500;", more: true},
+		{f: admin.Filter{Namespace: "test", Topic: "old"}, most: 10, more: true},
+	} {
+		groups, more, err := a.LatestDeadGroups(t.Context(), c.f, c.most)
+		require.NoError(t, err)
+		got := ""
+		for _, g := range groups {
+			got += fmt.Sprintf("%s/%s %d %s;", g.Namespace, g.Topic, g.Count, g.Error)
+		}
+		require.Equal(t, c.want, got, c.most)
+		require.Equal(t, c.more, more, c.most)
+	}
+	all, err := a.DeadGroups(t.Context(), admin.Filter{})
+	require.NoError(t, err)
+	latest, more, err := a.LatestDeadGroups(t.Context(), admin.Filter{}, 5510)
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Equal(t, all, latest)
+	ids := pgtest.Value[[]uuid.UUID](t, pool, "SELECT array_agg(id) FROM (SELECT id FROM outbox.dead_letters ORDER BY no LIMIT 3) AS d")
+	groups, more, err = a.LatestDeadGroups(t.Context(), admin.Filter{IDs: ids}, 1)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, groups[0].Count, "all of the ids")
+	require.False(t, more)
+	_, _, err = a.LatestDeadGroups(t.Context(), admin.Filter{}, 0)
+	require.EqualError(t, err, "group dead letters: 0 is not a positive number of dead letters")
+}

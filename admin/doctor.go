@@ -65,14 +65,14 @@ const (
 func (c DoctorConfig) validate() error {
 	for _, role := range c.Roles {
 		if !slices.Contains(migrate.Roles(), role) {
-			return fmt.Errorf("%q is not a valid role: use producer, dispatcher, operator or reader", role)
+			return argumentError("DoctorConfig", "%q is not a valid role: use producer, dispatcher, operator or reader", role)
 		}
 	}
 	switch {
 	case c.PoolSize < 0:
-		return fmt.Errorf("PoolSize %d is negative", c.PoolSize)
+		return argumentError("DoctorConfig", "PoolSize %d is negative", c.PoolSize)
 	case c.OldTransaction < 0:
-		return fmt.Errorf("OldTransaction %v is negative", c.OldTransaction)
+		return argumentError("DoctorConfig", "OldTransaction %v is negative", c.OldTransaction)
 	}
 	return nil
 }

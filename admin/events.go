@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -20,9 +19,9 @@ import (
 
 // Page says which part of a list is wanted.
 type Page struct {
-	// Limit is how many events are returned at most; 0 means 50, and more than 1,000 is an error.
+	// Limit is how many entries are returned at most; 0 means 50, and more than 1,000 is an error.
 	Limit int
-	// After is EventPage.Next of the page before; "" means the first page. It belongs to the same Filter.
+	// After is the Next of the page before; "" means the first page. It belongs to the same Filter.
 	After string
 }
 
@@ -80,13 +79,11 @@ func (a *Admin) Events(ctx context.Context, f Filter, page Page) (EventPage, err
 	if err := f.validateEvents(); err != nil {
 		return EventPage{}, fmt.Errorf("%s: %w", what, err)
 	}
-	if page.Limit == 0 {
-		page.Limit = defaultPage
+	limit, err := page.limit()
+	if err != nil {
+		return EventPage{}, fmt.Errorf("%s: %w", what, err)
 	}
-	if page.Limit < 0 || page.Limit > maxPage {
-		return EventPage{}, fmt.Errorf("%s: a page has from 1 to %d events, not %d", what, maxPage, page.Limit)
-	}
-	b := &browser{q: a.db.Each(a.pool), f: f, limit: page.Limit, stop: time.Now().Add(browseFor)}
+	b := &browser{q: a.db.Each(a.pool), f: f, limit: limit, stop: time.Now().Add(browseFor)}
 	sections := b.sections()
 	at, err := parsePlace(page.After, len(sections))
 	if err != nil {
@@ -114,11 +111,11 @@ func (f Filter) validateEvents() error {
 	}
 	switch {
 	case f.Group != "":
-		return errors.New("filter: Group selects among dead letters: list them by group instead")
+		return argumentError("Filter", "Group selects among dead letters: list them by group instead")
 	case f.Listener != "" && f.Status != "" && f.Status != StatusDead && f.Status != StatusParked:
-		return fmt.Errorf("filter: a listener has dead and parked events, none that are %s", f.Status)
+		return argumentError("Filter", "a listener has dead and parked events, none that are %s", f.Status)
 	case len(f.IDs) > maxIDs:
-		return fmt.Errorf("filter: %d IDs are more than %d", len(f.IDs), maxIDs)
+		return argumentError("Filter", "%d IDs are more than %d", len(f.IDs), maxIDs)
 	}
 	return nil
 }
@@ -147,7 +144,7 @@ func parsePlace(text string, sections int) (place, error) {
 		err = json.Unmarshal(plain, &p)
 	}
 	if err != nil || p.Section < 0 || p.Section >= sections {
-		return p, errors.New("page: After is not the Next of a page with this filter")
+		return p, argumentError("Page", "After is not the Next of a page with this filter")
 	}
 	return p, nil
 }

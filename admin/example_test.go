@@ -178,7 +178,8 @@ func ExampleAdmin_Resume() {
 	r, err := a.Resume(ctx, admin.Scope{Listener: "greeter"}, admin.Act{Who: "ann"})
 	fmt.Println(r.Resumed, err)
 	_, err = a.Resume(ctx, admin.Scope{Listener: "greter"}, admin.Act{Who: "ann"})
-	if unknown, ok := errors.AsType[*admin.UnknownListenerError](err); ok {
+	var unknown *admin.UnknownListenerError
+	if errors.As(err, &unknown) {
 		fmt.Println("attached are", unknown.Known)
 	}
 	// Output:
@@ -279,9 +280,58 @@ func ExampleAdmin_Rebase() {
 		log.Fatal(err)
 	}
 	report, err := a.WithProgress(func(done, total int64) { log.Printf("%d of %d events", done, total) }).Rebase(ctx)
-	if held, ok := errors.AsType[*admin.LeaseHeldError](err); ok {
+	var held *admin.LeaseHeldError
+	if errors.As(err, &held) {
 		log.Fatalf("stop worker %s of listener %s first", held.Worker, held.Listener)
 	}
 	fmt.Println(report.Needed, err)
 	// Output: false <nil>
+}
+
+// Each act leaves an entry in the audit. As says who acts and why, for the methods that take no Act.
+func ExampleAdmin_Audit() {
+	ctx := context.Background()
+	pool := connect()
+	greet(ctx, pool, "Zoë", "")
+
+	a, err := admin.New(pool, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := a.As("ann", "names are required now").Skip(ctx, "greeter", uuid.Nil); err != nil {
+		log.Fatal(err)
+	}
+	page, err := a.Audit(ctx, admin.AuditFilter{Since: time.Now().Add(-time.Hour)}, admin.Page{Limit: 10})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range page.Entries {
+		fmt.Println(e.Who, e.Action, e.Events, e.Why)
+	}
+	// Output: ann skip 1 names are required now
+}
+
+// Overview is for a page that shows everything.
+func ExampleAdmin_Overview() {
+	ctx := context.Background()
+	pool := connect()
+	greet(ctx, pool, "Zoë", "Max")
+
+	a, err := admin.New(pool, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	o, err := a.Overview(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range o.LogTopics {
+		fmt.Println(s.Name(), s.Events)
+	}
+	for _, s := range o.Listeners {
+		fmt.Println(s.Listener, s.State)
+	}
+	// Output:
+	// accounts/user_renamed 2
+	// greeter idle
 }

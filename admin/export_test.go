@@ -7,9 +7,37 @@ import (
 )
 
 // TopicsWithin is Topics with other bounds.
-func (a *Admin) TopicsWithin(ctx context.Context, bytes, rows, exact int64, ids int32) (topics []TopicStatus, err error) {
-	err = a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) (err error) {
-		topics, err = readTopics(ctx, q, queueBounds{bytes: bytes, rows: rows, exact: exact, ids: ids})
+func (a *Admin) TopicsWithin(ctx context.Context, bytes, rows, exact int64, ids int32) ([]TopicStatus, error) {
+	return a.topicsWithin(ctx, queueBounds{bytes: bytes, rows: rows, exact: exact, ids: ids, tail: defaultQueueBounds.tail})
+}
+
+// TopicsOfTail is Topics, and reads only the latest tail events for the rates of enqueues.
+func (a *Admin) TopicsOfTail(ctx context.Context, tail int32) ([]TopicStatus, error) {
+	bounds := defaultQueueBounds
+	bounds.tail = tail
+	return a.topicsWithin(ctx, bounds)
+}
+
+func (a *Admin) topicsWithin(ctx context.Context, bounds queueBounds) (topics []TopicStatus, err error) {
+	err = a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) error {
+		s, err := readShared(ctx, q)
+		if err != nil {
+			return err
+		}
+		topics, _, err = readTopics(ctx, q, s, bounds)
+		return err
+	})
+	return topics, err
+}
+
+// LogTopicsOf is LogTopics, and looks only at the latest most events of the log.
+func (a *Admin) LogTopicsOf(ctx context.Context, most int64) (topics []LogTopicStatus, err error) {
+	err = a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) error {
+		s, err := readShared(ctx, q)
+		if err != nil {
+			return err
+		}
+		topics, err = readLogTopics(ctx, q, s.alive, most)
 		return err
 	})
 	return topics, err

@@ -50,13 +50,13 @@ func (s Scope) String() string {
 func (s Scope) validate() error {
 	switch {
 	case s == Scope{}:
-		return errors.New("scope is empty: name a namespace, a topic, a tenant or a listener")
+		return argumentError("Scope", "scope is empty: name a namespace, a topic, a tenant or a listener")
 	case s.Listener != "" && s != Scope{Listener: s.Listener}:
-		return fmt.Errorf("scope has more than the listener %s: a listener is paused as a whole", s.Listener)
+		return argumentError("Scope", "scope has more than the listener %s: a listener is paused as a whole", s.Listener)
 	case s.Topic != "" && s.Namespace == "":
-		return fmt.Errorf("scope has the topic %s without its namespace", s.Topic)
+		return argumentError("Scope", "scope has the topic %s without its namespace", s.Topic)
 	case s.TenantID.Valid && s.TenantID.UUID == uuid.Nil:
-		return errors.New("scope has the zero UUID as its tenant")
+		return argumentError("Scope", "scope has the zero UUID as its tenant")
 	}
 	return nil
 }
@@ -69,23 +69,10 @@ func (s Scope) covers(o Scope) bool {
 		(!s.TenantID.Valid || s.TenantID == o.TenantID)
 }
 
-// scopeRecord is a Scope in the table audit.
-type scopeRecord struct {
-	Namespace string     `json:"namespace,omitempty"`
-	Topic     string     `json:"topic,omitempty"`
-	TenantID  *uuid.UUID `json:"tenant_id,omitempty"`
-	Listener  string     `json:"listener,omitempty"`
-	Until     *time.Time `json:"until,omitempty"`
-}
-
-func (s Scope) record(until time.Time) scopeRecord {
-	r := scopeRecord{Namespace: s.Namespace, Topic: s.Topic, Listener: s.Listener}
+func (s Scope) record(until time.Time) auditScope {
+	r := auditScope{Namespace: s.Namespace, Topic: s.Topic, Listener: s.Listener, Until: moment(until)}
 	if s.TenantID.Valid {
 		r.TenantID = &s.TenantID.UUID
-	}
-	if !until.IsZero() {
-		until = until.UTC()
-		r.Until = &until
 	}
 	return r
 }
@@ -145,7 +132,7 @@ func (e *LogTopicError) Error() string {
 //
 // Pause returns UnknownListenerError or UnknownTopicError for a name that is not known, and LogTopicError for a log topic.
 func (a *Admin) Pause(ctx context.Context, s Scope, act Act) error {
-	act.DryRun = act.DryRun || a.preview
+	act = a.actAs(act)
 	if err := errors.Join(s.validate(), act.validate()); err != nil {
 		return fmt.Errorf("pause: %w", err)
 	}
@@ -182,7 +169,7 @@ type ResumeReport struct {
 // Resume ends the pause of a scope and wakes the processes. Resuming what is not paused changes nothing and is not an error,
 // except that an unknown listener is an UnknownListenerError.
 func (a *Admin) Resume(ctx context.Context, s Scope, act Act) (ResumeReport, error) {
-	act.DryRun = act.DryRun || a.preview
+	act = a.actAs(act)
 	if err := errors.Join(s.validate(), act.validate()); err != nil {
 		return ResumeReport{}, fmt.Errorf("resume: %w", err)
 	}

@@ -23,7 +23,7 @@ const (
 // fillForPlans fills the tables after ANALYZE, so that the statistics are those of empty tables.
 func fillForPlans(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	for _, table := range []string{"events", "queue", "delivered", "dead_letters", "log", "parked"} {
+	for _, table := range []string{"events", "queue", "delivered", "dead_letters", "log", "parked", "audit"} {
 		pgtest.Execute(t, pool, "ALTER TABLE outbox."+table+" SET (autovacuum_enabled = off)")
 		pgtest.Execute(t, pool, "ANALYZE outbox."+table)
 	}
@@ -42,6 +42,9 @@ func fillForPlans(t *testing.T, pool *pgxpool.Pool) {
 		SELECT v7(n), 'test', 't' || n % 4, CASE WHEN n % 2 = 0 THEN 5 ELSE n / 2 % 32 END, n % 2, n % 2, now() + ($1::int - n) * interval '1 s'
 		FROM generate_series($1::int - $2::int + 1, $1::int) AS n`, all, planQueued)
 	pgtest.Execute(t, pool, `INSERT INTO outbox.log (id, namespace, topic, payload) SELECT v7(n), 'test', 'l' || n % 4, '{}' FROM generate_series(1, 20000) AS n`)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.audit (who, act, scope) SELECT 'ann', 'pause', '{}' FROM generate_series(1, 20000) AS n`)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.events (id, namespace, topic, payload)
+		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint - n), 12, '0') || '70008' || substr(md5(n::text), 1, 15))::uuid, 'test', 't' || n % 4, '{}' FROM generate_series(1, 20000) AS n`)
 }
 
 func TestPlansHoldWithAnyStatistics(t *testing.T) {
@@ -93,6 +96,15 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		{Name: "log from", Call: func(q *dbsqlc.Queries) { _, _ = q.LogFrom(t.Context(), 500) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
 		{Name: "log by key", Call: func(q *dbsqlc.Queries) { _, _ = q.LogByKey(t.Context(), "key7") }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
 		{Name: "standing", Call: func(q *dbsqlc.Queries) { _, _ = q.LogStanding(t.Context(), 500) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
+		{Name: "tail of the log", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.LogTail(t.Context(), dbsqlc.LogTailParams{TailLimit: 500, RateOver: pgvalue.Interval(rateOver)})
+		}, Reads: 500, Sorts: 500, Tables: []string{"log"}},
+		{Name: "tail of events", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.EventTail(t.Context(), dbsqlc.EventTailParams{TailLimit: 500, RateOver: pgvalue.Interval(rateOver)})
+		}, Reads: 500, Sorts: 500, Tables: []string{"events"}},
+		{Name: "audit", Call: func(q *dbsqlc.Queries) {
+			_, _ = q.AuditList(t.Context(), dbsqlc.AuditListParams{BeforeNo: 15_000, EntryLimit: 50})
+		}, Reads: 50, Sorts: 50, Tables: []string{"audit"}},
 		{Name: "history", Call: func(q *dbsqlc.Queries) {
 			_, _ = q.TopicHistory(t.Context(), dbsqlc.TopicHistoryParams{RateLimit: 500, RateOver: pgvalue.Interval(rateOver), DeadLimit: 1000})
 		}, Reads: 4 * 1000, Sorts: 100},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -47,6 +48,12 @@ func TestOperatorRoles(t *testing.T) {
 		require.NoError(t, err)
 		_, err = a.Processes(ctx)
 		require.NoError(t, err)
+		_, err = a.LogTopics(ctx)
+		require.NoError(t, err)
+		_, err = a.Overview(ctx)
+		require.NoError(t, err)
+		_, err = a.Audit(ctx, admin.AuditFilter{}, admin.Page{})
+		require.NoError(t, err)
 	}
 	look(t.Context(), reader, roles[migrate.Reader])
 	look(t.Context(), operator, roles[migrate.Operator])
@@ -80,6 +87,14 @@ func TestOperatorRoles(t *testing.T) {
 		func(ctx context.Context, a *admin.Admin) error { return a.Pause(ctx, namespace, why) },
 		func(ctx context.Context, a *admin.Admin) error {
 			_, err := a.Resume(ctx, namespace, why)
+			return err
+		},
+		func(ctx context.Context, a *admin.Admin) error {
+			_, err := a.As("tester", "it is a test").Rewind(ctx, "ears", time.Time{})
+			return err
+		},
+		func(ctx context.Context, a *admin.Admin) error {
+			_, err := a.As("tester", "it is a test").Detach(ctx, "ears")
 			return err
 		},
 	}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,8 +29,9 @@ type PruneReport struct {
 
 // Prune deletes what is older than the retention of its topic. topics holds the retention by "namespace/topic", for log
 // and queue topics. Prune deletes events of the log that every listener of the schema has passed, dead letters of
-// listeners, and delivered and dead events of the queue. Each chunk is a transaction, so an error does not undo the
-// earlier chunks.
+// listeners, failed attempts of listeners that are older than 30 days and than the longest retention of dead events, and
+// delivered and dead events of the queue. Each chunk is a transaction, so an error does not undo the earlier chunks. If
+// Prune has deleted anything that PruneReport counts, it leaves a row in the table audit when it ends.
 func (a *Admin) Prune(ctx context.Context, topics map[string]outbox.Retention) (PruneReport, error) {
 	r := PruneReport{BlockedBy: make(map[string]int64)}
 	keep := make(map[string]outbox.Retention, len(topics))
@@ -42,24 +44,29 @@ func (a *Admin) Prune(ctx context.Context, topics map[string]outbox.Retention) (
 	if len(keep) == 0 {
 		return r, nil
 	}
-	if err := a.pruneLog(ctx, keep, &r); err != nil {
+	act, err := a.actor("prune")
+	if err != nil {
 		return r, err
 	}
-	return r, a.pruneQueue(ctx, keep, &r)
+	if err = a.pruneLog(ctx, keep, &r); err == nil {
+		err = a.pruneQueue(ctx, keep, &r)
+	}
+	if n := r.Log + r.DeadLetters + r.Queue; n > 0 && !a.preview {
+		err = errors.Join(err, finished(ctx, func(ctx context.Context) error {
+			names := slices.Sorted(maps.Keys(keep))
+			return dbschema.Wrap("prune", act.audit(ctx, a.db.Each(a.pool), "prune", auditScope{Topics: names}, n))
+		}))
+	}
+	return r, err
 }
 
 func (a *Admin) pruneLog(ctx context.Context, topics map[string]outbox.Retention, r *PruneReport) error {
 	if a.preview {
 		return a.countPrunable(ctx, topics, r)
 	}
-	deleted, blocked, err := retention.Log(ctx, a.db, a.pool, topics)
-	r.Log, r.Blocked = int64(deleted), int64(blocked)
-	if err != nil {
-		return err
-	}
-	deadLetters, err := retention.DeadLetters(ctx, a.db, a.pool, topics)
-	r.DeadLetters = int64(deadLetters)
-	if err != nil || blocked == 0 {
+	pruned, err := retention.Logs(ctx, a.db, a.pool, topics)
+	r.Log, r.Blocked, r.DeadLetters = int64(pruned.Events), int64(pruned.Blocked), int64(pruned.DeadLetters)
+	if err != nil || r.Blocked == 0 {
 		return err
 	}
 	return a.blockedBy(ctx, topics, r)

@@ -52,6 +52,10 @@ func (e *LeaseHeldError) Error() string {
 func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
 	const what = "rebase listeners"
 	var r RebaseReport
+	act, err := a.actor(what)
+	if err != nil {
+		return r, err
+	}
 	needed, err := a.needed(ctx)
 	if err != nil || !needed {
 		return r, dbschema.Wrap(what, err)
@@ -60,7 +64,11 @@ func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
 	for tries := 1; ; tries++ {
 		r = RebaseReport{Needed: true}
 		err := pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
-			return a.rebase(ctx, a.db.On(tx), &r)
+			q := a.db.On(tx)
+			if err := a.rebase(ctx, q, &r); err != nil {
+				return err
+			}
+			return act.audit(ctx, q, "rebase", auditScope{Listeners: r.Listeners}, r.Events)
 		})
 		switch {
 		case err == nil, errors.Is(err, errPreview):

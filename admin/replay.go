@@ -83,8 +83,8 @@ func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
 // log until it is pruned. The transactions are those of Replay.
 func (a *Admin) Discard(ctx context.Context, f Filter, act Act) (Report, error) {
 	const what = "discard"
-	if act.Why == "" && !act.DryRun && !a.preview {
-		return Report{}, fmt.Errorf("%s: act: Why is empty: say why the events may be lost", what)
+	if act = a.actAs(act); act.Why == "" && !act.DryRun {
+		return Report{}, fmt.Errorf("%s: %w", what, argumentError("Act", "Why is empty: say why the events may be lost"))
 	}
 	return a.onDead(ctx, what, f, act, func(ctx context.Context, refs []deadRef, record record) error {
 		return a.inTx(ctx, what, func(q *dbsqlc.Queries) error {
@@ -103,7 +103,7 @@ func (a *Admin) Discard(ctx context.Context, f Filter, act Act) (Report, error) 
 // edited, and not how. At other listeners and in the log the event stays as it was.
 func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string, payload json.RawMessage, act Act) (Report, error) {
 	const what = "replay edited"
-	act.DryRun = act.DryRun || a.preview
+	act = a.actAs(act)
 	f := Filter{IDs: []uuid.UUID{id}, Listener: listener}
 	if err := errors.Join(act.validate(), f.validateDead()); err != nil {
 		return Report{}, fmt.Errorf("%s: %w", what, err)
@@ -132,11 +132,7 @@ func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string,
 	if act.DryRun {
 		return Report{Matched: 1}, nil
 	}
-	scope := struct {
-		ID       uuid.UUID `json:"id"`
-		Listener string    `json:"listener,omitempty"`
-		Edited   bool      `json:"edited"`
-	}{id, listener, true}
+	scope := auditScope{ID: &id, Listener: listener, Edited: true}
 	call := func(q *dbsqlc.Queries) error {
 		if n, err := q.DeadLetterEdit(ctx, dbsqlc.DeadLetterEditParams{Payload: payload, No: refs[0].no}); err != nil {
 			return err
@@ -259,7 +255,7 @@ func (a *Admin) onDead(
 	ctx context.Context, what string, f Filter, act Act, chunk func(ctx context.Context, refs []deadRef, record record) error,
 ) (Report, error) {
 	var r Report
-	act.DryRun = act.DryRun || a.preview
+	act = a.actAs(act)
 	if err := errors.Join(act.validate(), f.validateDead()); err != nil {
 		return r, fmt.Errorf("%s: %w", what, err)
 	}
@@ -361,34 +357,13 @@ func finished(ctx context.Context, transaction func(context.Context) error) erro
 // maxScopeIDs is how many ids an audit row names.
 const maxScopeIDs = 100
 
-// deadScope is the filter of an act in the audit row.
-type deadScope struct {
-	Namespace string      `json:"namespace,omitempty"`
-	Topic     string      `json:"topic,omitempty"`
-	Listener  string      `json:"listener,omitempty"`
-	TenantID  *uuid.UUID  `json:"tenant_id,omitempty"`
-	Key       string      `json:"key,omitempty"`
-	IDs       []uuid.UUID `json:"ids,omitempty"`
-	MoreIDs   int         `json:"more_ids,omitempty"`
-	Since     *time.Time  `json:"since,omitempty"`
-	Until     *time.Time  `json:"until,omitempty"`
-	Error     string      `json:"error,omitempty"`
-	Group     string      `json:"group,omitempty"`
-	Limit     int         `json:"limit,omitempty"`
-}
-
-func scopeOf(f Filter, act Act) deadScope {
-	s := deadScope{Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener, Key: f.Key, Error: f.Error, Group: f.Group, Limit: act.Limit}
+// scopeOf returns the filter of an act for its audit row.
+func scopeOf(f Filter, act Act) auditScope {
+	s := auditScope{Since: moment(f.Since), Until: moment(f.Until), Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener, Key: f.Key, Error: f.Error, Group: f.Group, Limit: act.Limit}
 	if f.TenantID.Valid {
 		s.TenantID = &f.TenantID.UUID
 	}
 	s.IDs = f.IDs[:min(len(f.IDs), maxScopeIDs)]
 	s.MoreIDs = len(f.IDs) - len(s.IDs)
-	if !f.Since.IsZero() {
-		s.Since = &f.Since
-	}
-	if !f.Until.IsZero() {
-		s.Until = &f.Until
-	}
 	return s
 }

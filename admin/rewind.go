@@ -24,6 +24,10 @@ import (
 // returns ErrRestored.
 func (a *Admin) Rewind(ctx context.Context, name string, to time.Time) (events int64, err error) {
 	const what = "rewind listener"
+	act, err := a.actor(what)
+	if err != nil {
+		return 0, err
+	}
 	worker := uuid.New()
 	shards := 0
 	takeOver := func(q *dbsqlc.Queries) (err error) {
@@ -34,8 +38,10 @@ func (a *Admin) Rewind(ctx context.Context, name string, to time.Time) (events i
 		return err
 	}
 	move := func(q *dbsqlc.Queries) (err error) {
-		events, err = rewind(ctx, q, name, worker, to, shards)
-		return err
+		if events, err = rewind(ctx, q, name, worker, to, shards); err != nil || a.preview {
+			return err
+		}
+		return act.audit(ctx, q, "rewind", auditScope{Listener: name, To: moment(pgvalue.Clamp(to)), Start: to.IsZero()}, events)
 	}
 	if a.preview {
 		err = a.locked(ctx, what, func(q *dbsqlc.Queries) error {

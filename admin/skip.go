@@ -70,6 +70,10 @@ func (t skipTarget) String() string {
 // again, except the skipped event.
 func (a *Admin) Skip(ctx context.Context, name string, id uuid.UUID) (outbox.Event, error) {
 	const what = "skip event"
+	act, err := a.actor(what)
+	if err != nil {
+		return outbox.Event{}, err
+	}
 	for range adminTries {
 		t, err := a.skipTarget(ctx, name, id)
 		if err != nil {
@@ -78,7 +82,7 @@ func (a *Admin) Skip(ctx context.Context, name string, id uuid.UUID) (outbox.Eve
 		if a.preview {
 			return t.event, nil
 		}
-		moved, err := a.skip(ctx, what, name, t)
+		moved, err := a.skip(ctx, what, name, t, act)
 		if err != nil {
 			return outbox.Event{}, err
 		}
@@ -91,8 +95,15 @@ func (a *Admin) Skip(ctx context.Context, name string, id uuid.UUID) (outbox.Eve
 }
 
 // skip moves t to the dead letters. moved is false if the event is no longer where it was.
-func (a *Admin) skip(ctx context.Context, what, name string, t skipTarget) (moved bool, err error) {
+func (a *Admin) skip(ctx context.Context, what, name string, t skipTarget, act Act) (moved bool, err error) {
 	var n int64
+	audit := func(q *dbsqlc.Queries) error {
+		if n == 0 {
+			return nil
+		}
+		s := auditScope{Listener: name, Namespace: t.event.Namespace, Topic: t.event.Topic, ID: &t.event.ID}
+		return act.audit(ctx, q, "skip", s, n)
+	}
 	if t.parkedNo != 0 {
 		err = a.locked(ctx, what, func(q *dbsqlc.Queries) (err error) {
 			worker := uuid.New()
@@ -105,7 +116,10 @@ func (a *Admin) skip(ctx context.Context, what, name string, t skipTarget) (move
 			if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: []string{t.key}, Listener: name}); err != nil {
 				return err
 			}
-			return q.ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
+			if err := q.ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)}); err != nil {
+				return err
+			}
+			return audit(q)
 		})
 		return n > 0, err
 	}
@@ -123,7 +137,10 @@ func (a *Admin) skip(ctx context.Context, what, name string, t skipTarget) (move
 			Attempts: int32(t.event.Attempt), Error: t.deadLetterError(), BatchSize: oneByOneAfterAdmin, Head: t.head,
 			Seq: t.seq, Listener: name, Shard: t.shard,
 		})
-		return err
+		if err != nil {
+			return err
+		}
+		return audit(q)
 	})
 	return n > 0, err
 }

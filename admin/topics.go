@@ -40,6 +40,10 @@ type TopicStatus struct {
 	// DeliveredPerSecond is the mean over the last five minutes. If more than 10,000 events were delivered in them, it is
 	// the mean over the time of the latest 10,000. It is 0 for a topic that keeps no delivered events.
 	DeliveredPerSecond float64
+	// EnqueuedPerSecond is the same of events that were enqueued, as far as they are kept and their ids are UUIDs v7, which
+	// generated code and outbox.enqueue make. If more than 20,000 events of all topics were enqueued in five minutes, it is
+	// the mean over the time of the latest 20,000.
+	EnqueuedPerSecond float64
 	// Processes are those that run the topic. Unhandled is set if there are none, and if the topic has events that are not
 	// final.
 	Processes []Process
@@ -57,7 +61,7 @@ func (s TopicStatus) Name() string { return s.Namespace + "/" + s.Topic }
 
 const (
 	rateOver  = 5 * time.Minute // over which a rate is the mean
-	rateLimit = 10_000          // events that are counted for it
+	rateLimit = 10_000          // events of a topic that are counted for it
 )
 
 // queueBounds bound what Topics reads of queue.
@@ -66,9 +70,10 @@ type queueBounds struct {
 	rows  int64 // how many rows are read of a larger table
 	exact int64 // number of events up to which the age of each is read
 	ids   int32 // how many ids are read of more
+	tail  int32 // how many of the latest events are read for the rate of enqueues
 }
 
-var defaultQueueBounds = queueBounds{bytes: 512 << 20, rows: 500_000, exact: 100_000, ids: 100_000}
+var defaultQueueBounds = queueBounds{bytes: 512 << 20, rows: 500_000, exact: 100_000, ids: 100_000, tail: 20_000}
 
 // Topics returns the queue topics of which anything is known, by namespace and topic: those with events that wait, were
 // delivered or are dead, as far as these are kept, and those that a running process takes.
@@ -84,7 +89,11 @@ var defaultQueueBounds = queueBounds{bytes: 512 << 20, rows: 500_000, exact: 100
 func (a *Admin) Topics(ctx context.Context) ([]TopicStatus, error) {
 	var topics []TopicStatus
 	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) (err error) {
-		topics, err = readTopics(ctx, q, defaultQueueBounds)
+		s, err := readShared(ctx, q)
+		if err != nil {
+			return err
+		}
+		topics, _, err = readTopics(ctx, q, s, defaultQueueBounds)
 		return err
 	})
 	if err != nil {
@@ -93,15 +102,9 @@ func (a *Admin) Topics(ctx context.Context) ([]TopicStatus, error) {
 	return topics, nil
 }
 
-func readTopics(ctx context.Context, q *dbsqlc.Queries, bounds queueBounds) ([]TopicStatus, error) {
-	processes, err := aliveProcesses(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	pauses, err := pausesOf(ctx, q)
-	if err != nil {
-		return nil, err
-	}
+// readTopics returns the topics, and the time of the database.
+func readTopics(ctx context.Context, q *dbsqlc.Queries, in shared, bounds queueBounds) ([]TopicStatus, time.Time, error) {
+	var none time.Time
 	topics := make(map[string]*TopicStatus)
 	of := func(namespace, topic string) *TopicStatus {
 		name := namespace + "/" + topic
@@ -110,7 +113,7 @@ func readTopics(ctx context.Context, q *dbsqlc.Queries, bounds queueBounds) ([]T
 		}
 		return topics[name]
 	}
-	for _, p := range processes {
+	for _, p := range in.alive {
 		for name := range p.Topics {
 			if namespace, topic, ok := strings.Cut(name, "/"); ok && p.Kind == ProcessDispatcher {
 				of(namespace, topic)
@@ -121,22 +124,33 @@ func readTopics(ctx context.Context, q *dbsqlc.Queries, bounds queueBounds) ([]T
 		RateLimit: rateLimit, RateOver: pgvalue.Interval(rateOver), DeadLimit: CountLimit + 1,
 	})
 	if err != nil {
-		return nil, err
+		return nil, none, err
 	}
 	for _, r := range history {
 		s := of(r.Namespace, r.Topic)
 		s.Dead, s.DeadLastHour = countOf(r.Dead, false), countOf(r.DeadHour, false)
-		if r.Delivered > 0 {
-			s.DeliveredPerSecond = float64(r.Delivered) / max(microseconds(r.DeliveredUs), time.Millisecond).Seconds()
-		}
+		s.DeliveredPerSecond = perSecond(r.Delivered, r.DeliveredUs)
+	}
+	enqueued, err := q.EventTail(ctx, dbsqlc.EventTailParams{RateOver: pgvalue.Interval(rateOver), TailLimit: bounds.tail})
+	if err != nil {
+		return nil, none, err
 	}
 	counts, err := countQueue(ctx, q, bounds)
 	if err != nil {
-		return nil, err
+		return nil, none, err
 	}
 	for name, c := range counts.topics {
 		namespace, topic, _ := strings.Cut(name, "/")
 		of(namespace, topic).setCounts(c, counts.now)
+	}
+	read, oldest := int64(0), int64(0)
+	for _, r := range enqueued {
+		read, oldest = read+r.Count, max(oldest, r.OldestUs)
+	}
+	for _, r := range enqueued {
+		if s := topics[r.Namespace+"/"+r.Topic]; s != nil { // otherwise its events are of no state, after a change by hand
+			s.EnqueuedPerSecond = tailRate(r.Enqueued, read >= int64(bounds.tail), oldest)
+		}
 	}
 	list := make([]TopicStatus, 0, len(topics))
 	for _, s := range topics {
@@ -145,14 +159,14 @@ func readTopics(ctx context.Context, q *dbsqlc.Queries, bounds queueBounds) ([]T
 				c.More = true
 			}
 		}
-		s.setProcesses(processes, counts.topics[s.Name()])
-		s.setPauses(pauses)
+		s.setProcesses(in.alive, counts.topics[s.Name()])
+		s.setPauses(in.pauses)
 		list = append(list, *s)
 	}
 	slices.SortFunc(list, func(a, b TopicStatus) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Topic, b.Topic))
 	})
-	return list, nil
+	return list, counts.now, nil
 }
 
 // setCounts fills in what is in queue.

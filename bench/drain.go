@@ -25,7 +25,7 @@ const fillSize = 1000
 
 // fillQueue enqueues n events before the measured part.
 func fillQueue[P any](ctx context.Context, db *database, n int, payload func(seq int) P,
-	enqueue func(context.Context, pgx.Tx, []P, ...outbox.EnqueueOption) ([]outbox.Receipt, error)) error {
+	enqueue func(context.Context, outbox.Tx, []P, ...outbox.EnqueueOption) ([]outbox.Receipt, error)) error {
 	if err := enqueueAll(ctx, db, n, payload, enqueue); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func fillQueue[P any](ctx context.Context, db *database, n int, payload func(seq
 }
 
 func enqueueAll[P any](ctx context.Context, db *database, n int, payload func(seq int) P,
-	enqueue func(context.Context, pgx.Tx, []P, ...outbox.EnqueueOption) ([]outbox.Receipt, error)) error {
+	enqueue func(context.Context, outbox.Tx, []P, ...outbox.EnqueueOption) ([]outbox.Receipt, error)) error {
 	for from := 0; from < n; from += fillSize {
 		err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 			ps := make([]P, min(fillSize, n-from))

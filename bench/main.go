@@ -75,6 +75,7 @@ func workloads(o options, report func(sample)) []workload {
 		latency(0.5, 0, 200), latency(0.99, 0, 200), latency(0.5, 500, 3000), latency(0.99, 500, 3000),
 		history(o.history),
 		status(o.history),
+		pages(o.history),
 	}
 	all = append(all, claims(o.history)...)
 	all = append(all, fairness(o.events)...)

@@ -52,7 +52,11 @@ const IsAtLeastVersion0_1_0 = true
 type Event struct {
 	ID uuid.UUID
 	// Source names the emitter of the event. Only CloudEvents have it.
-	Source           string
+	Source string
+	// Type is the name of the topic on the wire: namespace.topic, or the wire_name that the producer's YAML gives it.
+	Type string
+	// Namespace and Topic are those of the producer's YAML. Parse takes them from a Type of the form namespace.topic and
+	// leaves them empty for any other. A Consumer, and Topic.Decode, set them for a wire_name.
 	Namespace, Topic string
 	// Version is the schema number of the payload.
 	Version  int

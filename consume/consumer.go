@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,30 +22,29 @@ type effect func(context.Context, pgx.Tx) error
 
 // Handler binds a topic to the code that consumes it. Use Handle to make one.
 type Handler struct {
-	namespace, topic string
-	renamedFrom      []string
-	decode           func(r Received, strict bool) (effect, error) // nil if no consumer was given
+	spec   *TopicSpec
+	decode func(r *Received, strict bool) (effect, error) // names the event; nil if no consumer was given
 }
 
 // Handle returns a Handler that calls fn for the events of t, with c as the receiver. Generated code passes a method of
 // the consumer's interface as fn. A nil c or fn is an error of New.
 func Handle[C, P any](t Topic[P], c C, fn func(C, context.Context, pgx.Tx, Delivery[P]) error) Handler {
-	var decode func(Received, bool) (effect, error)
+	var decode func(*Received, bool) (effect, error)
 	if any(c) != nil && fn != nil {
-		decode = func(r Received, strict bool) (effect, error) {
-			d := Delivery[P]{Event: r.Event}
-			err := t.spec.decode(r, &d.Payload, strict)
+		decode = func(r *Received, strict bool) (effect, error) {
+			var p P
+			err := t.spec.decode(r, &p, strict)
+			d := Delivery[P]{Event: r.Event, Payload: p}
 			return func(ctx context.Context, tx pgx.Tx) error { return fn(c, ctx, tx, d) }, err
 		}
 	}
-	spec := t.Spec()
-	return Handler{namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, decode: decode}
+	return Handler{spec: t.spec, decode: decode}
 }
 
 // Consumer applies the effect of each event exactly once. It holds no connection and is safe for concurrent use.
 type Consumer struct {
 	inbox    *inbox.Inbox
-	handlers map[string]Handler // by "namespace/topic"
+	handlers map[string]Handler // by the type of a message
 	strict   bool
 }
 
@@ -56,16 +56,18 @@ func New(ib *inbox.Inbox, handlers ...Handler) (*Consumer, error) {
 	}
 	c := &Consumer{inbox: ib, handlers: make(map[string]Handler, len(handlers))}
 	for _, h := range handlers {
-		name := h.namespace + "/" + h.topic
 		if h.decode == nil {
-			return nil, fmt.Errorf("new consumer: topic %s: no consumer given (nil)", name)
+			return nil, fmt.Errorf("new consumer: topic %s: no consumer given (nil)", h.spec)
 		}
-		for _, topic := range append([]string{h.topic}, h.renamedFrom...) {
-			name := h.namespace + "/" + topic
-			if _, twice := c.handlers[name]; twice {
-				return nil, fmt.Errorf("new consumer: topic %s has two handlers: pass one", name)
+		for i, kind := range h.spec.types() {
+			other, taken := c.handlers[kind]
+			switch {
+			case taken && i <= len(h.spec.value().RenamedFrom):
+				return nil, fmt.Errorf("new consumer: topic %s has two handlers: pass one", strings.Replace(kind, ".", "/", 1))
+			case taken:
+				return nil, fmt.Errorf("new consumer: topics %s and %s have messages of one type, %s: give one of them another wire name", other.spec, h.spec, show(kind))
 			}
-			c.handlers[name] = h
+			c.handlers[kind] = h
 		}
 	}
 	return c, nil
@@ -122,15 +124,15 @@ func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.O
 
 // decode reads a message and finds every fault of the message itself.
 func (c *Consumer) decode(m Message) (*Received, effect, error) {
-	r, err := Parse(m)
-	if err != nil {
+	r, err := parse(m)
+	h, known := c.handlers[r.Type]
+	switch {
+	case r.Type != "" && !known: // also a message that only its own consumer can read
+		return nil, nil, about(&r.Event, "", ErrUnknownTopic)
+	case err != nil:
 		return nil, nil, err
 	}
-	h, known := c.handlers[r.Namespace+"/"+r.Topic]
-	if !known {
-		return nil, nil, about(&r.Event, "", ErrUnknownTopic)
-	}
-	run, err := h.decode(r, c.strict)
+	run, err := h.decode(&r, c.strict)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -288,6 +288,10 @@ func TestConsumeBadInput(t *testing.T) {
 	invalid, long := message(t, eventID, 1), message(t, eventID, 1)
 	invalid.Body = with(t, map[string]string{"name": "5"})
 	long.Body = with(t, map[string]string{"name": `"far too long a name"`})
+	foreign := change("type", "com.github.push")
+	foreign.Attributes["id"] = "5"
+	_, err := c.Consume(t.Context(), nil, foreign)
+	require.EqualError(t, err, "consume com.github.push: unknown topic", "its id is the business of others")
 	for want, m := range map[error]consume.Message{
 		consume.ErrMalformed:      {Body: []byte("{}")},
 		consume.ErrUnknownTopic:   change("type", "users.user_deleted"),
@@ -299,7 +303,7 @@ func TestConsumeBadInput(t *testing.T) {
 		require.ErrorIs(t, err, want)
 		require.True(t, consume.IsPermanent(err))
 	}
-	_, err := c.Strict().Consume(t.Context(), nil, long)
+	_, err = c.Strict().Consume(t.Context(), nil, long)
 	require.ErrorIs(t, err, consume.ErrInvalidPayload, "a strict consumer checks bounds")
 	require.True(t, consume.IsPermanent(err))
 	_, err = c.Consume(t.Context(), unreachable{}, long)
@@ -325,6 +329,48 @@ func TestNewRefuses(t *testing.T) {
 	}
 	_, err = consume.New(ib, consume.Handle(createdTopic, consumer(nil), consumer.ConsumeUserCreated))
 	require.EqualError(t, err, "new consumer: topic users/user_created: no consumer given (nil)")
+}
+
+// TestConsumeWireName: messages are recognized by the wire name of their topic, by former ones, and by namespace.topic, from
+// before the topic had one. The event has the names of the YAML, so that its entity stays the same in the inbox.
+func TestConsumeWireName(t *testing.T) {
+	t.Parallel()
+	topic := consume.NewTopic[created](consume.TopicSpec{
+		Namespace: "users", Name: "user_created", Version: 2, RenamedFrom: []string{"user_made"},
+		WireName: "user:created", FormerWireNames: []string{"accounts.created", "user:created"},
+	})
+	ib, err := inbox.New(inbox.Config{Group: "billing"})
+	require.NoError(t, err)
+	p := &projection{}
+	c, err := consume.New(ib, consume.Handle(topic, p, (*projection).ConsumeUserCreated))
+	require.NoError(t, err)
+	for kind, name := range map[string]string{
+		"user:created": "user_created", "accounts.created": "user_created", "users.user_created": "user_created", "users.user_made": "user_made",
+	} {
+		m := message(t, uuid.New(), 1)
+		m.Attributes["type"] = kind
+		_, err := c.Consume(t.Context(), unreachable{}, m)
+		require.ErrorContains(t, err, "consume users/"+name+" version 2, event ", kind)
+		require.ErrorContains(t, err, "nobody answers", kind)
+		r, err := consume.Parse(m)
+		require.NoError(t, err)
+		require.Equal(t, kind, r.Type)
+		d, err := topic.Decode(r)
+		require.NoError(t, err)
+		require.Equal(t, []string{kind, "users", name}, []string{d.Type, d.Namespace, d.Topic})
+	}
+	m := message(t, uuid.New(), 1)
+	m.Attributes["type"] = "user.created"
+	_, err = c.Consume(t.Context(), nil, m)
+	require.ErrorIs(t, err, consume.ErrUnknownTopic)
+	r, err := consume.Parse(m)
+	require.NoError(t, err)
+	_, err = topic.Decode(r)
+	require.ErrorIs(t, err, consume.ErrUnknownTopic)
+
+	other := consume.NewTopic[created](consume.TopicSpec{Namespace: "users", Name: "user_deleted", WireName: "accounts.created"})
+	_, err = consume.New(ib, consume.Handle(topic, p, (*projection).ConsumeUserCreated), consume.Handle(other, p, (*projection).ConsumeUserCreated))
+	require.EqualError(t, err, "new consumer: topics users/user_created and users/user_deleted have messages of one type, accounts.created: give one of them another wire name")
 }
 
 // TestLogValue: the log of a delivery identifies the event and shows nothing of its payload.

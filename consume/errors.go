@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -67,6 +68,7 @@ func about(e *Event, field string, err error) error {
 	if e.Topic != "" {
 		topic += "/" + e.Topic
 	}
+	topic = cmp.Or(topic, e.Type)
 	return &Error{Topic: topic, Version: e.Version, EventID: e.ID, Field: field, Err: err}
 }
 

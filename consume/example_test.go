@@ -154,7 +154,8 @@ func ExampleConsumer_Strict() {
 	long.Body = []byte(`{"user_id": "7f000001-89ab-4cde-8f01-23456789abcd", "name": "` + fmt.Sprintf("%081d", 0) + `"}`)
 	ctx := context.Background()
 	_, err := exampleConsumer().Strict().Consume(ctx, connectToCards(ctx), long)
-	if broken, ok := errors.AsType[*payload.ValidationError](err); ok {
+	var broken *payload.ValidationError
+	if errors.As(err, &broken) {
 		fmt.Println(broken.Fields[0])
 	}
 	// Output: name has 81 characters, at most 80 allowed
@@ -216,7 +217,8 @@ func ExampleTopic_Decode() {
 
 	r.Payload = []byte(`{"user_id": "7f000001-89ab-4cde-8f01-23456789abcd", "name": 17}`)
 	_, err = userRenamedTopic.Decode(r)
-	if fault, ok := errors.AsType[*consume.Error](err); ok {
+	var fault *consume.Error
+	if errors.As(err, &fault) {
 		fmt.Println(fault.Field, errors.Is(err, consume.ErrInvalidPayload))
 	}
 	// Output:

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"regexp"
 	"strconv"
@@ -15,9 +14,17 @@ import (
 )
 
 // Parse reads the envelope of m: a CloudEvent 1.0 in binary or structured mode, or plain JSON with outbox headers. It
-// does not look into the payload, which shares its memory with m. The error is an *Error that wraps ErrMalformed, or
-// ErrUnknownTopic if the type of the event is not namespace.topic.
+// does not look into the payload, which shares its memory with m. The error is an *Error that wraps ErrMalformed.
 func Parse(m Message) (Received, error) {
+	r, err := parse(m)
+	if err != nil {
+		return Received{}, err
+	}
+	return r, nil
+}
+
+// parse is Parse. With an error, the event has the type of the message if it could be read.
+func parse(m Message) (Received, error) {
 	switch media := mediaType(m.ContentType); {
 	case media == "application/cloudevents+json":
 		return parseStructured(m)
@@ -101,14 +108,13 @@ func parseCloudEvent(attributes, headers map[string]string, contentTypeOf string
 		return Received{}, malformed(&Event{}, "specversion", "is not 1.0")
 	}
 	e, err := envelope{attributes, cloudNames}.event()
-	if err != nil {
-		return Received{}, err
-	}
 	switch {
+	case err != nil:
+		return Received{Event: e}, err
 	case !isJSON(contentTypeOf):
-		return Received{}, malformed(&e, contentType, "is not JSON")
+		return Received{Event: e}, malformed(&e, contentType, "is not JSON")
 	case data == nil:
-		return Received{}, malformed(&e, "data", "is missing")
+		return Received{Event: e}, malformed(&e, "data", "is missing")
 	}
 	e.Source = attributes["source"]
 	e.Headers = maps.Clone(headers)
@@ -137,11 +143,11 @@ func parseJSON(m Message) (Received, error) {
 		return Received{}, malformed(&Event{}, "", "it has neither CloudEvent attributes nor outbox headers")
 	}
 	e, err := envelope{facts, outboxNames}.event()
-	if err != nil {
-		return Received{}, err
-	}
-	if !isJSON(m.ContentType) {
-		return Received{}, malformed(&e, contentType, "is not JSON")
+	switch {
+	case err != nil:
+		return Received{Event: e}, err
+	case !isJSON(m.ContentType):
+		return Received{Event: e}, malformed(&e, contentType, "is not JSON")
 	}
 	e.Headers = headers
 	return Received{Event: e, Payload: m.Body}, nil
@@ -176,12 +182,11 @@ var topicType = regexp.MustCompile(`^([a-z][a-z0-9_]{0,40})\.([a-z][a-z0-9_]{0,4
 func (v envelope) event() (Event, error) {
 	var e Event
 	id, kind := v.facts[v.names.id], v.facts[v.names.topic]
-	switch parts := topicType.FindStringSubmatch(kind); {
-	case kind == "":
+	if kind == "" {
 		return e, malformed(&e, v.names.topic, "is missing")
-	case parts == nil:
-		return e, &Error{Topic: kind, Field: v.names.topic, Err: fmt.Errorf("%s is not namespace.topic: %w", v.names.topic, ErrUnknownTopic)}
-	default:
+	}
+	e.Type = kind
+	if parts := topicType.FindStringSubmatch(kind); parts != nil {
 		e.Namespace, e.Topic = parts[1], parts[2]
 	}
 	parsed, err := uuid.Parse(id)

@@ -24,6 +24,11 @@ type TopicSpec struct {
 	// RenamedFrom are earlier names of the topic, in the same namespace. Events with one of them are consumed like those
 	// with Name; Event.Topic is the name that the event has.
 	RenamedFrom []string
+	// WireName is the type of the topic's messages, as in publish.Publication; "" means namespace.topic. Messages with a
+	// type of namespace.topic are consumed as well: they were published before the topic had the WireName.
+	WireName string
+	// FormerWireNames are the types of messages of older versions.
+	FormerWireNames []string
 	// Version is the newest schema number of the payload that this consumer knows. 0 means 1, as in outbox.TopicSpec.
 	Version int
 	// History leads from older versions of the payload to Version, oldest first and without a gap. Without it, payloads of
@@ -51,17 +56,17 @@ func (t Topic[P]) String() string { return t.spec.String() }
 // permanent unless it is marked otherwise. It must be complete too. Delivery.Version says which version the event has. The
 // error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload or the error of such a function.
 func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
-	d := Delivery[P]{Event: r.Event}
-	err := t.spec.decode(r, &d.Payload, false)
-	return d, err
+	var p P
+	err := t.spec.decode(&r, &p, false)
+	return Delivery[P]{Event: r.Event, Payload: p}, err
 }
 
 // DecodeStrict is Decode and also checks the rules of the YAML that the package was generated from: bounds, patterns and
 // the values of enums. It does not check these rules for a payload of an older version.
 func (t Topic[P]) DecodeStrict(r Received) (Delivery[P], error) {
-	d := Delivery[P]{Event: r.Event}
-	err := t.spec.decode(r, &d.Payload, true)
-	return d, err
+	var p P
+	err := t.spec.decode(&r, &p, true)
+	return Delivery[P]{Event: r.Event, Payload: p}, err
 }
 
 func (t *TopicSpec) value() TopicSpec {
@@ -77,12 +82,38 @@ func (t *TopicSpec) String() string {
 	return spec.Namespace + "/" + spec.Name
 }
 
-// decode decodes the payload of r into p, a pointer to the topic's type.
-func (t *TopicSpec) decode(r Received, p any, strict bool) error {
+// types returns the types of the topic's messages. The first len(RenamedFrom)+1 have the form namespace.topic.
+func (t *TopicSpec) types() []string {
+	spec := t.value()
+	types := []string{spec.Namespace + "." + spec.Name}
+	for _, name := range spec.RenamedFrom {
+		types = append(types, spec.Namespace+"."+name)
+	}
+	for _, name := range append([]string{spec.WireName}, spec.FormerWireNames...) {
+		if name != "" && !slices.Contains(types, name) {
+			types = append(types, name)
+		}
+	}
+	return types
+}
+
+// name sets the namespace and topic of an event whose type is a wire name of t. It reports whether the event is one of t.
+func (t *TopicSpec) name(e *Event) bool {
+	spec := t.value()
+	kind := cmp.Or(e.Type, e.Namespace+"."+e.Topic)
+	at := slices.Index(t.types(), kind)
+	if at > len(spec.RenamedFrom) {
+		e.Namespace, e.Topic = spec.Namespace, spec.Name
+	}
+	return at >= 0
+}
+
+// decode names the event of r and decodes its payload into p, a pointer to the topic's type.
+func (t *TopicSpec) decode(r *Received, p any, strict bool) error {
 	spec := t.value()
 	known := cmp.Or(spec.Version, 1)
 	switch {
-	case r.Namespace != spec.Namespace || r.Topic != spec.Name && !slices.Contains(spec.RenamedFrom, r.Topic):
+	case !t.name(&r.Event):
 		return about(&r.Event, "", ErrUnknownTopic)
 	case r.Version > known:
 		return about(&r.Event, "", fmt.Errorf("this consumer knows versions up to %d: %w", known, ErrUnknownVersion))
@@ -111,7 +142,8 @@ func (t *TopicSpec) decode(r Received, p any, strict bool) error {
 	}
 	if err := v.Validate(); err != nil {
 		field := ""
-		if broken, ok := errors.AsType[*payload.ValidationError](err); ok && len(broken.Fields) > 0 {
+		var broken *payload.ValidationError
+		if errors.As(err, &broken) && len(broken.Fields) > 0 {
 			field = broken.Fields[0].Field
 		} else {
 			err = ErrInvalidPayload // the text of a foreign error may hold a value
@@ -122,7 +154,7 @@ func (t *TopicSpec) decode(r Received, p any, strict bool) error {
 }
 
 // upcast decodes the payload of r, which is older than t knows, into p by way of steps.
-func (t *TopicSpec) upcast(r Received, p any, steps upcast.Chain) error {
+func (t *TopicSpec) upcast(r *Received, p any, steps upcast.Chain) error {
 	old := *t
 	old.Version, old.History = steps[0].Version(), nil
 	from := reflect.New(steps.Type()).Interface()

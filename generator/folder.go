@@ -100,7 +100,7 @@ func (c *Changes) Strangers() []string {
 		switch {
 		case change.Kind == Remove:
 			removed = append(removed, filepath.Join(c.Dir, change.Name))
-		case change.Old != nil && !strings.HasPrefix(path.Base(change.Name), "shared-types."):
+		case change.Old != nil && !emit.IsCommon(change.Name):
 			return nil
 		}
 	}

@@ -108,10 +108,12 @@ func Plan(dir string, files []File) (*Changes, error) {
 
 // cause removes the operation and path from err, because the message already names them.
 func cause(err error) error {
-	if at, ok := errors.AsType[*fs.PathError](err); ok {
+	var at *fs.PathError
+	if errors.As(err, &at) {
 		return at.Err
 	}
-	if link, ok := errors.AsType[*os.LinkError](err); ok {
+	var link *os.LinkError
+	if errors.As(err, &link) {
 		return link.Err
 	}
 	return err
@@ -239,7 +241,7 @@ func (c *Changes) Diff() string {
 		case Remove:
 			current = os.DevNull
 		}
-		b.Write(diff.Diff(old, unixLines(change.Old), current, change.New))
+		b.Write(diff.Diff(old, unixLines(change.Old), current, unixLines(change.New)))
 	}
 	return b.String()
 }

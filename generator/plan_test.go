@@ -62,6 +62,7 @@ func TestWriteIntoEmptyFolder(t *testing.T) {
 	changes := write(t, dir, minichat(t))
 	require.Equal(t, []string{
 		"create handle_turn_finalized.go",
+		"create mask-payload.outbox.go",
 		"create mini_chat-fake.outbox.go",
 		"create mini_chat.outbox.go",
 		"create mini_chat.turn_finalized.outbox.go",
@@ -71,7 +72,7 @@ func TestWriteIntoEmptyFolder(t *testing.T) {
 	for _, f := range generate(t, minichat(t), generator.Options{}) {
 		require.Equal(t, string(f.Content), read(t, dir, f.Name))
 	}
-	require.Len(t, list(t, dir), 6)
+	require.Len(t, list(t, dir), 7)
 }
 
 func TestWriteTwiceTouchesNothing(t *testing.T) {
@@ -142,6 +143,7 @@ func TestPlanStale(t *testing.T) {
 		"remove invoices-fake.outbox.go",
 		"remove invoices.created.outbox.go",
 		"remove invoices.outbox.go",
+		"update mask-payload.outbox.go",
 		"update orders-fake.outbox.go",
 		"remove orders.cancelled.outbox.go",
 		"update orders.created.outbox.go",

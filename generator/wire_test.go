@@ -19,6 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/evolve"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/generator/sample"
+	"github.com/outboxgen/outboxgen/internal/campaign"
 )
 
 // TestWireClass proves the wire class. It draws thousands of pairs of an old and a new payload, generates the code of both
@@ -30,7 +31,8 @@ func TestWireClass(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow: left out by -short")
 	}
-	const packages, shapesPerPackage, changesPerShape = 4, 100, 5
+	const shapesPerPackage, changesPerShape = 100, 5
+	packages := campaign.Of(1, 4)
 	seed := uint64(20260102)
 	if text := os.Getenv("WIRE_SEED"); text != "" {
 		var err error

@@ -85,7 +85,7 @@ func cutListener(t *testing.T, transactional bool, first, step int) {
 		}
 	}
 	stop()
-	require.Greater(t, cuts, 20)
+	require.Greater(t, cuts, 10)
 	require.Zero(t, pgtest.Value[int](t, pool, "SELECT count(*)::int FROM outbox.dead_letters"))
 	again := 0
 	for _, d := range h.Got {

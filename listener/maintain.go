@@ -14,7 +14,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// maintain prunes, checks the lag of all listeners, and looks for queue events of its namespaces that no process takes, once per PruneInterval, with jitter, until ctx ends.
+// maintain prunes, checks the lag of all listeners, and looks for queue events of its namespaces that no process takes,
+// once per PruneInterval, with jitter, until ctx ends.
 func (l *Listener) maintain(ctx context.Context) {
 	if l.cfg.PruneInterval < 0 {
 		return
@@ -28,7 +29,7 @@ func (l *Listener) maintain(ctx context.Context) {
 		Log: l.log, Level: slog.LevelWarn, Begin: "an old transaction slows all listeners down and lets the tables grow: end it",
 		End: "the old transaction has ended",
 	}
-	orphans := process.NewOrphans(l.db, l.pool, l.log, l.namespaces(), orphanAge)
+	orphans := process.NewOrphans(l.db, l.pool, l.log, l.namespaces(), process.OrphanAge)
 	for {
 		select {
 		case <-ctx.Done():
@@ -45,25 +46,16 @@ func (l *Listener) maintain(ctx context.Context) {
 			return err
 		})
 		began := time.Now()
-		deleted, _, err := retention.Log(ctx, l.db, l.pool, topics)
-		if err == nil {
-			_, err = retention.DeadLetters(ctx, l.db, l.pool, topics)
-		}
-		if err == nil {
-			err = retention.Failures(ctx, l.db, l.pool, topics)
-		}
+		pruned, err := retention.Logs(ctx, l.db, l.pool, topics)
 		if ctx.Err() == nil {
 			l.rep.Statement("prune", began, err)
 		}
-		if deleted > 0 {
-			l.log.Debug("pruned", "count", deleted)
+		if pruned.Events > 0 {
+			l.log.Debug("pruned", "count", pruned.Events)
 		}
 		l.signals.maintained.Emit()
 	}
 }
-
-// orphanAge is how long an event of a queue topic may be due until its topic counts as one that no process takes.
-const orphanAge = 10 * time.Minute
 
 // namespaces are those of the topics that the listener reads.
 func (l *Listener) namespaces() []string {

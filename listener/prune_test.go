@@ -284,3 +284,46 @@ func TestOldSnapshotIsReported(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Contains(t, logs.Await(t, "the old transaction has ended"), fmt.Sprintf("pid=%d ", pid))
 }
+
+// TestPruneDeletesOldFailures: failed attempts of listeners are pruned when they are older than 30 days and than the longest
+// retention of dead events, by running listeners and by operators.
+func TestPruneDeletesOldFailures(t *testing.T) {
+	t.Parallel()
+	short := outbox.Retention{Dead: 24 * time.Hour}
+	longer := outbox.Retention{Dead: 40 * 24 * time.Hour}
+	setup := func(t *testing.T) *pgxpool.Pool {
+		pool := pgtest.Database(t)
+		pgtest.Execute(t, pool, `INSERT INTO outbox.listener_failures (id, listener, attempt, at, worker, error)
+			SELECT gen_random_uuid(), 'ears', days, statement_timestamp() - make_interval(days => days), gen_random_uuid(), 'no'
+			FROM unnest(ARRAY[1, 29, 31, 39, 41]) AS days`)
+		return pool
+	}
+	left := func(t *testing.T, pool *pgxpool.Pool) string {
+		return pgtest.Value[string](t, pool, "SELECT string_agg(attempt::text, ' ' ORDER BY attempt) FROM outbox.listener_failures")
+	}
+	for _, c := range []struct {
+		name string
+		keep outbox.Retention
+		want string
+	}{{"30 days", short, "1 29"}, {"40 days", longer, "1 29 31 39"}} {
+		t.Run("operator, "+c.name, func(t *testing.T) {
+			t.Parallel()
+			pool := setup(t)
+			prune(t, pool, map[string]outbox.Retention{"test/said": c.keep, "test/loose": short})
+			require.Equal(t, c.want, left(t, pool))
+		})
+		t.Run("listener, "+c.name, func(t *testing.T) {
+			t.Parallel()
+			pool := setup(t)
+			h := runtimetest.NewNotes()
+			topic := runtimetest.Altered(runtimetest.SaidTopic, func(s *outbox.TopicSpec) { s.Retention = c.keep })
+			cfg := listener.Config{PruneInterval: pgtest.Interval, Logger: runtimetest.DiscardLogger()}
+			l, err := listener.New(pool, listener.Spec{Name: "ears"}, cfg, listener.Handle(topic, h, h.Handle))
+			require.NoError(t, err)
+			watch := listener.Watch(l)
+			runtimetest.StartListener(t, l)
+			pgtest.Receive(t, watch.Maintained, "a prune")
+			require.Equal(t, c.want, left(t, pool))
+		})
+	}
+}

@@ -224,7 +224,7 @@ func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
 }
 
 // leavesToOthers reports whether the shard is not to be taken now, because its next event has an unknown version. A Drain
-// has left it for good.
+// leaves it permanently.
 func (s *shardLoop) leavesToOthers() bool {
 	return !s.newerUntil.IsZero() && (s.run.drained != nil || time.Now().Before(s.newerUntil))
 }

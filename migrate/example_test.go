@@ -65,7 +65,8 @@ func ExampleValidate() {
 
 	err := migrate.Validate(ctx, pool, "outbox")
 	fmt.Println(errors.Is(err, migrate.ErrPending))
-	if first, ok := errors.AsType[*migrate.Error](err); ok {
+	var first *migrate.Error
+	if errors.As(err, &first) {
 		fmt.Println(first)
 	}
 

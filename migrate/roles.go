@@ -55,6 +55,12 @@ func (g Grant) SQL(schema, role string) string {
 const (
 	enqueueFunction = "enqueue(text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer, integer, timestamptz, text, boolean)"
 	laneFunction    = "lane(text, uuid)"
+	// enqueueLogFunction is for log topics. The others are parts of it and of enqueueFunction.
+	enqueueLogFunction = "enqueue_log(text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer, boolean)"
+	checkFunction      = "check_event(text, text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer)"
+	eventIDFunction    = "event_id()"
+	wakeFunction       = "wake(text)"
+	bucketFunction     = "bucket(text, uuid)"
 )
 
 func table(name string, privileges ...string) Grant {
@@ -86,7 +92,8 @@ func Grants(role Role) []Grant {
 			table("queue", "INSERT"),
 			table("log", "INSERT", key),
 			logSequence("USAGE"),
-			function(enqueueFunction), function(laneFunction))
+			function(enqueueFunction), function(enqueueLogFunction), function(laneFunction), function(checkFunction), function(eventIDFunction),
+			function(wakeFunction), function(bucketFunction))
 	case Dispatcher:
 		return append(grants,
 			table("events", "SELECT", "UPDATE (id)", "DELETE"),

@@ -29,14 +29,14 @@ import (
 //
 // Errors in m are found before anything is sent, and leave tx usable. ErrSerialization and errors of PostgreSQL abort tx. If
 // ContextWithTrace has added a trace to ctx, the event gets it.
-func Enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message) (Receipt, error) {
+func Enqueue(ctx context.Context, tx Tx, schema string, m Message) (Receipt, error) {
 	ctx, ob := observe(ctx, m.Namespace, m.Topic, 1)
 	r, err := enqueue(ctx, tx, schema, m, true)
 	ob.endOne(r, err)
 	return r, err
 }
 
-func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, wake bool) (Receipt, error) {
+func enqueue(ctx context.Context, tx Tx, schema string, m Message, wake bool) (Receipt, error) {
 	if err := usable(ctx, tx); err != nil {
 		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
 	}
@@ -52,7 +52,7 @@ func enqueue(ctx context.Context, tx pgx.Tx, schema string, m Message, wake bool
 		}
 		return receipts[0], nil
 	}
-	q := db.On(tx)
+	q := db.OnQuerier(tx)
 	for range insertTries {
 		if m.Log {
 			_, err = q.LogInsert(ctx, logInsert(db, &m, id, headers, wake))
@@ -86,7 +86,7 @@ var (
 )
 
 // usable reports an argument whose use would panic.
-func usable(ctx context.Context, tx pgx.Tx) error {
+func usable(ctx context.Context, tx Tx) error {
 	switch {
 	case ctx == nil:
 		return errNoContext
@@ -173,7 +173,7 @@ func (r *PendingReceipt) Receipt() (Receipt, error) {
 // Resolve is Receipt, and always has the id of a duplicate. It runs a statement with tx if the batch could not see that id,
 // and none otherwise. It returns an error if the event that had the dedupe key has been deleted since, by prune for example:
 // then nothing was written, and the caller must enqueue the event again.
-func (r *PendingReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error) {
+func (r *PendingReceipt) Resolve(ctx context.Context, tx Tx) (Receipt, error) {
 	receipt, err := r.Receipt()
 	if err != nil || r.resolved {
 		return receipt, err
@@ -185,7 +185,7 @@ func (r *PendingReceipt) Resolve(ctx context.Context, tx pgx.Tx) (Receipt, error
 	if err != nil {
 		return Receipt{}, err
 	}
-	rivals, err := owners(ctx, db.On(tx), &r.event, []string{r.event.DedupeKey})
+	rivals, err := owners(ctx, db.OnQuerier(tx), &r.event, []string{r.event.DedupeKey})
 	if err != nil {
 		return Receipt{}, err
 	}

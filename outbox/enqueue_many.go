@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
@@ -24,7 +23,7 @@ const manyRows = 1000
 // EnqueueMany writes ms, with one statement per 1,000, and returns their receipts in the order of ms. All of ms must have the
 // same namespace, topic and version. Each event is written as by Enqueue. If two of ms have the same dedupe key, one is a
 // duplicate of the other. If one message is wrong, nothing is sent.
-func EnqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message) ([]Receipt, error) {
+func EnqueueMany(ctx context.Context, tx Tx, schema string, ms []Message) ([]Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
 	}
@@ -34,7 +33,7 @@ func EnqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message) ([
 	return receipts, err
 }
 
-func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, wake bool) ([]Receipt, error) {
+func enqueueMany(ctx context.Context, tx Tx, schema string, ms []Message, wake bool) ([]Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
 	}
@@ -63,7 +62,7 @@ func enqueueMany(ctx context.Context, tx pgx.Tx, schema string, ms []Message, wa
 	if fake, ok := begun(tx).(recorder); ok {
 		return fake.record(ctx, schema, ms, e.receipts, order)
 	}
-	q := e.db.On(tx)
+	q := e.db.OnQuerier(tx)
 	for part := range slices.Chunk(order, manyRows) {
 		for try := 0; len(part) > 0; try++ {
 			if try == insertTries {

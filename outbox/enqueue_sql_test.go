@@ -3,6 +3,8 @@ package outbox_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,13 +74,40 @@ func TestEnqueueSQLRefusesWhatGoRefuses(t *testing.T) {
 		event + `, headers => '{"a": "b", "c": 1}'`:                                  "enqueue test/ping: headers have a value that is not a string",
 		event + `, headers => jsonb_build_object('a', repeat('x', 1048576))`:         "enqueue test/ping: headers have more than 1048576 bytes",
 	} {
-		_, err := pool.Exec(t.Context(), "SELECT outbox.enqueue("+args+")")
-		var pg *pgconn.PgError
-		require.ErrorAs(t, err, &pg, args)
-		require.Equal(t, want, pg.Message, args)
-		require.Equal(t, "22023", pg.Code, args)
+		for _, function := range []string{"enqueue", "enqueue_log"} {
+			if function == "enqueue_log" && (strings.Contains(args, "max_attempts") || strings.Contains(args, "not_before") || strings.Contains(args, "fairness")) {
+				continue // log topics have no such argument
+			}
+			_, err := pool.Exec(t.Context(), "SELECT outbox."+function+"("+args+")")
+			var pg *pgconn.PgError
+			require.ErrorAs(t, err, &pg, "%s(%s)", function, args)
+			require.Equal(t, want, pg.Message, "%s(%s)", function, args)
+			require.Equal(t, "22023", pg.Code, "%s(%s)", function, args)
+		}
 	}
-	require.Zero(t, pgtest.Count(t, pool, "SELECT (SELECT count(*) FROM outbox.events) + (SELECT count(*) FROM outbox.queue)"))
+	require.Zero(t, pgtest.Count(t, pool, "SELECT (SELECT count(*) FROM outbox.events) + (SELECT count(*) FROM outbox.queue) + (SELECT count(*) FROM outbox.log)"))
+}
+
+// TestEnqueueSQLRefusesUnknownArguments: an argument that a function does not have, such as a delay for a log topic, is an
+// error with the name of the function.
+func TestEnqueueSQLRefusesUnknownArguments(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	for call, want := range map[string]string{
+		"enqueue('test', 'ping', '1', delay => '1 s')":                         "function outbox.enqueue(unknown, unknown, unknown, delay => unknown) does not exist",
+		"enqueue('test', 'ping')":                                              "function outbox.enqueue(unknown, unknown) does not exist",
+		"enqueue('test', 'ping', '{')":                                         "invalid input syntax for type json",
+		"enqueue('test', 'ping', '{\"a\": \"\\u0000\"}')":                      "unsupported Unicode escape sequence",
+		"enqueue('test', 'ping', '1', tenant_id => 'acme')":                    `invalid input syntax for type uuid: "acme"`,
+		"enqueue_log('test', 'ping', '1', not_before => now())":                "function outbox.enqueue_log(unknown, unknown, unknown, not_before => timestamp with time zone) does not exist",
+		"enqueue_log('test', 'ping', '1', fairness => 'tenant')":               "function outbox.enqueue_log(unknown, unknown, unknown, fairness => unknown) does not exist",
+		"enqueue_log('test', 'ping', '1', max_attempts => 3)":                  "function outbox.enqueue_log(unknown, unknown, unknown, max_attempts => integer) does not exist",
+		"enqueue_log('test', 'ping', '1', entity_type => 'a', version => 'b')": `invalid input syntax for type integer: "b"`,
+	} {
+		_, err := pool.Exec(t.Context(), "SELECT outbox."+call)
+		require.ErrorContains(t, err, want, call)
+	}
+	require.Zero(t, pgtest.Count(t, pool, "SELECT (SELECT count(*) FROM outbox.events) + (SELECT count(*) FROM outbox.queue) + (SELECT count(*) FROM outbox.log)"))
 }
 
 // TestEnqueueSQLWritesWhatGoWrites: the same event by the function and by Go gives the same rows, except for its id, key and
@@ -137,6 +166,141 @@ func TestEnqueueSQLWritesWhatGoWrites(t *testing.T) {
 		shared: pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE lane = $1", shared), fair: pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE lane = $1", fair),
 	})
 	require.Len(t, runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 6), 6, "what is due")
+}
+
+// TestEnqueueLogSQLWritesWhatGoWrites: the same for log topics. The bucket is compared by TestBucketEqualsSQL if it comes from
+// the id.
+func TestEnqueueLogSQLWritesWhatGoWrites(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	tenant := outbox.Tenant(runtimetest.TenantA)
+	key := runtimetest.TenantA.String() + "/"
+	for name, c := range map[string]struct {
+		message outbox.Message
+		args    string
+		values  []any
+	}{
+		"the least": {
+			outbox.Message{Payload: []byte("null")}, "'test', 'ping', 'null'", nil,
+		},
+		"empty texts": {
+			outbox.Message{Payload: []byte("1"), Headers: map[string]string{}},
+			"'test', 'ping', '1', dedupe_key => '', partition_key => '', entity_type => '', entity_id => '', headers => '{}'", nil,
+		},
+		"everything": {
+			outbox.Message{
+				Payload: []byte(`{"a": [1.50, "é"]}`), TenantID: tenant, DedupeKey: key + "go", PartitionKey: `p\é`, Version: 3,
+				Entity: outbox.Entity{Type: "order", ID: "o7", Version: 9}, Headers: map[string]string{"a": "b", "": "€"},
+			},
+			`'test', 'ping', '{"a": [1.50, "é"]}', $1, $2, E'p\\é', 'order', 'o7', 9, '{"a": "b", "": "€"}', 3`,
+			[]any{tenant, key + "sql"},
+		},
+		"a tenant, an entity without version": {
+			outbox.Message{Payload: []byte("1"), TenantID: tenant, Entity: outbox.Entity{Type: "order"}},
+			"'test', 'ping', '1', tenant_id => $1, entity_type => 'order'", []any{tenant},
+		},
+	} {
+		m := c.message
+		m.Namespace, m.Topic, m.Log = "test", "ping", true
+		want := runtimetest.EnqueueAll(t, pool, m)[0].ID
+		var got uuid.UUID
+		var duplicate bool
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT id, duplicate FROM outbox.enqueue_log("+c.args+")", c.values...).Scan(&got, &duplicate), name)
+		require.False(t, duplicate, name)
+		rows := func(id uuid.UUID) string {
+			return pgtest.Value[string](t, pool, `SELECT jsonb_pretty(to_jsonb(e) - '{id,dedupe_key,created_at,seq,xid,bucket}'::text[]) ||
+				(e.dedupe_key IS NULL)::text || CASE WHEN e.partition_key IS NOT NULL THEN e.bucket::text ELSE '' END
+				FROM outbox.log AS e WHERE e.id = $1`, id)
+		}
+		require.Equal(t, rows(want), rows(got), name)
+	}
+	require.Zero(t, pgtest.Count(t, pool, "SELECT (SELECT count(*) FROM outbox.events) + (SELECT count(*) FROM outbox.queue)"))
+}
+
+// TestBucketEqualsSQL: the events of a key are in one shard, whether Go or SQL enqueued them.
+func TestBucketEqualsSQL(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	alphabet := []rune("abcXYZ019/-_ \\\n\t'\"%é€𝄞\x01\x7f")
+	ms := make([]outbox.Message, 0, 2000)
+	for n := range 2000 {
+		m := outbox.Message{Namespace: "test", Topic: "ping", Log: true, Payload: []byte("1")}
+		if n%2 == 0 {
+			var key []rune
+			for range 1 + rand.IntN(100) {
+				key = append(key, alphabet[rand.IntN(len(alphabet))])
+			}
+			m.PartitionKey = string(key)
+		}
+		ms = append(ms, m)
+	}
+	runtimetest.EnqueueAll(t, pool, ms...)
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.log WHERE bucket <> outbox.bucket(partition_key, id)"))
+	require.Greater(t, pgtest.Count(t, pool, "SELECT count(DISTINCT bucket) FROM outbox.log"), 1500)
+}
+
+// TestEnqueueSQLKeepsTheOrderOfItsCalls, of which one statement may have many: in the ids of queue topics, whose events are then
+// due at the same time, and in the places of a log.
+func TestEnqueueSQLKeepsTheOrderOfItsCalls(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	const n = 500
+	require.Equal(t, n, pgtest.Count(t, pool, fmt.Sprintf(`SELECT count(*) FROM (SELECT n FROM generate_series(1, %d) AS n ORDER BY n) AS o,
+		LATERAL outbox.enqueue('test', 'ping', to_jsonb(o.n)) AS e`, n)))
+	require.Equal(t, n, pgtest.Count(t, pool, fmt.Sprintf(`SELECT count(*) FROM (SELECT n FROM generate_series(1, %d) AS n ORDER BY n) AS o,
+		LATERAL outbox.enqueue_log('test', 'ping', to_jsonb(o.n)) AS e`, n)))
+	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(DISTINCT next_attempt_at) FROM outbox.queue"))
+	require.Zero(t, pgtest.Count(t, pool, `SELECT count(*) FROM (SELECT id, lag(id) OVER (ORDER BY n) AS before
+		FROM (SELECT n, outbox.event_id() AS id FROM generate_series(1, 2000) AS n) AS i) AS pairs WHERE id <= before`))
+	s := runtimetest.NewStore(t, pool)
+	var want, got []string
+	for i := range n {
+		want = append(want, strconv.Itoa(i+1))
+	}
+	for len(got) < n {
+		claimed := runtimetest.ClaimN(t, s, 100)
+		require.NotEmpty(t, claimed)
+		for _, c := range claimed {
+			got = append(got, string(c.Payload))
+		}
+	}
+	require.Equal(t, want, got)
+	require.Equal(t, want, pgtest.Value[[]string](t, pool, "SELECT array_agg(payload::text ORDER BY seq) FROM outbox.log"))
+}
+
+// TestEnqueueLogSQLKnowsDuplicates, rolls back with its caller, and wakes a sleeping listener.
+func TestEnqueueLogSQLKnowsDuplicates(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	const call = "SELECT id, duplicate FROM outbox.enqueue_log('test', 'ping', '2', dedupe_key => 'a')"
+	first := runtimetest.EnqueueAll(t, pool, outbox.Message{Namespace: "test", Topic: "ping", Log: true, DedupeKey: "a", Payload: []byte("1")})[0].ID
+	var id uuid.UUID
+	var duplicate bool
+	require.NoError(t, pool.QueryRow(t.Context(), call).Scan(&id, &duplicate))
+	require.True(t, duplicate)
+	require.Equal(t, first, id)
+
+	db, err := dbschema.Open("outbox")
+	require.NoError(t, err)
+	key := db.AdvisoryKey("log topics")
+	channel := fmt.Sprintf("outboxgen_%016x", uint64(key))
+	ears, sleeper := connection(t, pool), connection(t, pool)
+	pgtest.Check(t, execute(t, ears, "LISTEN "+channel))
+	pgtest.Check(t, execute(t, sleeper, fmt.Sprintf("SELECT pg_advisory_lock(%d)", key)))
+	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
+	_, err = tx.Exec(t.Context(), "SELECT outbox.enqueue_log('test', 'ping', '2')")
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(t.Context()))
+	pgtest.Execute(t, pool, call)
+	pgtest.Execute(t, pool, "SELECT outbox.enqueue_log('test', 'ping', '2', wake => false)")
+	pgtest.Check(t, execute(t, ears, "NOTIFY "+channel+", 'quiet'"))
+	pgtest.Execute(t, pool, "SELECT outbox.enqueue_log('test', 'ping', '2')")
+	for _, want := range []string{"quiet", ""} {
+		heard, err := ears.WaitForNotification(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, heard.Payload)
+	}
+	require.Equal(t, 3, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.log"))
 }
 
 // TestEnqueueSQLKnowsDuplicates: of Go, of itself, in the same transaction, and of a transaction that it waits for.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 )
 
 // Fake takes the place of the database in tests of code that enqueues events. Generated types such as FakeMiniChat embed it
@@ -58,7 +57,7 @@ func (e *fakeEvent) key() fakeKey {
 }
 
 // Enqueue is UntypedTopic.Enqueue with f in place of PostgreSQL.
-func (f *Fake) Enqueue(ctx context.Context, tx pgx.Tx, topic *UntypedTopic, payload any, opts ...EnqueueOption) (Receipt, error) {
+func (f *Fake) Enqueue(ctx context.Context, tx Tx, topic *UntypedTopic, payload any, opts ...EnqueueOption) (Receipt, error) {
 	if f == nil {
 		return Receipt{}, fmt.Errorf("enqueue %s: %w", topic, errNoFake)
 	}
@@ -66,7 +65,7 @@ func (f *Fake) Enqueue(ctx context.Context, tx pgx.Tx, topic *UntypedTopic, payl
 }
 
 // EnqueueMany is UntypedTopic.EnqueueMany with f in place of PostgreSQL.
-func (f *Fake) EnqueueMany(ctx context.Context, tx pgx.Tx, topic *UntypedTopic, payloads any, opts ...EnqueueOption) ([]Receipt, error) {
+func (f *Fake) EnqueueMany(ctx context.Context, tx Tx, topic *UntypedTopic, payloads any, opts ...EnqueueOption) ([]Receipt, error) {
 	if f == nil {
 		return nil, fmt.Errorf("enqueue %s: %w", topic, errNoFake)
 	}
@@ -77,7 +76,7 @@ func (f *Fake) EnqueueMany(ctx context.Context, tx pgx.Tx, topic *UntypedTopic, 
 var errNoFake = errors.New("the fake has no outbox.Fake: make it with its New function, for example NewFakeMiniChat")
 
 // in returns tx if it is from Begin of f, else a transaction that commits after the first call.
-func (f *Fake) in(tx pgx.Tx) pgx.Tx {
+func (f *Fake) in(tx Tx) Tx {
 	if own, ok := begun(tx).(*fakeTx); ok && own != nil && own.fake == f {
 		return own
 	}

@@ -32,8 +32,9 @@ func TestJoinObservers(t *testing.T) {
 	for i := range joined.NumField() {
 		told = nil
 		var args []reflect.Value
-		for in := range joined.Field(i).Type().Ins() {
-			if in == reflect.TypeFor[context.Context]() {
+		of := joined.Field(i).Type()
+		for n := range of.NumIn() {
+			if in := of.In(n); in == reflect.TypeFor[context.Context]() {
 				args = append(args, reflect.ValueOf(t.Context()))
 			} else {
 				args = append(args, reflect.Zero(in))

@@ -272,7 +272,7 @@ func (s *savepoint) Rollback(ctx context.Context) error {
 }
 
 // begun returns the transaction that tx is of an operation, or tx if it is of none.
-func begun(tx pgx.Tx) pgx.Tx {
+func begun(tx Tx) Tx {
 	for {
 		switch wrapped := tx.(type) {
 		case *operationTx:

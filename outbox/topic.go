@@ -157,7 +157,7 @@ func WithTenant(tenant uuid.UUID) EnqueueOption {
 }
 
 // Enqueue writes one event with tx, as the function Enqueue does.
-func (t *UntypedTopic) Enqueue(ctx context.Context, tx pgx.Tx, payload any, opts ...EnqueueOption) (Receipt, error) {
+func (t *UntypedTopic) Enqueue(ctx context.Context, tx Tx, payload any, opts ...EnqueueOption) (Receipt, error) {
 	spec := t.Spec()
 	ctx, ob := observe(ctx, spec.Namespace, spec.Name, 1)
 	r, err := t.enqueue(ctx, tx, payload, opts)
@@ -165,7 +165,7 @@ func (t *UntypedTopic) Enqueue(ctx context.Context, tx pgx.Tx, payload any, opts
 	return r, err
 }
 
-func (t *UntypedTopic) enqueue(ctx context.Context, tx pgx.Tx, payload any, opts []EnqueueOption) (Receipt, error) {
+func (t *UntypedTopic) enqueue(ctx context.Context, tx Tx, payload any, opts []EnqueueOption) (Receipt, error) {
 	m, err := t.message(payload, opts)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("enqueue %s: %w", t, err)
@@ -175,7 +175,7 @@ func (t *UntypedTopic) enqueue(ctx context.Context, tx pgx.Tx, payload any, opts
 
 // EnqueueMany writes one event per payload with tx, as the function EnqueueMany does. payloads is a slice of values of the
 // topic's type.
-func (t *UntypedTopic) EnqueueMany(ctx context.Context, tx pgx.Tx, payloads any, opts ...EnqueueOption) ([]Receipt, error) {
+func (t *UntypedTopic) EnqueueMany(ctx context.Context, tx Tx, payloads any, opts ...EnqueueOption) ([]Receipt, error) {
 	ps := reflect.ValueOf(payloads)
 	if ps.Kind() != reflect.Slice {
 		return nil, fmt.Errorf("enqueue %s: the payloads are of type %T, not a slice", t, payloads)
@@ -190,7 +190,7 @@ func (t *UntypedTopic) EnqueueMany(ctx context.Context, tx pgx.Tx, payloads any,
 	return receipts, err
 }
 
-func (t *UntypedTopic) enqueueMany(ctx context.Context, tx pgx.Tx, ps reflect.Value, opts []EnqueueOption) ([]Receipt, error) {
+func (t *UntypedTopic) enqueueMany(ctx context.Context, tx Tx, ps reflect.Value, opts []EnqueueOption) ([]Receipt, error) {
 	ms := make([]Message, ps.Len())
 	for i := range ms {
 		var err error

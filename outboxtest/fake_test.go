@@ -66,7 +66,7 @@ var orderRules = []struct {
 	{"too deep", func(p *events.OrderPlaced) { p.Extra = raw(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)) }},
 	{"too large", func(p *events.OrderPlaced) { p.Extra = raw(`"` + strings.Repeat("x", outbox.MaxPayloadBytes) + `"`) }},
 	{"several", func(p *events.OrderPlaced) { p.TenantID, p.OrderNo, p.Channel = uuid.Nil, "", "fax" }},
-	{"sensitive", func(p *events.OrderPlaced) { p.Comment = new("secret") }},
+	{"sensitive", func(p *events.OrderPlaced) { p.Comment = pointer("secret") }},
 }
 
 func raw(text string) json.RawMessage { return json.RawMessage(text) }
@@ -322,3 +322,6 @@ func TestFakeIsDocumented(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(docs), strings.TrimSpace(example))
 }
+
+// pointer returns a pointer to a copy of v.
+func pointer[T any](v T) *T { return &v }

@@ -3,8 +3,8 @@ package outboxtest
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/absent"
+	"github.com/outboxgen/outboxgen/internal/incoming"
 	"github.com/outboxgen/outboxgen/internal/inline"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -24,7 +25,8 @@ type Querier interface {
 }
 
 // RequireEnqueued returns the payload of the oldest event of topic for which match is true, whether or not it has been
-// delivered. A nil match is always true. If no event matches, the test fails and lists the events of the topic by id,
+// delivered. A nil match is always true. Payloads are decoded as for a handler: those of older versions pass through their
+// upcasters. One that no handler would get, because it does not decode or has a newer version, never matches. If no event matches, the test fails and lists the events of the topic by id,
 // status and key; it does not show payloads, because they may be sensitive. A topic that deletes on ack has no events that
 // were delivered.
 func RequireEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) bool) P {
@@ -72,10 +74,10 @@ func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) 
 	}
 	of := topic.Untyped().Spec()
 	schema := cmp.Or(of.Schema, "outbox")
-	query := "SELECT id, coalesce(status, 'without state'), coalesce(dedupe_key, ''), payload FROM " + pgx.Identifier{schema, "event_status"}.Sanitize() +
+	query := "SELECT id, coalesce(status, 'without state'), coalesce(dedupe_key, ''), version, payload FROM " + pgx.Identifier{schema, "event_status"}.Sanitize() +
 		" WHERE namespace = $1 AND topic = $2 ORDER BY created_at, id"
 	if of.Log {
-		query = "SELECT id, 'in the log', coalesce(dedupe_key, ''), payload FROM " + pgx.Identifier{schema, "log"}.Sanitize() +
+		query = "SELECT id, 'in the log', coalesce(dedupe_key, ''), version, payload FROM " + pgx.Identifier{schema, "log"}.Sanitize() +
 			" WHERE namespace = $1 AND topic = $2 ORDER BY seq"
 	}
 	rows, err := db.Query(t.Context(), query, of.Namespace, of.Name)
@@ -86,21 +88,26 @@ func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) 
 		list        []string
 		id          uuid.UUID
 		status, key string
+		version     int
 		raw         []byte
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &status, &key, &raw}, func() error {
+	current := topic.Untyped().Version()
+	decoder := incoming.NewDecoder(reflect.TypeFor[P](), current, of.Strict, of.History...)
+	_, err = pgx.ForEachRow(rows, []any{&id, &status, &key, &version, &raw}, func() error {
 		if found {
 			return nil
 		}
-		var p P
 		line := fmt.Sprintf("%s %s", id, status)
 		if key != "" {
 			line += fmt.Sprintf(" key %q", key)
 		}
-		if json.Unmarshal(raw, &p) != nil {
+		switch p, err := decoder.Decode(version, raw); {
+		case version > current:
+			line += fmt.Sprintf(" (payload has version %d, the topic knows %d)", version, current)
+		case err != nil:
 			line += " (payload does not decode)"
-		} else if match == nil || match(p) {
-			payload, found = p, true
+		case match == nil || match(*p.(*P)):
+			payload, found = *p.(*P), true
 		}
 		list = append(list, line)
 		return nil

@@ -112,8 +112,8 @@ func TestMessagesCount(t *testing.T) {
 func TestOptional(t *testing.T) {
 	t.Parallel()
 	require.Nil(t, payload.Optional("f", nil, payload.Text))
-	require.Nil(t, payload.Optional("f", new("x"), payload.Text))
-	require.Len(t, payload.Optional("f", new("\xff"), payload.Text), 1)
+	require.Nil(t, payload.Optional("f", pointer("x"), payload.Text))
+	require.Len(t, payload.Optional("f", pointer("\xff"), payload.Text), 1)
 	require.Nil(t, payload.IfAny(0, payload.MinItems("f", 0, 1)))
 	require.Len(t, payload.IfAny(1, payload.MinItems("f", 1, 2)), 1)
 	require.Nil(t, payload.All(nil, nil))
@@ -208,3 +208,6 @@ func TestMethodsOfChecksFindWhatTheFunctionsFind(t *testing.T) {
 	require.ErrorAs(t, err, &invalid)
 	require.Len(t, invalid.Fields, 10)
 }
+
+// pointer returns a pointer to a copy of v.
+func pointer[T any](v T) *T { return &v }

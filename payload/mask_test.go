@@ -22,11 +22,11 @@ func (l login) Format(s fmt.State, _ rune) { payload.FormatMasked(s, l, "Passwor
 
 func TestFormatMasked(t *testing.T) {
 	t.Parallel()
-	l := login{User: "ann", Password: secret, Hint: new(secret), Raw: []byte("r\n")}
+	l := login{User: "ann", Password: secret, Hint: pointer(secret), Raw: []byte("r\n")}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 		require.Equal(t, `{User:ann Password:[masked] Hint:[masked] Raw:"r\n" Next:<nil>}`, fmt.Sprintf(verb, l))
 	}
-	l.Next = new(7)
+	l.Next = pointer(7)
 	var b bytes.Buffer
 	payload.FormatMasked(&b, l)
 	require.Contains(t, b.String(), "Next:7")

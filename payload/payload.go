@@ -4,7 +4,8 @@
 // Most users meet three things of it. Date is the type of payload fields of type date. A *ValidationError, which wraps
 // ErrInvalid, lists every field that breaks a rule of the YAML, and never a value:
 //
-//	if broken, ok := errors.AsType[*payload.ValidationError](err); ok {
+//	var broken *payload.ValidationError
+//	if errors.As(err, &broken) {
 //		for _, f := range broken.Fields {
 //			fmt.Println(f.Field, f.Rule, f.Message)
 //		}

@@ -112,7 +112,8 @@ func Valid[V Validator](field string, v V) FieldErrors {
 	if err == nil {
 		return nil
 	}
-	if invalid, ok := errors.AsType[*ValidationError](err); ok {
+	var invalid *ValidationError
+	if errors.As(err, &invalid) {
 		return under(field, invalid.Fields)
 	}
 	return broken(field, "type", "is invalid")

@@ -36,7 +36,7 @@ var traceHeaders = [...]string{"traceparent", "tracestate"}
 // CloudEvents returns an Encoder for CloudEvents 1.0 (https://github.com/cloudevents/spec). The source is a URI reference
 // that names the emitter of the events; "" means a slash and the namespace of each event.
 //
-// The attributes are id (of the event), source, type (namespace.topic), subject (the entity's id, or else the partition
+// The attributes are id (of the event), source, type (Outgoing.Type), subject (the entity's id, or else the partition
 // key), time (of the enqueue) and datacontenttype, which in binary mode is the message's ContentType. The extensions are
 // dataversion, partitionkey, dedupekey, tenantid, entitytype, entityid, entityversion, and traceparent and tracestate from
 // the event's headers. All extensions are strings. Those that the event does not have are left out, as is an
@@ -110,7 +110,7 @@ func attributesOf(source string, o Outgoing) (attributes, headers map[string]str
 		"specversion": "1.0",
 		"id":          o.ID.String(),
 		"source":      source,
-		"type":        o.Namespace + "." + o.Topic,
+		"type":        o.Type(),
 		"dataversion": strconv.Itoa(max(o.Version, 1)),
 	}
 	set := func(name, value string) {

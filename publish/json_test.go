@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,4 +54,23 @@ func TestEncodeFallsBackAndSurvives(t *testing.T) {
 	require.NotContains(t, err.Error(), "Zoë")
 	require.False(t, outbox.IsPermanent(err))
 	require.False(t, outbox.IsUnavailable(err))
+}
+
+// TestWireNameIsTheType: every encoder names a topic by its wire name, if it has one.
+func TestWireNameIsTheType(t *testing.T) {
+	t.Parallel()
+	o := publish.Outgoing{Event: outbox.Event{Namespace: "users", Topic: "user_created"}, Payload: json.RawMessage(`{}`)}
+	for wire, want := range map[string]string{"": "users.user_created", "user:created": "user:created"} {
+		o.WireName = wire
+		require.Equal(t, want, o.Type())
+		m, err := publish.JSON()(o)
+		require.NoError(t, err)
+		require.Equal(t, want, m.Headers["outbox-type"])
+		m, err = publish.Encoder(nil).Encode(o)
+		require.NoError(t, err)
+		require.Equal(t, want, m.Attributes["type"])
+		m, err = publish.CloudEvents("", publish.Structured)(o)
+		require.NoError(t, err)
+		require.Contains(t, string(m.Body), `"type":"`+want+`"`)
+	}
 }

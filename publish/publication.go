@@ -8,6 +8,8 @@ type Publication struct {
 	Broker string
 	// Destination is the broker's name for where events go.
 	Destination string
+	// WireName is the type of the messages; "" means namespace.topic.
+	WireName string
 	// Key keeps events in order at the broker. It is made from the payload, a pointer to a value of the topic's type. nil
 	// means the partition key of the event.
 	Key func(payload any) outbox.Key

@@ -44,4 +44,14 @@ type Outgoing struct {
 	Destination string
 	// Key keeps events in order at the broker; "" means none.
 	Key string
+	// WireName is the name of the topic for consumers; "" means namespace.topic. Encoders use Type.
+	WireName string
+}
+
+// Type returns the type of the message, by which consumers know the topic: WireName, or else namespace.topic.
+func (o Outgoing) Type() string {
+	if o.WireName != "" {
+		return o.WireName
+	}
+	return o.Namespace + "." + o.Topic
 }

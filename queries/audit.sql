@@ -1,7 +1,7 @@
 -- name: AuditInsert :exec
--- Records what an operator did, in the transaction that does it.
+-- Records what an operator did, in the transaction that does it. If nobody has said who, it is the user of the database.
 INSERT INTO outbox_schema.audit (who, act, why, scope, events)
-VALUES (@who, @act, @why, @scope, @events);
+VALUES (coalesce(nullif(@who::text, ''), 'database user ' || session_user), @act, @why, @scope, @events);
 
 -- name: AuditStart :one
 -- AuditInsert for what takes several transactions. AuditAdd counts what the later ones change.
@@ -14,3 +14,15 @@ RETURNING no;
 UPDATE outbox_schema.audit AS a
 SET events = a.events + @events
 WHERE a.no = @no;
+
+-- name: AuditList :many
+-- Lists what operators did below a number, the latest first, along the primary key. Empty and null select all.
+SELECT a.no, a.at, a.who, a.act, a.why, a.scope, a.events
+FROM outbox_schema.audit AS a
+WHERE a.no < @before_no::bigint
+  AND (@who::text = '' OR a.who = @who)
+  AND (@act::text = '' OR a.act = @act)
+  AND (sqlc.narg('since')::timestamptz IS NULL OR a.at >= sqlc.narg('since'))
+  AND (sqlc.narg('until')::timestamptz IS NULL OR a.at < sqlc.narg('until'))
+ORDER BY a.no DESC
+LIMIT @entry_limit::integer;

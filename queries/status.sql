@@ -84,10 +84,15 @@ GROUP BY r.namespace, r.lane, r.topic, r.version, 5, 6;
 
 -- name: QueueOldest :many
 -- Finds when the oldest event of each topic was enqueued, of those that are not scheduled. It reads all of queue and one row
--- of events for each.
+-- of events for each. With a join the planner may read all of events instead.
 SELECT q.namespace, q.topic, min(e.created_at)::timestamptz AS created_at
 FROM outbox_schema.queue AS q
-JOIN outbox_schema.events AS e ON e.id = q.id
+CROSS JOIN LATERAL (
+    SELECT o.created_at
+    FROM outbox_schema.events AS o
+    WHERE o.id = q.id
+    LIMIT 1 -- keeps it a probe for each row
+) AS e
 WHERE q.next_attempt_at <= statement_timestamp()
    OR q.attempts > 0
    OR q.claim_no > 0
@@ -206,3 +211,37 @@ CROSS JOIN LATERAL (
     ) AS t
 ) AS h
 ORDER BY 1, 2;
+
+-- name: EventTail :many
+-- Counts the events of each topic among the latest tail_limit whose id is a UUID v7 of the last rate_over. The primary key leads
+-- to them. enqueued is how many of them were enqueued in that time, and oldest_us is the age of the oldest of all. The upper bound
+-- leaves out random ids, nearly all of which are larger; a minute is for clocks that are ahead.
+SELECT t.namespace::text AS namespace, t.topic::text AS topic,
+    count(*) AS count,
+    count(*) FILTER (WHERE t.created_at > statement_timestamp() - @rate_over::interval) AS enqueued,
+    (extract(epoch FROM statement_timestamp() - min(t.created_at)) * 1000000)::bigint AS oldest_us
+FROM (
+    SELECT e.namespace, e.topic, e.created_at
+    FROM outbox_schema.events AS e
+    WHERE e.id >= (lpad(to_hex((extract(epoch FROM statement_timestamp() - @rate_over::interval) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+      AND e.id < (lpad(to_hex((extract(epoch FROM statement_timestamp() + interval '1 minute') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+    ORDER BY e.id DESC
+    LIMIT @tail_limit::integer
+) AS t
+GROUP BY t.namespace, t.topic;
+
+-- name: LogTail :many
+-- Counts the events of each topic among the latest tail_limit of the log. appended is how many of them were enqueued in the last
+-- rate_over, and oldest_us is the age of the oldest of all.
+SELECT t.namespace::text AS namespace, t.topic::text AS topic,
+    count(*) AS count,
+    count(*) FILTER (WHERE t.created_at > statement_timestamp() - @rate_over::interval) AS appended,
+    max(t.created_at)::timestamptz AS latest,
+    (extract(epoch FROM statement_timestamp() - min(t.created_at)) * 1000000)::bigint AS oldest_us
+FROM (
+    SELECT g.namespace, g.topic, g.created_at
+    FROM outbox_schema.log AS g
+    ORDER BY g.seq DESC
+    LIMIT @tail_limit::integer
+) AS t
+GROUP BY t.namespace, t.topic;

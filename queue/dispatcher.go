@@ -28,6 +28,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/process"
 	"github.com/outboxgen/outboxgen/internal/relay"
 	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/internal/settings"
@@ -150,7 +151,7 @@ type Dispatcher struct {
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
 
-	orphanAge        time.Duration // orphanAge, except in a test
+	orphanAge        time.Duration // process.OrphanAge, except in a test
 	lastAttemptLimit time.Duration // how long it stops claims; the minimum of longestLastAttempt and a tenth of a lease, except in a test
 }
 
@@ -185,7 +186,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	store.policies = make(map[string]policy, len(handlers))
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]Handler, len(handlers))}
 	d.pauses.Store(noPauses)
-	d.orphanAge = orphanAge
+	d.orphanAge = process.OrphanAge
 	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
 	d.log = guard.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
 	d.rep = report.NewLog(d.log, time.Now)

@@ -240,7 +240,7 @@ func TestUndecodablePayloadIsDeadWithoutItsValue(t *testing.T) {
 		`decode payload: field "n" does not fit int64`,
 		`decode payload: a field does not fit its type`,
 		`decode payload: field "n" does not fit int64`,
-		`decode payload: field "" does not fit runtimetest.Job`,
+		`decode payload: it is a JSON string, which is not a valid runtimetest.Job`,
 		`decode payload: it is null, which is not a valid runtimetest.Job`,
 	}, texts)
 	require.NotContains(t, log.String(), "4111-1111")

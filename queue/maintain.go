@@ -27,10 +27,6 @@ func (d *Dispatcher) onSwept(ends []report.End) {
 	d.hooks.Ended(ends)
 }
 
-// orphanAge is how long an event may be due until a topic counts as one that no process takes. It is longer than a
-// deployment takes, and than a drain by cron waits.
-const orphanAge = 10 * time.Minute
-
 // maintain sweeps once per LeaseDuration, except for what is in flight, and prunes once per PruneInterval until ctx
 // ends, each with jitter. With each sweep it checks some rows, and looks for events of the namespace that no process takes.
 func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) {

@@ -38,6 +38,7 @@ func TestQueuePrivileges(t *testing.T) {
 			require.NoError(t, tx.SendBatch(t.Context(), &b).Close())
 		})
 		pgtest.Execute(t, producer, "SELECT outbox.enqueue('jobs', 'one', '{}', dedupe_key => 'e')")
+		pgtest.Execute(t, producer, "SELECT outbox.enqueue_log('jobs', 'heard', '{}', dedupe_key => 'e')")
 	}
 	for _, forbidden := range []string{"SELECT payload FROM outbox.events", "DELETE FROM outbox.events", "SELECT FROM outbox.queue", "DELETE FROM outbox.queue", "SELECT FROM outbox.event_status"} {
 		_, err := producer.Exec(t.Context(), forbidden)

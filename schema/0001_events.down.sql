@@ -1,4 +1,7 @@
 DROP FUNCTION outbox_schema.enqueue;
+DROP FUNCTION outbox_schema.wake;
+DROP FUNCTION outbox_schema.event_id;
+DROP FUNCTION outbox_schema.check_event;
 DROP FUNCTION outbox_schema.lane;
 DROP VIEW outbox_schema.event_status;
 DROP TABLE outbox_schema.dead_letters;

@@ -198,6 +198,90 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT (get_byte(sha256((topic || coalesce('/' || tenant_id::text, ''))::bytea), 0) & 31)::smallint
 $$;
 
+-- Raises what an event of SQL has wrong, by the rules of the Go functions. what is how its errors begin.
+CREATE FUNCTION outbox_schema.check_event(
+    what           text,
+    namespace      text,
+    topic          text,
+    payload        jsonb,
+    tenant_id      uuid,
+    dedupe_key     text,
+    partition_key  text,
+    entity_type    text,
+    entity_id      text,
+    entity_version bigint,
+    headers        jsonb,
+    version        integer
+) RETURNS void LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+DECLARE
+    prefix text := tenant_id::text || '/';
+    field  text;
+    value  text;
+BEGIN
+    IF namespace IS NULL OR namespace !~ '^[a-z][a-z0-9_]{0,40}$' THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'namespace is not a name like mini_chat';
+    ELSIF topic IS NULL OR topic !~ '^[a-z][a-z0-9_]{0,40}$' THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'topic is not a name like turn_finalized';
+    ELSIF payload IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'payload is NULL';
+    ELSIF octet_length(payload::text) > 1048576 THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'payload has more than 1048576 bytes';
+    ELSIF coalesce(version, 0) < 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'version is not a positive number';
+    ELSIF entity_type IS NULL AND (entity_id IS NOT NULL OR entity_version IS NOT NULL) THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'entity has an id or version but no type';
+    ELSIF tenant_id = '00000000-0000-0000-0000-000000000000' THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'tenant is the zero UUID';
+    ELSIF dedupe_key IS NOT NULL AND NOT starts_with(dedupe_key, prefix) THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'dedupe key does not start with tenant ' || tenant_id || ' and a slash';
+    ELSIF dedupe_key = prefix THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'dedupe key has nothing after its tenant';
+    ELSIF headers IS NOT NULL AND jsonb_typeof(headers) <> 'object' THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'headers are not an object';
+    END IF;
+    IF greatest(octet_length(dedupe_key), octet_length(partition_key), octet_length(entity_type), octet_length(entity_id)) > 512 THEN
+        FOR field, value IN VALUES ('dedupe key', dedupe_key), ('partition key', partition_key), ('entity type', entity_type), ('entity id', entity_id)
+        LOOP
+            IF octet_length(value) > 512 THEN
+                RAISE invalid_parameter_value USING MESSAGE = what || field || ' has ' || octet_length(value) || ' bytes of at most 512';
+            END IF;
+        END LOOP;
+    END IF;
+    IF headers IS NULL THEN
+        RETURN;
+    ELSIF octet_length(headers::text) > 1048576 THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'headers have more than 1048576 bytes';
+    ELSIF EXISTS (SELECT FROM jsonb_each(headers) AS h WHERE jsonb_typeof(h.value) <> 'string') THEN
+        RAISE invalid_parameter_value USING MESSAGE = what || 'headers have a value that is not a string';
+    END IF;
+END
+$$;
+
+-- A UUID v7 with the microseconds after the milliseconds, so that the events of one statement, which are due at the same
+-- time, have ids in the order of the calls.
+CREATE FUNCTION outbox_schema.event_id() RETURNS uuid
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+BEGIN
+    RETURN encode(overlay(uuid_send(gen_random_uuid())
+        PLACING substr(int8send(us / 1000), 3) || substr(int8send(28672 + us % 1000 * 4096 / 1000), 7) FROM 1 FOR 8), 'hex')::uuid;
+END
+$$;
+
+-- Wakes the sleepers of a namespace, or of 'log topics': the doorbell of the Go functions. A NOTIFY is sent only if
+-- somebody sleeps.
+CREATE FUNCTION outbox_schema.wake(name text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    key bigint := ('x' || encode(substr(sha256(('outboxgen:' || btrim('outbox_schema', '"') || '/' || name)::bytea), 1, 8), 'hex'))::bit(64)::bigint;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(key) THEN
+        PERFORM pg_notify('outboxgen_' || lpad(to_hex(key), 16, '0'), '');
+    END IF;
+END
+$$;
+
 -- The way into queue topics from other languages and from SQL: the checks of the Go functions, both rows, and the wake-up.
 -- Call it in the transaction of the business change. On a duplicate, id is that of the event that has the key.
 CREATE FUNCTION outbox_schema.enqueue(
@@ -221,61 +305,26 @@ CREATE FUNCTION outbox_schema.enqueue(
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    what   text := 'enqueue ' || coalesce(enqueue.namespace, 'NULL') || '/' || coalesce(enqueue.topic, 'NULL') || ': ';
-    prefix text := enqueue.tenant_id::text || '/';
-    key    bigint;
-    field  text;
-    value  text;
+    what text := 'enqueue ' || coalesce(enqueue.namespace, 'NULL') || '/' || coalesce(enqueue.topic, 'NULL') || ': ';
 BEGIN
     dedupe_key := nullif(dedupe_key, '');
     partition_key := nullif(partition_key, '');
     entity_type := nullif(entity_type, '');
     entity_id := nullif(entity_id, '');
-    IF enqueue.namespace IS NULL OR enqueue.namespace !~ '^[a-z][a-z0-9_]{0,40}$' THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'namespace is not a name like mini_chat';
-    ELSIF enqueue.topic IS NULL OR enqueue.topic !~ '^[a-z][a-z0-9_]{0,40}$' THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'topic is not a name like turn_finalized';
-    ELSIF enqueue.payload IS NULL THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'payload is NULL';
-    ELSIF octet_length(enqueue.payload::text) > 1048576 THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'payload has more than 1048576 bytes';
-    ELSIF coalesce(enqueue.version, 0) < 1 THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'version is not a positive number';
-    ELSIF coalesce(enqueue.max_attempts, 0) < 1 THEN
+    PERFORM outbox_schema.check_event(what, enqueue.namespace, enqueue.topic, enqueue.payload, enqueue.tenant_id, enqueue.dedupe_key,
+        enqueue.partition_key, enqueue.entity_type, enqueue.entity_id, enqueue.entity_version, enqueue.headers, enqueue.version);
+    IF coalesce(enqueue.max_attempts, 0) < 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = what || 'max_attempts is not a positive number';
     ELSIF enqueue.not_before NOT BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00' THEN
         RAISE invalid_parameter_value USING MESSAGE = what || 'not_before is not a time of the years 1 to 9999';
-    ELSIF enqueue.entity_type IS NULL AND (enqueue.entity_id IS NOT NULL OR enqueue.entity_version IS NOT NULL) THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'entity has an id or version but no type';
     ELSIF enqueue.fairness IS NOT NULL AND enqueue.fairness <> 'tenant' THEN
         RAISE invalid_parameter_value USING MESSAGE = what || 'fairness is not ''tenant'' or NULL';
     ELSIF enqueue.fairness IS NOT NULL AND enqueue.tenant_id IS NULL THEN
         RAISE invalid_parameter_value USING MESSAGE = what || 'fairness by tenant needs a tenant_id';
-    ELSIF enqueue.tenant_id = '00000000-0000-0000-0000-000000000000' THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'tenant is the zero UUID';
-    ELSIF enqueue.dedupe_key IS NOT NULL AND NOT starts_with(enqueue.dedupe_key, prefix) THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'dedupe key does not start with tenant ' || enqueue.tenant_id || ' and a slash';
-    ELSIF enqueue.dedupe_key = prefix THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'dedupe key has nothing after its tenant';
-    ELSIF enqueue.headers IS NOT NULL AND jsonb_typeof(enqueue.headers) <> 'object' THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'headers are not an object';
-    END IF;
-    FOR field, value IN VALUES ('dedupe key', enqueue.dedupe_key), ('partition key', enqueue.partition_key),
-        ('entity type', enqueue.entity_type), ('entity id', enqueue.entity_id)
-    LOOP
-        IF octet_length(value) > 512 THEN
-            RAISE invalid_parameter_value USING MESSAGE = what || field || ' has ' || octet_length(value) || ' bytes of at most 512';
-        END IF;
-    END LOOP;
-    IF octet_length(enqueue.headers::text) > 1048576 THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'headers have more than 1048576 bytes';
-    ELSIF EXISTS (SELECT FROM jsonb_each(enqueue.headers) AS h WHERE jsonb_typeof(h.value) <> 'string') THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'headers have a value that is not a string';
     END IF;
     duplicate := false;
     FOR try IN 1..5 LOOP
-        enqueue.id := encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
-            PLACING substr(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 3) FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid; -- a UUID v7
+        enqueue.id := outbox_schema.event_id();
         INSERT INTO outbox_schema.events AS e (id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
             entity_id, entity_version, headers, payload)
         VALUES (enqueue.id, enqueue.namespace, enqueue.topic, enqueue.version, enqueue.tenant_id, enqueue.dedupe_key, enqueue.partition_key, enqueue.entity_type,
@@ -288,11 +337,8 @@ BEGIN
             VALUES (enqueue.id, enqueue.namespace, enqueue.topic, enqueue.version, enqueue.tenant_id,
                 outbox_schema.lane(enqueue.topic, CASE WHEN enqueue.fairness = 'tenant' THEN enqueue.tenant_id END),
                 enqueue.max_attempts, coalesce(enqueue.not_before, statement_timestamp()));
-            IF wake THEN
-                key := ('x' || encode(substr(sha256(('outboxgen:' || btrim('outbox_schema', '"') || '/' || enqueue.namespace)::bytea), 1, 8), 'hex'))::bit(64)::bigint;
-                IF NOT pg_try_advisory_xact_lock_shared(key) THEN
-                    PERFORM pg_notify('outboxgen_' || lpad(to_hex(key), 16, '0'), '');
-                END IF;
+            IF enqueue.wake THEN
+                PERFORM outbox_schema.wake(enqueue.namespace);
             END IF;
             RETURN;
         END IF;

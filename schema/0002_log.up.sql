@@ -177,3 +177,74 @@ COMMENT ON TABLE outbox_schema.listener_failures IS 'Failed attempts of listener
 COMMENT ON COLUMN outbox_schema.listener_failures.id IS 'Id of the event.';
 COMMENT ON COLUMN outbox_schema.listener_failures.worker IS 'worker_id of the process that made the attempt.';
 COMMENT ON COLUMN outbox_schema.listener_failures.error IS 'At most 2 KiB.';
+
+-- The bucket of an event: the FNV-1a hash of its partition key, or of its id. Go computes the same.
+CREATE FUNCTION outbox_schema.bucket(partition_key text, id uuid) RETURNS smallint
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+    bytes bytea := coalesce(convert_to(nullif(partition_key, ''), 'UTF8'), uuid_send(id));
+    hash  bigint := 2166136261;
+BEGIN
+    FOR i IN 0..length(bytes) - 1 LOOP
+        hash := ((hash # get_byte(bytes, i)) * 16777619) & 4294967295;
+    END LOOP;
+    RETURN (hash # (hash >> 15)) & 32767;
+END
+$$;
+
+-- enqueue for log topics. Calls of one transaction get their place in the log in the order of the calls.
+CREATE FUNCTION outbox_schema.enqueue_log(
+    namespace      text,
+    topic          text,
+    payload        jsonb,
+    tenant_id      uuid        DEFAULT NULL,
+    dedupe_key     text        DEFAULT NULL,
+    partition_key  text        DEFAULT NULL,
+    entity_type    text        DEFAULT NULL,
+    entity_id      text        DEFAULT NULL,
+    entity_version bigint      DEFAULT NULL,
+    headers        jsonb       DEFAULT NULL,
+    version        integer     DEFAULT 1,
+    wake           boolean     DEFAULT true,
+    OUT id         uuid,
+    OUT duplicate  boolean
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    what text := 'enqueue ' || coalesce(enqueue_log.namespace, 'NULL') || '/' || coalesce(enqueue_log.topic, 'NULL') || ': ';
+BEGIN
+    dedupe_key := nullif(dedupe_key, '');
+    partition_key := nullif(partition_key, '');
+    entity_type := nullif(entity_type, '');
+    entity_id := nullif(entity_id, '');
+    PERFORM outbox_schema.check_event(what, enqueue_log.namespace, enqueue_log.topic, enqueue_log.payload, enqueue_log.tenant_id, enqueue_log.dedupe_key,
+        enqueue_log.partition_key, enqueue_log.entity_type, enqueue_log.entity_id, enqueue_log.entity_version, enqueue_log.headers, enqueue_log.version);
+    duplicate := false;
+    FOR try IN 1..5 LOOP
+        enqueue_log.id := outbox_schema.event_id();
+        INSERT INTO outbox_schema.log AS e (id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type,
+            entity_id, entity_version, headers, payload, bucket)
+        VALUES (enqueue_log.id, enqueue_log.namespace, enqueue_log.topic, enqueue_log.version, enqueue_log.tenant_id, enqueue_log.dedupe_key,
+            enqueue_log.partition_key, enqueue_log.entity_type, enqueue_log.entity_id,
+            CASE WHEN enqueue_log.entity_type IS NOT NULL THEN coalesce(enqueue_log.entity_version, 0) END,
+            nullif(enqueue_log.headers, '{}'), enqueue_log.payload, outbox_schema.bucket(enqueue_log.partition_key, enqueue_log.id))
+        ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
+        RETURNING e.id INTO enqueue_log.id;
+        IF FOUND THEN
+            IF enqueue_log.wake THEN
+                PERFORM outbox_schema.wake('log topics');
+            END IF;
+            RETURN;
+        END IF;
+        SELECT e.id INTO enqueue_log.id FROM outbox_schema.log AS e
+        WHERE e.namespace = enqueue_log.namespace AND e.topic = enqueue_log.topic AND e.dedupe_key = enqueue_log.dedupe_key;
+        IF FOUND THEN
+            duplicate := true;
+            RETURN;
+        END IF;
+    END LOOP;
+    RAISE serialization_failure USING MESSAGE = what || 'the dedupe key is taken and freed again and again';
+END
+$$;
+
+COMMENT ON FUNCTION outbox_schema.enqueue_log IS 'Enqueues an event of a log topic in the caller''s transaction.';

@@ -4,7 +4,10 @@
 #
 #   need.sh postgres   needs a PostgreSQL that can be started; fails without one
 #   need.sh race       needs a C compiler; prints go test's flag for the race detector, or nothing without a compiler
+#   need.sh pgbouncer  needs PgBouncer; fails without it
 #   need.sh promtool   wants promtool of Prometheus; without it a test is skipped
+#   need.sh chromium   wants Chromium; without it the dashboard is not tested in a browser
+#   need.sh axe        wants axe-core; without it the accessibility of the dashboard is not tested
 set -eu
 
 has_postgres() {
@@ -42,6 +45,26 @@ fetch_promtool() {
 	return $status
 }
 
+has_chromium() {
+	for name in "${OUTBOXGEN_CHROMIUM:-}" chromium chromium-browser google-chrome google-chrome-stable; do
+		if [ -n "$name" ] && command -v "$name" >/dev/null 2>&1; then return 0; fi
+	done
+	return 1
+}
+
+# axe-core comes from the npm registry that npm is configured for. The tests look for it in bin.
+axe=bin/axe-4.14.1.min.js
+has_axe() { echo "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c  $axe" | sha256sum -c --status 2>/dev/null; }
+fetch_axe() {
+	command -v npm >/dev/null 2>&1 || return 1
+	echo "fetching axe-core with npm pack" >&2
+	dir="$(mktemp -d)"
+	(cd "$dir" && npm pack --silent axe-core@4.14.1 >/dev/null 2>&1 && tar -xzf axe-core-*.tgz package/axe.min.js) &&
+		mkdir -p bin && cp "$dir/package/axe.min.js" "$axe" && has_axe && status=0 || status=1
+	rm -rf "$dir"
+	return $status
+}
+
 case "$1" in
 postgres)
 	has_postgres || { install postgresql && has_postgres; } || {
@@ -54,7 +77,19 @@ race)
 	else
 		echo "no C compiler found: the tests run without the race detector; to use it, apt-get install gcc libc6-dev" >&2
 	fi ;;
+pgbouncer)
+	has_pgbouncer() { command -v pgbouncer >/dev/null 2>&1 || test -x /usr/sbin/pgbouncer; }
+	has_pgbouncer || { install pgbouncer && has_pgbouncer; } || {
+		echo "no PgBouncer found: install it (apt-get install pgbouncer)" >&2
+		exit 1
+	} ;;
 promtool)
 	command -v promtool >/dev/null 2>&1 || test -x bin/promtool || fetch_promtool ||
 		echo "no promtool found: the alerts are checked without it; to use it, put it into the PATH" >&2 ;;
+chromium)
+	has_chromium || { install chromium && has_chromium; } ||
+		echo "no Chromium found: the dashboard is NOT tested in a browser; to test it, apt-get install chromium" >&2 ;;
+axe)
+	has_axe || fetch_axe ||
+		echo "no axe-core found: the accessibility of the dashboard is NOT tested; to test it, install npm" >&2 ;;
 esac

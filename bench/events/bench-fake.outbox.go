@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeBench() FakeBench {
 }
 
 // EnqueueOrderPaid records one bench/order_paid event.
-func (f FakeBench) EnqueueOrderPaid(ctx context.Context, tx pgx.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeBench) EnqueueOrderPaid(ctx context.Context, tx outbox.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderPaidTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderPaidMany records one event for each of ps.
-func (f FakeBench) EnqueueOrderPaidMany(ctx context.Context, tx pgx.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeBench) EnqueueOrderPaidMany(ctx context.Context, tx outbox.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderPaidTopic.Untyped(), ps, opts...)
 }
 

@@ -66,14 +66,14 @@ func orderPaidKeys(untyped any) outbox.Keys {
 // EnqueueOrderPaid writes one bench/order_paid event with tx: it is delivered if and only if tx
 // commits. If an event with its dedupe key already exists, nothing is written and the receipt has
 // Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOrderPaid(ctx context.Context, tx pgx.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOrderPaid(ctx context.Context, tx outbox.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderPaidTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderPaidMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueOrderPaid. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueOrderPaidMany(ctx context.Context, tx pgx.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOrderPaidMany(ctx context.Context, tx outbox.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderPaidTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,10 +19,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: BenchOutbox writes to PostgreSQL, and FakeBench records. A new topic adds methods.
 type BenchEnqueuer interface {
 	// EnqueueOrderPaid enqueues one bench/order_paid event with tx.
-	EnqueueOrderPaid(ctx context.Context, tx pgx.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderPaid(ctx context.Context, tx outbox.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderPaidMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderPaidMany(ctx context.Context, tx pgx.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderPaidMany(ctx context.Context, tx outbox.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // BenchOutbox is the BenchEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -31,12 +30,12 @@ type BenchEnqueuer interface {
 type BenchOutbox struct{}
 
 // EnqueueOrderPaid calls the function EnqueueOrderPaid.
-func (BenchOutbox) EnqueueOrderPaid(ctx context.Context, tx pgx.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (BenchOutbox) EnqueueOrderPaid(ctx context.Context, tx outbox.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderPaid(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderPaidMany calls the function EnqueueOrderPaidMany.
-func (BenchOutbox) EnqueueOrderPaidMany(ctx context.Context, tx pgx.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (BenchOutbox) EnqueueOrderPaidMany(ctx context.Context, tx outbox.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderPaidMany(ctx, tx, ps, opts...)
 }
 

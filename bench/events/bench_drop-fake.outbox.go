@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -32,12 +31,12 @@ func NewFakeBenchDrop() FakeBenchDrop {
 }
 
 // EnqueueOrderDropped records one bench_drop/order_dropped event.
-func (f FakeBenchDrop) EnqueueOrderDropped(ctx context.Context, tx pgx.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeBenchDrop) EnqueueOrderDropped(ctx context.Context, tx outbox.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderDroppedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderDroppedMany records one event for each of ps.
-func (f FakeBenchDrop) EnqueueOrderDroppedMany(ctx context.Context, tx pgx.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeBenchDrop) EnqueueOrderDroppedMany(ctx context.Context, tx outbox.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderDroppedTopic.Untyped(), ps, opts...)
 }
 

@@ -49,14 +49,14 @@ func (p OrderDropped) Validate() error {
 
 // EnqueueOrderDropped writes one bench_drop/order_dropped event with tx: it is delivered if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOrderDropped(ctx context.Context, tx pgx.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOrderDropped(ctx context.Context, tx outbox.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderDroppedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderDroppedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderDropped. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueOrderDroppedMany(ctx context.Context, tx pgx.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOrderDroppedMany(ctx context.Context, tx outbox.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderDroppedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,10 +20,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type BenchDropEnqueuer interface {
 	// EnqueueOrderDropped enqueues one bench_drop/order_dropped event with tx.
-	EnqueueOrderDropped(ctx context.Context, tx pgx.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderDropped(ctx context.Context, tx outbox.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderDroppedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderDroppedMany(ctx context.Context, tx pgx.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderDroppedMany(ctx context.Context, tx outbox.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // BenchDropOutbox is the BenchDropEnqueuer that writes to PostgreSQL. Its methods call the
@@ -32,12 +31,12 @@ type BenchDropEnqueuer interface {
 type BenchDropOutbox struct{}
 
 // EnqueueOrderDropped calls the function EnqueueOrderDropped.
-func (BenchDropOutbox) EnqueueOrderDropped(ctx context.Context, tx pgx.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (BenchDropOutbox) EnqueueOrderDropped(ctx context.Context, tx outbox.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderDropped(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderDroppedMany calls the function EnqueueOrderDroppedMany.
-func (BenchDropOutbox) EnqueueOrderDroppedMany(ctx context.Context, tx pgx.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (BenchDropOutbox) EnqueueOrderDroppedMany(ctx context.Context, tx outbox.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderDroppedMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeBenchLog() FakeBenchLog {
 }
 
 // EnqueueOrderMoved records one bench_log/order_moved event.
-func (f FakeBenchLog) EnqueueOrderMoved(ctx context.Context, tx pgx.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeBenchLog) EnqueueOrderMoved(ctx context.Context, tx outbox.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderMovedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderMovedMany records one event for each of ps.
-func (f FakeBenchLog) EnqueueOrderMovedMany(ctx context.Context, tx pgx.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeBenchLog) EnqueueOrderMovedMany(ctx context.Context, tx outbox.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderMovedTopic.Untyped(), ps, opts...)
 }
 

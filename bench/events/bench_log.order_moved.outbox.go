@@ -55,14 +55,14 @@ func orderMovedKeys(untyped any) outbox.Keys {
 
 // EnqueueOrderMoved appends one bench_log/order_moved event to the log with tx: listeners read it
 // if and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOrderMoved(ctx context.Context, tx pgx.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOrderMoved(ctx context.Context, tx outbox.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderMovedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderMovedMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueOrderMoved. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
-func EnqueueOrderMovedMany(ctx context.Context, tx pgx.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOrderMovedMany(ctx context.Context, tx outbox.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderMovedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

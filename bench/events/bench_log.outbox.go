@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,10 +18,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type BenchLogEnqueuer interface {
 	// EnqueueOrderMoved enqueues one bench_log/order_moved event with tx.
-	EnqueueOrderMoved(ctx context.Context, tx pgx.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderMoved(ctx context.Context, tx outbox.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderMovedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderMovedMany(ctx context.Context, tx pgx.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderMovedMany(ctx context.Context, tx outbox.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // BenchLogOutbox is the BenchLogEnqueuer that writes to PostgreSQL. Its methods call the functions
@@ -30,11 +29,11 @@ type BenchLogEnqueuer interface {
 type BenchLogOutbox struct{}
 
 // EnqueueOrderMoved calls the function EnqueueOrderMoved.
-func (BenchLogOutbox) EnqueueOrderMoved(ctx context.Context, tx pgx.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (BenchLogOutbox) EnqueueOrderMoved(ctx context.Context, tx outbox.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderMoved(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderMovedMany calls the function EnqueueOrderMovedMany.
-func (BenchLogOutbox) EnqueueOrderMovedMany(ctx context.Context, tx pgx.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (BenchLogOutbox) EnqueueOrderMovedMany(ctx context.Context, tx outbox.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderMovedMany(ctx, tx, ps, opts...)
 }

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -32,12 +31,12 @@ func NewFakeBenchTenants() FakeBenchTenants {
 }
 
 // EnqueueOrderBilled records one bench_tenants/order_billed event.
-func (f FakeBenchTenants) EnqueueOrderBilled(ctx context.Context, tx pgx.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeBenchTenants) EnqueueOrderBilled(ctx context.Context, tx outbox.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderBilledTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderBilledMany records one event for each of ps.
-func (f FakeBenchTenants) EnqueueOrderBilledMany(ctx context.Context, tx pgx.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeBenchTenants) EnqueueOrderBilledMany(ctx context.Context, tx outbox.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderBilledTopic.Untyped(), ps, opts...)
 }
 
@@ -48,12 +47,12 @@ func (f FakeBenchTenants) OrderBilled() []OrderBilled {
 }
 
 // EnqueueOrderShipped records one bench_tenants/order_shipped event.
-func (f FakeBenchTenants) EnqueueOrderShipped(ctx context.Context, tx pgx.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeBenchTenants) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderShippedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderShippedMany records one event for each of ps.
-func (f FakeBenchTenants) EnqueueOrderShippedMany(ctx context.Context, tx pgx.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeBenchTenants) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderShippedTopic.Untyped(), ps, opts...)
 }
 
@@ -64,12 +63,12 @@ func (f FakeBenchTenants) OrderShipped() []OrderShipped {
 }
 
 // EnqueueOrderReturned records one bench_tenants/order_returned event.
-func (f FakeBenchTenants) EnqueueOrderReturned(ctx context.Context, tx pgx.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeBenchTenants) EnqueueOrderReturned(ctx context.Context, tx outbox.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderReturnedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderReturnedMany records one event for each of ps.
-func (f FakeBenchTenants) EnqueueOrderReturnedMany(ctx context.Context, tx pgx.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeBenchTenants) EnqueueOrderReturnedMany(ctx context.Context, tx outbox.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderReturnedTopic.Untyped(), ps, opts...)
 }
 

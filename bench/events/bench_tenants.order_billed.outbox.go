@@ -58,14 +58,14 @@ func orderBilledKeys(untyped any) outbox.Keys {
 
 // EnqueueOrderBilled writes one bench_tenants/order_billed event with tx: it is delivered if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOrderBilled(ctx context.Context, tx pgx.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOrderBilled(ctx context.Context, tx outbox.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderBilledTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderBilledMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderBilled. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueOrderBilledMany(ctx context.Context, tx pgx.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOrderBilledMany(ctx context.Context, tx outbox.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderBilledTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

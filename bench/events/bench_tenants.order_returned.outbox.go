@@ -57,14 +57,14 @@ func orderReturnedKeys(untyped any) outbox.Keys {
 
 // EnqueueOrderReturned writes one bench_tenants/order_returned event with tx: it is delivered if
 // and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOrderReturned(ctx context.Context, tx pgx.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOrderReturned(ctx context.Context, tx outbox.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderReturnedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderReturnedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderReturned. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueOrderReturnedMany(ctx context.Context, tx pgx.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOrderReturnedMany(ctx context.Context, tx outbox.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderReturnedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

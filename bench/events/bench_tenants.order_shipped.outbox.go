@@ -57,14 +57,14 @@ func orderShippedKeys(untyped any) outbox.Keys {
 
 // EnqueueOrderShipped writes one bench_tenants/order_shipped event with tx: it is delivered if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOrderShipped(ctx context.Context, tx pgx.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderShippedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderShippedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderShipped. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueOrderShippedMany(ctx context.Context, tx pgx.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderShippedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

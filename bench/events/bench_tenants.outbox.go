@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,22 +20,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // A new topic adds methods.
 type BenchTenantsEnqueuer interface {
 	// EnqueueOrderBilled enqueues one bench_tenants/order_billed event with tx.
-	EnqueueOrderBilled(ctx context.Context, tx pgx.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderBilled(ctx context.Context, tx outbox.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderBilledMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderBilledMany(ctx context.Context, tx pgx.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderBilledMany(ctx context.Context, tx outbox.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueOrderShipped enqueues one bench_tenants/order_shipped event with tx.
-	EnqueueOrderShipped(ctx context.Context, tx pgx.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderShippedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderShippedMany(ctx context.Context, tx pgx.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueOrderReturned enqueues one bench_tenants/order_returned event with tx.
-	EnqueueOrderReturned(ctx context.Context, tx pgx.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderReturned(ctx context.Context, tx outbox.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderReturnedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderReturnedMany(ctx context.Context, tx pgx.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderReturnedMany(ctx context.Context, tx outbox.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // BenchTenantsOutbox is the BenchTenantsEnqueuer that writes to PostgreSQL. Its methods call the
@@ -44,32 +43,32 @@ type BenchTenantsEnqueuer interface {
 type BenchTenantsOutbox struct{}
 
 // EnqueueOrderBilled calls the function EnqueueOrderBilled.
-func (BenchTenantsOutbox) EnqueueOrderBilled(ctx context.Context, tx pgx.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (BenchTenantsOutbox) EnqueueOrderBilled(ctx context.Context, tx outbox.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderBilled(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderBilledMany calls the function EnqueueOrderBilledMany.
-func (BenchTenantsOutbox) EnqueueOrderBilledMany(ctx context.Context, tx pgx.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (BenchTenantsOutbox) EnqueueOrderBilledMany(ctx context.Context, tx outbox.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderBilledMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueOrderShipped calls the function EnqueueOrderShipped.
-func (BenchTenantsOutbox) EnqueueOrderShipped(ctx context.Context, tx pgx.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (BenchTenantsOutbox) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderShipped(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderShippedMany calls the function EnqueueOrderShippedMany.
-func (BenchTenantsOutbox) EnqueueOrderShippedMany(ctx context.Context, tx pgx.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (BenchTenantsOutbox) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderShippedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueOrderReturned calls the function EnqueueOrderReturned.
-func (BenchTenantsOutbox) EnqueueOrderReturned(ctx context.Context, tx pgx.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (BenchTenantsOutbox) EnqueueOrderReturned(ctx context.Context, tx outbox.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderReturned(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderReturnedMany calls the function EnqueueOrderReturnedMany.
-func (BenchTenantsOutbox) EnqueueOrderReturnedMany(ctx context.Context, tx pgx.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (BenchTenantsOutbox) EnqueueOrderReturnedMany(ctx context.Context, tx outbox.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderReturnedMany(ctx, tx, ps, opts...)
 }
 

@@ -29,7 +29,7 @@ func newModule(t *testing.T) (dir string, run func(name string, args ...string) 
 	_, versions, ok := strings.Cut(string(requirements), "\nrequire (")
 	require.True(t, ok)
 	const module = "github.com/outboxgen/outboxgen"
-	mod := "module example.com/app\n\ngo 1.26\n\ntool " + module + "/cmd/outboxgen\n\nrequire " + module + " v0.0.0\n\nrequire (" + versions +
+	mod := "module example.com/app\n\ngo 1.25.0\n\ntool " + module + "/cmd/outboxgen\n\nrequire " + module + " v0.0.0\n\nrequire (" + versions +
 		"\nreplace " + module + " => " + root + "\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o644))
 	return dir, func(name string, args ...string) string {
@@ -66,6 +66,37 @@ func TestReadmeBuilds(t *testing.T) {
 	run("go", "vet", "./...")
 }
 
+// TestFindingsUnderGoGenerateAreClickable: go generate runs in the folder of the package. Wherever the user stands, the path of a
+// finding leads to the file.
+func TestFindingsUnderGoGenerateAreClickable(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow: left out by -short")
+	}
+	dir, run := newModule(t)
+	run("go", "tool", "outboxgen", "init", "events")
+	config := filepath.Join(dir, "events", "outbox.yaml")
+	require.NoError(t, os.WriteFile(config, []byte("version: \"1\"\npakage: events\n"), 0o644))
+	for folder, arg := range map[string]string{".": "./...", "events": "."} {
+		cmd := exec.CommandContext(t.Context(), "go", "generate", arg)
+		cmd.Dir = filepath.Join(dir, folder)
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off", "GOSUMDB=off")
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		path, _, found := strings.Cut(string(out), ":2:1: unknown key \"pakage\"")
+		require.True(t, found, string(out))
+		path = path[strings.LastIndexByte(path, '\n')+1:]
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, folder, path)
+		}
+		there, err := os.Stat(path)
+		require.NoError(t, err, "from %s", folder)
+		want, err := os.Stat(config)
+		require.NoError(t, err)
+		require.True(t, os.SameFile(want, there), "from %s", folder)
+	}
+}
+
 // TestStarterBuilds follows the README in a new module: init, go get -tool, go generate. The generated Go must build and
 // pass vet.
 func TestStarterBuilds(t *testing.T) {
@@ -75,7 +106,7 @@ func TestStarterBuilds(t *testing.T) {
 	}
 	dir, run := newModule(t)
 	require.NotContains(t, run("go", "tool", "outboxgen", "init", "events"), "go get -tool")
-	require.Contains(t, run("go", "generate", "./events"), "create events/mini_chat.outbox.go", "paths are relative to the root of the module")
+	require.Contains(t, run("go", "generate", "./events"), "create events/mini_chat.outbox.go", "the list of changes is relative to the root of the module")
 	run("go", "vet", "./...")
 	require.Empty(t, run("go", "tool", "outboxgen", "generate", "--config", "events/outbox.yaml", "--check"))
 

@@ -56,6 +56,7 @@ func run(ctx context.Context, url, listen string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	defer s.page.Close()
 	if listen == "" {
 		return newDemo(pool, out).run(ctx, s)
 	}

@@ -5,7 +5,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"html"
 	"io"
+	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -63,10 +66,35 @@ func TestListen(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, text, m.Text)
 	}
+	requireDashboard(t, base)
 	interrupt()
 	_, err = feed.Next()
 	require.ErrorIs(t, err, io.EOF)
 	require.NoError(t, <-over)
+}
+
+// requireDashboard looks at the events of the outbox: the text of a message is sensitive.
+func requireDashboard(t *testing.T, base string) {
+	t.Helper()
+	link := regexp.MustCompile(`/outbox/events/[0-9a-f-]{36}`).FindString(source(t, base+"/outbox/events?topic=threads/message_created"))
+	require.NotEmpty(t, link)
+	event := source(t, base+link)
+	require.Contains(t, event, `"text": "[masked]"`)
+	require.NotContains(t, event, "hello")
+}
+
+// source returns the text of a page.
+func source(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode, string(body))
+	return html.UnescapeString(string(body))
 }
 
 func TestRunNamesWhatIsWrong(t *testing.T) {

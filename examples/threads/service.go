@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/dashboard"
 	"github.com/outboxgen/outboxgen/examples/threads/companion"
 	"github.com/outboxgen/outboxgen/examples/threads/events"
 	"github.com/outboxgen/outboxgen/examples/threads/hub"
@@ -26,9 +27,11 @@ const (
 	shutdownTimeout = 10 * time.Second
 )
 
-// service is the chat: the server for requests, and the two listeners and the dispatcher in the background.
+// service is the chat: the server for requests, and the two listeners and the dispatcher in the background. Its outbox can be
+// looked at under /outbox/, from this machine.
 type service struct {
 	clients   *hub.Hub
+	page      *dashboard.Page
 	handler   http.Handler
 	broadcast *listener.Listener
 	companion *listener.Listener
@@ -37,7 +40,6 @@ type service struct {
 
 func newService(pool *pgxpool.Pool) (*service, error) {
 	s := &service{clients: hub.New(clientBuffer)}
-	s.handler = web.NewHandler(pool, s.clients)
 	var err error
 	s.broadcast, err = events.NewBroadcastListener(pool, &events.BroadcastHandler{Clients: s.clients}, listener.Config{})
 	if err != nil {
@@ -52,6 +54,14 @@ func newService(pool *pgxpool.Pool) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.page, err = dashboard.New(dashboard.Config{Pool: pool, Prefix: "/outbox", ReadOnly: true, Title: "threads", Mask: events.MaskPayload})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", web.NewHandler(pool, s.clients))
+	mux.Handle("/outbox/", s.page)
+	s.handler = mux
 	return s, nil
 }
 

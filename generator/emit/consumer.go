@@ -48,6 +48,12 @@ func (e *emitter) consumedTopic(t *model.Topic) ([]byte, error) {
 	if len(t.Renamed) > 0 {
 		list = append(list, member{"RenamedFrom", renamedFrom(t)})
 	}
+	if p := t.Publish; p.WireName != "" {
+		list = append(list, member{"WireName", jen.Lit(p.WireName)})
+	}
+	if former := t.Publish.Former; len(former) > 0 {
+		list = append(list, member{"FormerWireNames", texts(former)})
+	}
 	list = append(list, member{"Version", jen.Lit(t.Version)})
 	addComment(g, topicIdentity(t)+".")
 	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath, "TopicSpec").Add(members(append(list, history(t)...))))

@@ -69,6 +69,9 @@ func (e *emitter) jobs(o Options) []job {
 	if len(e.model.Types) > 0 {
 		jobs = append(jobs, job{name: sharedTypesFile, render: func() ([]byte, error) { return e.sharedTypes(e.model.Types) }})
 	}
+	if topics := allTopics(e.model); len(topics) > 0 {
+		jobs = append(jobs, job{name: maskFile, render: func() ([]byte, error) { return e.mask(topics) }})
+	}
 	stubNames := newStubNames()
 	for _, ns := range e.model.Namespaces {
 		for _, t := range ns.Topics {

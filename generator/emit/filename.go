@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"path"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,15 @@ const Suffix = ".outbox.go"
 
 // sharedTypesFile holds the shared types. No namespace can have this name: YAML names have no hyphen.
 const sharedTypesFile = "shared-types" + Suffix
+
+// maskFile holds the function that masks payloads. Its hyphen keeps it apart from the others, too.
+const maskFile = "mask-payload" + Suffix
+
+// IsCommon reports whether the file, of the output folder or of a sub-folder, has a name that files of any YAML may have.
+func IsCommon(file string) bool {
+	name := path.Base(file)
+	return name == sharedTypesFile || name == maskFile
+}
 
 // fakeFile returns the name of the file of the fake of ns. No other file can have it, because of its hyphen.
 func fakeFile(ns *model.Namespace) string { return ns.Name + "-fake" + Suffix }

@@ -20,7 +20,7 @@ func (e *emitter) addStruct(g *jen.Group, name, kind, doc string, fields []*mode
 func (e *emitter) addMembers(g *jen.Group, fields []*model.Field) {
 	for _, f := range fields {
 		addComment(g, userDoc(f.GoName, f.Doc))
-		g.Id(f.GoName).Add(e.fieldType(f)).Add(jsonTag(f))
+		g.Id(f.GoName).Add(e.fieldType(f)).Add(tagOf(f))
 	}
 }
 
@@ -66,12 +66,16 @@ func (e *emitter) goType(ref model.TypeRef) *jen.Statement {
 	return jen.Id(string(ref.Kind)) // string, bool, int32, int64 and float64 are Go's own names
 }
 
-func jsonTag(f *model.Field) jen.Code {
+func tagOf(f *model.Field) jen.Code {
 	name := f.Name
 	if f.Optional {
 		name += ",omitempty"
 	}
-	return jen.Tag(map[string]string{"json": name})
+	tags := map[string]string{"json": name}
+	if f.Sensitive {
+		tags["outbox"] = "sensitive" // outbox.MaskPayload reads it
+	}
+	return jen.Tag(tags)
 }
 
 // addMasking declares the methods that keep sensitive values out of fmt and slog.

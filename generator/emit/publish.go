@@ -25,13 +25,18 @@ func addPublication(g *jen.Group, t *model.Topic) {
 		return
 	}
 	list := []member{{"Broker", jen.Lit(string(p.Broker))}, {"Destination", jen.Lit(p.Destination)}}
+	as := ""
+	if p.WireName != "" {
+		list = append(list, member{"WireName", jen.Lit(p.WireName)})
+		as = ", as " + p.WireName
+	}
 	if p.Key != nil {
 		list = append(list, member{"Key", jen.Id(publishKeyFunc(t))})
 	}
 	if len(p.Headers) > 0 {
 		list = append(list, member{"Headers", jen.Id(publishHeadersFunc(t))})
 	}
-	addComment(g, publicationVar(t)+" says where "+t.FullName()+" is published: to "+fmt.Sprintf(places[p.Broker], p.Destination)+".")
+	addComment(g, publicationVar(t)+" says where "+t.FullName()+" is published: to "+fmt.Sprintf(places[p.Broker], p.Destination)+as+".")
 	g.Var().Id(publicationVar(t)).Op("=").Qual(publishPath, "Publication").Add(members(list))
 	g.Line()
 

@@ -69,12 +69,15 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 }
 
 // renamedFrom writes the earlier names of t on one line.
-func renamedFrom(t *model.Topic) *jen.Statement {
-	names := make([]jen.Code, len(t.Renamed))
-	for i, name := range t.Renamed {
-		names[i] = jen.Lit(name)
+func renamedFrom(t *model.Topic) *jen.Statement { return texts(t.Renamed) }
+
+// texts writes a list of texts on one line.
+func texts(list []string) *jen.Statement {
+	values := make([]jen.Code, len(list))
+	for i, text := range list {
+		values[i] = jen.Lit(text)
 	}
-	return jen.Index().String().Values(names...)
+	return jen.Index().String().Values(values...)
 }
 
 func isLog(t *model.Topic) bool { return t.Delivery == model.Log }
@@ -148,7 +151,7 @@ func enqueueMany(t *model.Topic) *jen.Statement {
 func enqueueName(t *model.Topic) string { return "Enqueue" + t.GoName }
 
 func enqueueParams(payload jen.Code) []jen.Code {
-	return []jen.Code{jen.Id("ctx").Qual(contextPath, "Context"), jen.Id("tx").Qual(pgxPath, "Tx"), payload, enqueueOptions()}
+	return []jen.Code{jen.Id("ctx").Qual(contextPath, "Context"), jen.Id("tx").Qual(outboxPath, "Tx"), payload, enqueueOptions()}
 }
 
 func enqueueOptions() *jen.Statement {

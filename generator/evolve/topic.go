@@ -71,6 +71,9 @@ func (c *comparison) topic(old, t *model.Topic) {
 	if was, is := destination(old.Publish), destination(t.Publish); was != is && (was != "" || t.Delivery == model.Queue) {
 		c.changed(at.or(s.Publish.Pos), diag.ChangePublish, "publish: %s", changes(was, is))
 	}
+	if was, is := wireName(old), wireName(t); was != is && old.Publish != nil && t.Publish != nil {
+		c.changed(at.or(s.WireName.Pos), diag.ChangePublish, "wire_name: %s", changes(was, is))
+	}
 	c.fields(old.Fields, t.Fields, section{what: "payload", pos: at.or(s.Payload.Pos), fields: s.Payload.Items})
 }
 
@@ -108,6 +111,13 @@ func entity(e *model.Entity) string {
 		of += " {" + e.Version.Name + "}"
 	}
 	return of
+}
+
+func wireName(t *model.Topic) string {
+	if t.Publish == nil {
+		return ""
+	}
+	return t.Publish.WireName
 }
 
 func destination(p *model.Publication) string {

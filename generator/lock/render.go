@@ -80,6 +80,9 @@ func (w *writer) version(f *model.Frozen) {
 		}
 		w.line(in, "publish: {%s: {%s: %s}%s}", p.Broker, p.Broker.DestinationKey(), strconv.QuoteToASCII(p.Destination), key)
 	}
+	if t.Publish != nil && t.Publish.WireName != "" {
+		w.line(in, "wire_name: %s", strconv.QuoteToASCII(t.Publish.WireName))
+	}
 	if len(t.Fields) == 0 {
 		w.line(in, "payload: {}")
 	} else {

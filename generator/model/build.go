@@ -55,6 +55,7 @@ func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 	b.checkPackage(s.Package)
 	b.checkSchema(s.Schema)
 	b.goNames.declare(&decl{what: "a field of the fakes for tests", pos: s.Package.Pos, others: "rename it, or set its go: name"}, "Fake")
+	b.goNames.declare(&decl{what: "the function that masks payloads", pos: s.Package.Pos, others: "rename it, or set its go: name"}, MaskPayload)
 	b.consumer(s)
 	b.defaults = b.override(builtIn, &s.Defaults, "defaults")
 	b.horizon(b.defaults, &s.Defaults, "defaults")
@@ -66,6 +67,7 @@ func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 	for i, n := range s.Namespaces.Items {
 		b.renamed(n, b.model.Namespaces[i])
 	}
+	b.wireNames(s)
 	b.listeners(s.Listeners.Items)
 	b.operations(s.Operations.Items)
 	b.readers(s)
@@ -77,6 +79,9 @@ func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 	}
 	return b.model, findings
 }
+
+// MaskPayload is the Go name of the generated function that masks payloads.
+const MaskPayload = "MaskPayload"
 
 // builder is one run of Build.
 type builder struct {

@@ -82,6 +82,9 @@ func (b *builder) history(t *Topic, self *decl) {
 		if f.Version >= t.Version {
 			return
 		}
+		if old := f.Topic.Publish; old != nil && t.Publish != nil && old.WireName != "" && old.WireName != t.Publish.WireName && !slices.Contains(t.Publish.Former, old.WireName) {
+			t.Publish.Former = append(t.Publish.Former, old.WireName)
+		}
 		p := &Past{Version: f.Version, GoName: t.GoName + "V" + strconv.Itoa(f.Version)}
 		t.History = append(t.History, p)
 		r := &reviver{today: b.types, past: p, known: make(map[*Type]*Type)}

@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
@@ -31,6 +32,22 @@ type Publication struct {
 	Destination string    // topic of Kafka, subject of NATS, name of a webhook
 	Key         *Template // nil for the partition key
 	Headers     []*Header
+	WireName    string   // "" for namespace.topic
+	Former      []string // wire names of older versions, oldest first
+}
+
+// WireNames returns the types that messages of t have, have had, or had under its earlier names. The topic has a publish.
+func (t *Topic) WireNames() []string {
+	names := []string{t.Namespace.Name + "." + t.Name}
+	for _, old := range t.Renamed {
+		names = append(names, t.Namespace.Name+"."+old)
+	}
+	for _, name := range append([]string{t.Publish.WireName}, t.Publish.Former...) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Header is a header of published events: the texts of its parts, joined.
@@ -69,12 +86,23 @@ var destinations = map[Broker]struct {
 	Webhook: {"webhook.to", "a lower-case letter, then up to 40 of a-z, 0-9 or _", namePattern},
 }
 
+// wireName matches what a wire_name looks like.
+var wireName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._:/-]{0,126}[A-Za-z0-9])?$`)
+
 // publish sets the publication of t.
 func (b *builder) publish(s *spec.Topic, t *Topic) {
+	if w := s.WireName; w.Set() {
+		if !wireName.MatchString(w.V) {
+			b.Errorf(w.Pos, diag.PublishWireName, "wire_name: %s of topic %s is not a valid name: use 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and begin and end with a letter or digit", spec.Show(w.V), showTopic(t))
+		}
+		if !s.Publish.Pos.IsValid() {
+			b.Errorf(w.Pos, diag.PublishWireName, "wire_name: topic %s is not published, so no message has this name: add publish, or remove wire_name", showTopic(t))
+		}
+	}
 	if !s.Publish.Pos.IsValid() {
 		return
 	}
-	p := &Publication{}
+	p := &Publication{WireName: s.WireName.V}
 	t.Publish = p
 	for _, given := range []struct {
 		broker Broker
@@ -103,6 +131,33 @@ func (b *builder) destination(broker Broker, to spec.Value[string], t *Topic) {
 	dots := broker == Kafka && strings.Trim(to.V, ".") == ""
 	if dots || len(to.V) > 249 || !d.names.MatchString(to.V) || !printable(to.V) {
 		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is not a valid destination: use %s", d.key, spec.Show(to.V), showTopic(t), d.want)
+	}
+}
+
+// wireNames reports a wire_name that another published topic has: a consumer could not tell their messages apart.
+func (b *builder) wireNames(s *spec.Spec) {
+	owners := make(map[string]*Topic)
+	for _, n := range b.model.Namespaces {
+		for _, t := range n.Published() {
+			for _, name := range t.WireNames() {
+				if name != t.Publish.WireName && owners[name] == nil {
+					owners[name] = t
+				}
+			}
+		}
+	}
+	for i, n := range b.model.Namespaces {
+		for j, t := range n.Topics {
+			given := s.Namespaces.Items[i].Topics.Items[j].WireName
+			if t.Publish == nil || !given.Set() {
+				continue
+			}
+			if other := owners[given.V]; other != nil && other != t {
+				b.Errorf(given.Pos, diag.PublishWireName, "wire_name: %s of topic %s is the name that messages of topic %s have or had: choose another name", spec.Show(given.V), showTopic(t), showTopic(other))
+			} else {
+				owners[given.V] = t
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -8,8 +9,8 @@ import (
 )
 
 // The key tables: every key of an outbox.yaml, where it is allowed, what its value looks like, and what it means. The
-// decoder, its suggestions and the JSON Schema read them. A new key needs a line here, a member of the spec, and its
-// rule in the model.
+// decoder, its suggestions, the JSON Schema and Format read them: their order is the one that Format gives the keys. A new
+// key needs a line here, a member of the spec, and its rule in the model.
 
 var (
 	nameText     shape[Value[string]]        = &text{pattern: namePattern}
@@ -19,6 +20,7 @@ var (
 	typeText     shape[Value[string]]        = &text{pattern: typePattern, example: "uuid"}
 	enumText     shape[Value[string]]        = &text{pattern: enumPattern}
 	topicText    shape[Value[string]]        = &text{pattern: topicPattern, example: "threads/message_created"}
+	wireText     shape[Value[string]]        = &text{pattern: wirePattern, example: "user.created"}
 	dirText      shape[Value[string]]        = &text{pattern: dirPattern, example: "../userevents"}
 	flag         shape[Value[bool]]          = boolean{}
 	span         shape[Value[time.Duration]] = duration{}
@@ -195,7 +197,7 @@ var topics = &dict[Topic]{
 var topic = &record[Topic]{
 	name: "topic",
 	doc:  "A kind of event.",
-	keys: append([]key[Topic]{
+	keys: slices.Concat([]key[Topic]{
 		optional("doc", freeText, func(t *Topic) *Value[string] { return &t.Doc },
 			"Text for the Go doc comment, where it becomes a separate paragraph."),
 		optional("go", goName, func(t *Topic) *Value[string] { return &t.Go },
@@ -216,15 +218,18 @@ var topic = &record[Topic]{
 			"Template of the key that keeps events together when they are published, and in order when a listener reads them."),
 		optional("fairness", oneOf("tenant"), func(t *Topic) *Value[string] { return &t.Fairness },
 			"tenant: no tenant waits behind another's burst. Queue topics with a tenant only. Default: the oldest due event is first, whoever owns it."),
-		optional("max_lag", span, func(t *Topic) *Value[time.Duration] { return &t.MaxLag },
-			"How old the oldest waiting event may be before outboxgen status --check fails: at least 1s. Queue topics only. Default: no bound."),
 		optional("entity", entity, func(t *Topic) *Entity { return &t.Entity },
 			"The versioned thing that the event is about."),
+	}, policyKeys(func(t *Topic) *Policy { return &t.Policy }), []key[Topic]{
+		optional("max_lag", span, func(t *Topic) *Value[time.Duration] { return &t.MaxLag },
+			"How old the oldest waiting event may be before outboxgen status --check fails: at least 1s. Queue topics only. Default: no bound."),
 		optional("publish", publish, func(t *Topic) *Publish { return &t.Publish },
 			"Where the events are published. It replaces the handler of a queue topic. A log topic is published by a listener with publish: true."),
+		optional("wire_name", wireText, func(t *Topic) *Value[string] { return &t.WireName },
+			"Name of the topic in published messages, such as user.created: the type of the CloudEvent. Default: namespace.topic."),
 		required("payload", fieldsOf(false), func(t *Topic) *Section[*Field] { return &t.Payload },
 			"Fields of the payload, in order."),
-	}, policyKeys(func(t *Topic) *Policy { return &t.Policy })...),
+	}),
 }
 
 var entity = &record[Entity]{
@@ -302,12 +307,8 @@ var field = &shorthand[Field, Value[string]]{
 				"string, bool, int32, int64, float64, uuid, timestamp, date, duration, bytes, json, a name from types, []T or map[string]T. A trailing ? makes the field optional."),
 			optional("doc", freeText, func(f *Field) *Value[string] { return &f.Doc },
 				"Text for the Go doc comment, where it becomes a separate paragraph."),
-			optional("go", goName, func(f *Field) *Value[string] { return &f.Go },
-				"Go name. Default: made from the YAML name."),
 			optional("optional", flag, func(f *Field) *Value[bool] { return &f.Optional },
 				"Whether the field can be left out, like a trailing ? in its type."),
-			optional("sensitive", flag, func(f *Field) *Value[bool] { return &f.Sensitive },
-				"Whether the value is kept out of logs, errors, the CLI and keys."),
 			optional("min", limit, func(f *Field) *Value[Bound] { return &f.Min },
 				"Minimum value of an int32, int64, float64 or duration."),
 			optional("max", limit, func(f *Field) *Value[Bound] { return &f.Max },
@@ -318,6 +319,10 @@ var field = &shorthand[Field, Value[string]]{
 				"Maximum length: characters of a string, bytes of bytes, items of a list, entries of a map."),
 			optional("pattern", freeText, func(f *Field) *Value[string] { return &f.Pattern },
 				"Regular expression (RE2) that a string must match."),
+			optional("sensitive", flag, func(f *Field) *Value[bool] { return &f.Sensitive },
+				"Whether the value is kept out of logs, errors, the CLI and keys."),
+			optional("go", goName, func(f *Field) *Value[string] { return &f.Go },
+				"Go name. Default: made from the YAML name."),
 		},
 	},
 }

@@ -77,6 +77,7 @@ var frozen = &record[Frozen]{
 		optional("partition_key", templateText, func(f *Frozen) *Value[string] { return &f.Topic.PartitionKey }, ""),
 		optional("entity", entity, func(f *Frozen) *Entity { return &f.Topic.Entity }, ""),
 		optional("publish", publish, func(f *Frozen) *Publish { return &f.Topic.Publish }, ""),
+		optional("wire_name", wireText, func(f *Frozen) *Value[string] { return &f.Topic.WireName }, ""),
 		required("payload", fieldsOf(false), func(f *Frozen) *Section[*Field] { return &f.Topic.Payload }, ""),
 		optional("types", types, func(f *Frozen) *Section[*Type] { return &f.Types }, ""),
 	},

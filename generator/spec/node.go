@@ -13,6 +13,10 @@ const (
 	aliasNode    = yaml.AliasNode
 	taggedStyle  = yaml.TaggedStyle
 	flowStyle    = yaml.FlowStyle
+	doubleStyle  = yaml.DoubleQuotedStyle
+	singleStyle  = yaml.SingleQuotedStyle
+	literalStyle = yaml.LiteralStyle
+	foldedStyle  = yaml.FoldedStyle
 )
 
 var newParser = yaml.NewDecoder

@@ -20,6 +20,7 @@ const (
 	dirPattern      = `^(\.\./)*[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`
 	topicPattern    = `^[a-z][a-z0-9_]{0,40}/[a-z][a-z0-9_]{0,40}$`
 	headerPattern   = `^[a-z][a-z0-9-]{0,60}$`
+	wirePattern     = `^[A-Za-z0-9]([A-Za-z0-9._:/-]{0,126}[A-Za-z0-9])?$`
 	kafkaPattern    = `^[a-zA-Z0-9._-]{1,249}$`
 	natsPattern     = `^[^\s.*>]+(\.[^\s.*>]+)*$`
 	enumPattern     = `^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`

@@ -34,6 +34,7 @@ type key[T any] struct {
 	required bool
 	decode   func(d *decoder, n *node, at place, into *T)
 	schema   func(defs *definitions) object
+	order    arranger
 }
 
 // required returns a key that must be there, and whose value has shape s.
@@ -52,6 +53,7 @@ func optional[T, V any](name string, s shape[V], member func(*T) *V, doc string)
 			s.decode(d, n, at, member(into))
 		},
 		schema: s.schema,
+		order:  arrangerOf(s),
 	}
 }
 

@@ -110,6 +110,7 @@ type Topic struct {
 	Go           Value[string]
 	Version      Value[int64]
 	RenamedFrom  Section[Value[string]]
+	WireName     Value[string]
 	Delivery     Value[string]
 	Listeners    Value[string]
 	Tenant       Value[string]

@@ -27,7 +27,8 @@ var keySynonyms = map[string][]string{
 	"max_backoff": {"max_delay"}, "max_interval": {"max_delay"}, "visibility_timeout": {"lease"}, "lock_timeout": {"lease"},
 	"subscribers": {"listeners"}, "subscriptions": {"listeners"}, "workers": {"concurrency"}, "parallelism": {"concurrency"},
 	"max_concurrency": {"concurrency"}, "partitions": {"shards"}, "offset": {"start"}, "on_error": {"on_failure"},
-	"notify": {"wake"}, "endpoint": {"to"},
+	"notify": {"wake"}, "endpoint": {"to"}, "event_type": {"wire_name"}, "event_name": {"wire_name"}, "message_type": {"wire_name"},
+	"cloudevents_type": {"wire_name"}, "ce_type": {"wire_name"},
 }
 
 // nearestKey returns the key of names that name most likely means, or "".
@@ -39,6 +40,9 @@ func (d *decoder) nearestKey(name string, names []string) string {
 	}
 	if word, _, glued := strings.Cut(name, ":"); glued && slices.Contains(names, word) {
 		return word
+	}
+	if name == "name" {
+		return "" // the name of a topic is its key; wire_name, which is near, is something else
 	}
 	return d.Nearest(name, names)
 }

@@ -45,11 +45,12 @@ func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
 		"payload":              {},
-		"outbox":               {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell", "internal/lane"},
+		"outbox":               {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell", "internal/lane", "internal/shape"},
 		"publish":              {"outbox"},
 		"queue":                {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process"},
 		"listener":             {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process"},
 		"admin":                {"outbox", "internal/pgname", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb", "migrate", "internal/drift"},
+		"dashboard":            {"admin", "outbox", "internal/moment"},
 		"worker":               {"outbox", "internal/absent", "internal/guard"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
 		"consume":              {"payload", "inbox", "internal/absent", "internal/mark", "internal/plainjson", "internal/upcast"},
@@ -75,13 +76,15 @@ func TestArrows(t *testing.T) {
 		"internal/jsonb":       {"payload"},
 		"internal/lane":        {},
 		"internal/mark":        {"internal/backoff", "internal/guard"},
+		"internal/moment":      {},
 		"internal/monitor":     {},
 		"internal/pgname":      {},
 		"internal/pgvalue":     {},
 		"internal/plainjson":   {},
+		"internal/shape":       {},
 		"internal/shutdown":    {},
 		"internal/testsignal":  {},
-		"internal/pgtest":      {"internal/pgserver", "internal/dbschema", "internal/dbsqlc", "migrate"},
+		"internal/pgtest":      {"internal/pgserver", "internal/campaign", "internal/dbschema", "internal/dbsqlc", "migrate"},
 		"internal/runtimetest": {"outbox", "queue", "listener", "admin", "publish", "internal/dbschema", "internal/doorbell", "internal/pgtest", "migrate"},
 		"internal/archtest":    {},
 		"generator/diag":       {},
@@ -92,9 +95,9 @@ func TestArrows(t *testing.T) {
 		"generator/evolve":     {"generator/lock", "generator/model", "generator/spec", "generator/diag"},
 		"generator/sample":     {"generator/model"},
 		"generator":            {"generator/emit", "generator/evolve", "generator/lock", "generator/sample", "generator/model", "generator/spec", "generator/diag"},
-		"internal/mask":        {"generator/model"},
+		"internal/mask":        {"generator/model", "internal/shape"},
 		"internal/fit":         {"generator/model", "payload"},
-		"internal/cli":         {"admin", "outbox", "migrate", "generator", "generator/diag", "generator/evolve", "generator/model", "generator/spec", "templates", "internal/fit", "internal/mask", "internal/pgname", "internal/secret", "internal/monitor"},
+		"internal/cli":         {"admin", "dashboard", "outbox", "migrate", "generator", "generator/diag", "generator/evolve", "generator/model", "generator/spec", "templates", "internal/fit", "internal/mask", "internal/moment", "internal/pgname", "internal/secret", "internal/monitor"},
 		"internal/vet":         {},
 		"cmd/outboxgen":        {"internal/cli", "internal/vet"},
 	}
@@ -121,10 +124,10 @@ func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	for name, p := range packages(t) {
 		switch name {
-		case "outbox", "queue", "listener", "admin", "worker", "payload", "inbox", "consume", "publish", "migrate",
+		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
-			"internal/mark", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shutdown", "internal/testsignal", "internal/upcast":
+			"internal/mark", "internal/moment", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
 		default:
 			continue
 		}

@@ -14,7 +14,9 @@ var (
 	testName = regexp.MustCompile("`([a-z_/]+)\\.((?:Test|Fuzz|Example)[A-Za-z0-9_]*)`")
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 	goldens  = regexp.MustCompile("`generator/testdata/([a-z0-9_-]+)`")
-	link     = regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
+	link     = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)]*))?\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	fenced   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 )
 
 // TestConformanceNamesTests checks that every rule in docs/conformance.md names a test and that these tests exist.
@@ -57,7 +59,18 @@ func testsOf(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// TestLinks checks that every relative link in the documents leads to a file.
+// anchors returns the anchors of a document: its headings as GitHub links to them.
+func anchors(text []byte) map[string]bool {
+	found := make(map[string]bool)
+	for _, m := range heading.FindAllSubmatch(fenced.ReplaceAll(text, nil), -1) {
+		name := strings.ToLower(regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(string(m[1]), "$1"))
+		name = regexp.MustCompile(`[^\pL\pN_ -]`).ReplaceAllString(name, "")
+		found[strings.ReplaceAll(name, " ", "-")] = true
+	}
+	return found
+}
+
+// TestLinks checks that every relative link in the documents leads to a file, and to a heading in it.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	var docs []string
@@ -74,8 +87,17 @@ func TestLinks(t *testing.T) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			_, err := os.Stat(filepath.Join(filepath.Dir(doc), m[1]))
+			target := doc
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(doc), m[1])
+			}
+			_, err := os.Stat(target)
 			require.NoError(t, err, "%s links to %s", doc, m[1])
+			if m[2] != "" && strings.HasSuffix(target, ".md") {
+				page, err := os.ReadFile(target)
+				require.NoError(t, err)
+				require.True(t, anchors(page)[m[2]], "%s links to %s#%s, which has no such heading", doc, m[1], m[2])
+			}
 		}
 	}
 }

@@ -28,6 +28,7 @@ const (
 
 // Env is what a command uses of its process, apart from files and network.
 type Env struct {
+	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
 }
@@ -77,6 +78,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.generateCommand(),
 		a.diffCommand(),
 		a.validateCommand(),
+		a.fmtCommand(),
 		a.vetCommand(),
 		a.listCommand(),
 		a.freezeCommand(),
@@ -84,6 +86,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.schemaCommand(),
 		a.migrateCommand(),
 		a.deadCommand(),
+		a.auditCommand(),
 		a.drainedCommand(),
 		a.statusCommand(),
 		a.eventsCommand(),
@@ -93,6 +96,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.exportCommand(),
 		a.pruneCommand(),
 		a.doctorCommand(),
+		a.dashboardCommand(),
 		a.versionCommand(),
 	)
 	explainArgs(root)

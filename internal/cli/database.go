@@ -102,7 +102,7 @@ func (a *app) openPool(ctx context.Context, dsn, from string) (*pgxpool.Pool, er
 }
 
 // poolSize is the most connections that a command uses concurrently.
-const poolSize = 2
+const poolSize = 4
 
 // dsn returns the connection string and its source.
 func (d *database) dsn(a *app) (dsn, from string) {

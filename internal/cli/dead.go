@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/internal/moment"
 )
 
 func (a *app) deadCommand() *cobra.Command {
@@ -116,24 +117,23 @@ func flagMoment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	t, err := parseMoment(text, now)
-	if err != nil || t.IsZero() {
-		return t, fmt.Errorf("%s: %q is not a valid time: use a time like 2026-05-01T12:00:00Z or 2026-05-01, or an age like 90m", flag, text)
+	t, err := moment.Parse(text, now)
+	if err != nil {
+		return t, fmt.Errorf("%s: %w", flag, err)
 	}
 	return t, nil
 }
 
 // actFlags say who acts and why, and how much of it.
 type actFlags struct {
-	who, why string
-	limit    int
-	rate     float64
-	yes      bool
+	personFlags
+	limit int
+	rate  float64
+	yes   bool
 }
 
 func (f *actFlags) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.why, "reason", "", "why it is done: a `text` for the table audit")
-	c.Flags().StringVar(&f.who, "who", "", "`name` for the table audit (default: user@host of the operating system)")
+	f.personFlags.flags(c)
 	c.Flags().IntVar(&f.limit, "limit", 0, "change at most `n` dead letters, the oldest first; 0 means all")
 	c.Flags().Float64Var(&f.rate, "rate", 0, "change at most `n` dead letters per second; 0 means as many as possible")
 	c.Flags().BoolVar(&f.yes, "yes", false, "apply the change")
@@ -273,7 +273,7 @@ letters of a listener to that listener alone, in the order of their key. An even
 same time: one of them puts an event back. A process that still believes to hold the event can no longer settle it.
 
 Without --yes replay only shows how many dead letters it would take. It works in chunks. After Ctrl-C it finishes a chunk
-and says how many are done. The table audit records who replayed what.
+and says how many are done. outboxgen audit shows who replayed what.
 
 With --edit the payload of one dead letter is replaced. It must fit the topic in outbox.yaml, and the fields of its keys
 must stay as they were. Other listeners of the event and the log keep the old payload.`,
@@ -321,7 +321,7 @@ func (a *app) deadDiscard(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "discard [TOPIC]",
 		Short: "Delete dead letters permanently",
-		Long: `discard deletes dead letters that nobody needs any more. It needs a --reason, which the table audit keeps. Export them
+		Long: `discard deletes dead letters that nobody needs any more. It needs a --reason, which outboxgen audit shows. Export them
 before: they cannot be restored. An event of a queue topic is deleted with its dedupe key, so an event with the same key
 can be enqueued again. An event of a log topic stays in the log for its retention.
 

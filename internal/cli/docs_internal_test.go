@@ -72,9 +72,9 @@ func markdown(root *cobra.Command) string {
 	}
 	b.WriteString("\nEvery command has `--json`, which prints one JSON document on stdout, and `--help`.\n")
 	for _, c := range all {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n```\n%s\n```\n", c.CommandPath(), c.Long, c.UseLine())
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n```text\n%s\n```\n", c.CommandPath(), c.Long, c.UseLine())
 		if c.Example != "" {
-			fmt.Fprintf(&b, "\n```\n%s\n```\n", unindent(c.Example))
+			fmt.Fprintf(&b, "\n```sh\n%s\n```\n", unindent(c.Example))
 		}
 		var rows []string
 		add := func(f *pflag.Flag) {

@@ -68,12 +68,9 @@ func (f *eventFilter) filter(now time.Time) (admin.Filter, error) {
 		text string
 		to   *time.Time
 	}{"since": {f.since, &out.Since}, "until": {f.until, &out.Until}} {
-		if part.text == "" {
-			continue
-		}
-		t, err := parseMoment(part.text, now)
-		if err != nil || t.IsZero() {
-			return out, fmt.Errorf("--%s: %q is not a valid time: use one like 2026-05-01T12:00:00Z or 2026-05-01, or an age like 90m", name, part.text)
+		t, err := flagMoment("--"+name, part.text, now)
+		if err != nil {
+			return out, err
 		}
 		*part.to = t
 	}
@@ -151,10 +148,9 @@ little, a page may end before its limit, after some ten seconds, and the next on
 	return c
 }
 
-// asUsage makes a usage error of a mistake in a filter or a page, and of an unknown event.
+// asUsage makes a usage error of a mistake in an argument, and of an unknown event.
 func asUsage(err error) error {
-	text := err.Error()
-	if strings.Contains(text, ": filter: ") || strings.Contains(text, ": page: ") || errors.Is(err, admin.ErrUnknownEvent) {
+	if errors.As(err, new(*admin.ArgumentError)) || errors.Is(err, admin.ErrUnknownEvent) {
 		return usage(err)
 	}
 	return err
@@ -208,8 +204,8 @@ type eventRow struct {
 func newEventRow(e admin.EventStatus) eventRow {
 	row := eventRow{
 		ID: e.ID.String(), Topic: e.Name(), Listener: e.Listener, Version: e.Version, DedupeKey: e.DedupeKey, PartitionKey: e.PartitionKey,
-		Status: string(e.Status), Attempts: e.Attempts, MaxAttempts: e.MaxAttempts, CreatedAt: moment(e.CreatedAt), NextAttemptAt: moment(e.NextAttemptAt),
-		LockedUntil: moment(e.LockedUntil), FinalizedAt: moment(e.FinalizedAt), LastError: e.LastError,
+		Status: string(e.Status), Attempts: e.Attempts, MaxAttempts: e.MaxAttempts, CreatedAt: jsonTime(e.CreatedAt), NextAttemptAt: jsonTime(e.NextAttemptAt),
+		LockedUntil: jsonTime(e.LockedUntil), FinalizedAt: jsonTime(e.FinalizedAt), LastError: e.LastError,
 	}
 	if e.TenantID.Valid {
 		row.TenantID = e.TenantID.UUID.String()
@@ -324,7 +320,7 @@ type eventAtListenerRow struct {
 func newFailureRows(failures []admin.Failure) []failureRow {
 	rows := []failureRow{}
 	for _, f := range failures {
-		row := failureRow{Attempt: f.Attempt, At: moment(f.At), Error: f.Error}
+		row := failureRow{Attempt: f.Attempt, At: jsonTime(f.At), Error: f.Error}
 		if f.Worker != uuid.Nil {
 			row.Worker = f.Worker.String()
 		}
@@ -355,7 +351,7 @@ func newEventDocument(e admin.EventDetail, payload json.RawMessage, note string)
 		d.Headers = map[string]string{}
 	}
 	for _, l := range e.Listeners {
-		d.Listeners = append(d.Listeners, eventAtListenerRow{l.Listener, string(l.Status), l.Attempts, moment(l.RetryAfter), moment(l.FinalizedAt), l.LastError, newFailureRows(l.Failures)})
+		d.Listeners = append(d.Listeners, eventAtListenerRow{l.Listener, string(l.Status), l.Attempts, jsonTime(l.RetryAfter), jsonTime(l.FinalizedAt), l.LastError, newFailureRows(l.Failures)})
 	}
 	return d
 }

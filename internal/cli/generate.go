@@ -48,13 +48,14 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	if dir == "" {
 		dir = filepath.Dir(g.path)
 	}
+	g.path, dir = a.shown(g.path), a.shown(dir) // also for what Plan says about files
 	frozen, err := g.lock(a)
 	if err != nil {
 		return nil, err
 	}
 	var findings diag.List
 	warn := func(l diag.List) { findings = l }
-	files, err := generator.Generate(text, generator.Options{Source: a.shown(g.path), Folder: inModule(dir), Stubs: mode, Lock: frozen, Warn: warn})
+	files, err := generator.Generate(text, generator.Options{Source: g.path, Folder: inModule(dir), Stubs: mode, Lock: frozen, Warn: warn})
 	if errors.As(err, &findings) || findings != nil {
 		if err := a.findings(findings, format); err != nil {
 			return nil, err
@@ -65,7 +66,7 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	}
 	if create {
 		if g.made, err = makeFolder(dir); err != nil {
-			return nil, fmt.Errorf("make output folder %s: %w", a.shown(dir), pathCause(err))
+			return nil, fmt.Errorf("make output folder %s: %w", dir, pathCause(err))
 		}
 	}
 	changes, err := generator.Plan(dir, files)
@@ -78,7 +79,7 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	}
 	switch {
 	case errors.As(err, &shared):
-		s, _ := spec.Decode(text, a.shown(g.path))
+		s, _ := spec.Decode(text, g.path)
 		return nil, a.findings(shared.Findings(s.Package.Pos), format)
 	case err != nil && !errors.As(err, new(*generator.ConflictError)):
 		return nil, usage(err)
@@ -100,7 +101,7 @@ type changeList struct {
 func (a *app) changeRows(c *generator.Changes) []changeRow {
 	rows := []changeRow{}
 	for _, change := range c.Pending() {
-		rows = append(rows, changeRow{File: filepath.ToSlash(a.shown(filepath.Join(c.Dir, change.Name))), Change: change.Kind})
+		rows = append(rows, changeRow{File: filepath.ToSlash(a.listed(filepath.Join(c.Dir, change.Name))), Change: change.Kind})
 	}
 	return rows
 }
@@ -144,7 +145,8 @@ If freeze has written outbox.lock.yaml, the payloads of older versions are gener
 
 generate never overwrites a file that outboxgen did not write. It refuses an output folder that holds
 another Go package, or in which another YAML generates a file of the same name. The changes are listed on
-stdout. Under go generate, paths are printed relative to the root of the module.`,
+stdout. Under go generate, findings and errors have absolute paths, so that terminals and editors find the
+place wherever you run it, and the list of changes is relative to the root of the module.`,
 		Example: `  outboxgen generate
   outboxgen generate --check          # in CI: exit 1 if a file is out of date
   outboxgen generate --config events/outbox.yaml --out internal/events`,
@@ -167,7 +169,7 @@ stdout. Under go generate, paths are printed relative to the root of the module.
 				return err
 			}
 			if n := len(changes.Pending()); check && n > 0 {
-				a.notef("%s: %s out of date: run outboxgen generate", a.shown(g.path), count(n, "file"))
+				a.notef("%s: %s out of date: run outboxgen generate", g.path, count(n, "file"))
 				return errReported
 			}
 			return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/internal/moment"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -96,7 +97,7 @@ func (a *app) verb(yes bool, done, undone string) string {
 
 func (a *app) listenerPause(db *database) *cobra.Command {
 	return a.listenerSwitch(db, "pause", true, "Stop a listener from reading further events", `pause lets a listener finish the events that it is handling. It reads no more until it is resumed. Its
-events wait and are not pruned. outboxgen pause --listener does the same, and also takes a reason and an end.`)
+events wait and are not pruned. outboxgen pause --listener does the same, and also takes an end.`)
 }
 
 func (a *app) listenerResume(db *database) *cobra.Command {
@@ -104,13 +105,15 @@ func (a *app) listenerResume(db *database) *cobra.Command {
 }
 
 func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long string) *cobra.Command {
-	return &cobra.Command{
+	var person personFlags
+	c := &cobra.Command{
 		Use:   verb + " LISTENER",
 		Short: short,
 		Long:  long,
 		Args:  cobra.ExactArgs(1),
 		RunE: a.administer(db, func(ctx context.Context, ops *admin.Admin, args []string) error {
-			scope, act := admin.Scope{Listener: args[0]}, admin.Act{Who: defaultWho()}
+			scope, act := admin.Scope{Listener: args[0]}, admin.Act{}
+			ops = person.as(ops)
 			var err error
 			if paused {
 				err = ops.Pause(ctx, scope, act)
@@ -123,10 +126,13 @@ func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long
 			return a.printResult(resultRow{Listener: args[0], Done: true, Paused: &paused}, "%sd %s", verb, args[0])
 		}),
 	}
+	person.flags(c)
+	return c
 }
 
 func (a *app) listenerSkip(db *database) *cobra.Command {
-	return &cobra.Command{
+	var person personFlags
+	c := &cobra.Command{
 		Use:   "skip LISTENER [EVENT-ID]",
 		Short: "Move one event to the dead letters, so that the listener continues after it",
 		Long: `skip moves one event to the dead letters, and the listener continues with the next one. Without an id it
@@ -141,7 +147,7 @@ or a parked event. The dead letter contains a copy of the event.`,
 					return usage(fmt.Errorf("%q is not a valid event id: use a UUID, as listener list shows it", args[1]))
 				}
 			}
-			e, err := ops.Skip(ctx, args[0], id)
+			e, err := person.as(ops).Skip(ctx, args[0], id)
 			if err != nil {
 				return err
 			}
@@ -150,11 +156,14 @@ or a parked event. The dead letter contains a copy of the event.`,
 			return a.printResult(row, "skipped %s %s (%s) after %s", args[0], e.ID, topic, count(e.Attempt, "attempt"))
 		}),
 	}
+	person.flags(c)
+	return c
 }
 
 func (a *app) listenerRewind(db *database) *cobra.Command {
 	var to string
 	var yes bool
+	var person personFlags
 	c := &cobra.Command{
 		Use:   "rewind LISTENER --to TIME",
 		Short: "Make a listener handle events again, from a time or from the start of the log",
@@ -168,14 +177,14 @@ events a second time, so they must be idempotent. Events in the dead letters are
 	}
 	var since time.Time
 	c.PreRunE = func(*cobra.Command, []string) (err error) {
-		since, err = parseMoment(to, time.Now())
+		since, err = rewindTo(to, time.Now())
 		return err
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, args []string) error {
 		if !yes {
 			ops = ops.Preview()
 		}
-		events, err := ops.Rewind(ctx, args[0], since)
+		events, err := person.as(ops).Rewind(ctx, args[0], since)
 		if err != nil {
 			return err
 		}
@@ -187,30 +196,28 @@ events a second time, so they must be idempotent. Events in the dead letters are
 	})
 	c.Flags().StringVar(&to, "to", "", "`time` like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), an age like 90m, or start")
 	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
+	person.flags(c)
 	return c
 }
 
-// parseMoment returns the time that text means: a time, a day, or an age before now. "start" is the zero time.
-func parseMoment(text string, now time.Time) (time.Time, error) {
+// rewindTo returns the time that the flag --to means. "start" is the zero time.
+func rewindTo(text string, now time.Time) (time.Time, error) {
 	switch text {
 	case "":
 		return time.Time{}, errors.New("--to is missing: use a time, an age or start")
 	case "start":
 		return time.Time{}, nil
 	}
-	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
-		return now.Add(-age), nil
+	t, err := moment.Parse(text, now)
+	if err != nil {
+		return t, fmt.Errorf("--to: %w, or start", err)
 	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateTime, time.DateOnly} {
-		if t, err := time.Parse(layout, text); err == nil && t.Year() > 0 {
-			return t, nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("--to: %q is not a valid time: use a time like 2026-05-01T12:00:00Z or 2026-05-01, an age like 90m, or start", text)
+	return t, nil
 }
 
 func (a *app) listenerDetach(db *database) *cobra.Command {
 	var yes bool
+	var person personFlags
 	c := &cobra.Command{
 		Use:   "detach LISTENER",
 		Short: "Remove a listener, so that the log no longer keeps events for it",
@@ -223,7 +230,7 @@ error, and a process that starts attaches the listener again, at the start that 
 		if !yes {
 			ops = ops.Preview()
 		}
-		r, err := ops.Detach(ctx, args[0])
+		r, err := person.as(ops).Detach(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -231,6 +238,7 @@ error, and a process that starts attaches the listener again, at the start that 
 			a.verb(yes, "detached", "detach"), args[0], count(r.Shards, "shard"), count(int(r.Parked), "parked event"))
 	})
 	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
+	person.flags(c)
 	return c
 }
 
@@ -245,6 +253,7 @@ type rebaseRow struct {
 
 func (a *app) listenerRebase(db *database) *cobra.Command {
 	var yes bool
+	var person personFlags
 	c := &cobra.Command{
 		Use:   "rebase",
 		Short: "Repair the cursors of a restored database",
@@ -259,7 +268,7 @@ running. If there is nothing to repair, rebase says so and changes nothing.`,
 		if !yes {
 			ops = ops.Preview()
 		}
-		r, err := ops.WithProgress(a.progress("rebase")).Rebase(ctx)
+		r, err := person.as(ops).WithProgress(a.progress("rebase")).Rebase(ctx)
 		if err != nil {
 			return err
 		}
@@ -285,6 +294,7 @@ running. If there is nothing to repair, rebase says so and changes nothing.`,
 		return nil
 	})
 	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
+	person.flags(c)
 	return c
 }
 

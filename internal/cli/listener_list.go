@@ -45,10 +45,10 @@ func newShardRow(s admin.ListenerStatus) shardRow {
 	row := shardRow{
 		Listener: s.Listener, Shard: s.Shard, Shards: s.Shards, ReshardTo: s.ReshardTo,
 		State: string(s.State), Paused: s.Paused, Alarm: alarming(s),
-		LeaseUntil: moment(s.LeaseUntil), Position: s.Position, LagEvents: s.Unread,
+		LeaseUntil: jsonTime(s.LeaseUntil), Position: s.Position, LagEvents: s.Unread,
 		LagSeconds: s.Lag.Seconds(), MaxLagSeconds: s.MaxLag.Seconds(), Attempts: s.Attempts,
-		RetryAfter: moment(s.RetryAfter), LastError: s.LastError, ParkedKeys: s.ParkedKeys, ParkedEvents: s.ParkedEvents,
-		DeadLetters: s.DeadLetters, AttachedAt: s.AttachedAt.UTC(), AdvancedAt: moment(s.AdvancedAt),
+		RetryAfter: jsonTime(s.RetryAfter), LastError: s.LastError, ParkedKeys: s.ParkedKeys, ParkedEvents: s.ParkedEvents,
+		DeadLetters: s.DeadLetters, AttachedAt: s.AttachedAt.UTC(), AdvancedAt: jsonTime(s.AdvancedAt),
 		UnhandledVersions: topicVersionRows(s.UnhandledVersions),
 	}
 	if s.Holder.Valid {
@@ -65,7 +65,7 @@ func alarming(s admin.ListenerStatus) bool {
 	return s.State == admin.ListenerRestored || s.MaxLag > 0 && s.Lag > s.MaxLag
 }
 
-func moment(t time.Time) *time.Time {
+func jsonTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

@@ -18,11 +18,12 @@ import (
 
 // pauseFlags are the flags of pause and resume.
 type pauseFlags struct {
-	db                   database
-	tenant, listener     string
-	until, reason, whose string
-	scope                admin.Scope
-	act                  admin.Act
+	db               database
+	tenant, listener string
+	until            string
+	person           personFlags
+	scope            admin.Scope
+	act              admin.Act
 }
 
 func (a *app) pauseCommand() *cobra.Command {
@@ -108,8 +109,7 @@ func (f *pauseFlags) add(c *cobra.Command, verb string) {
 	f.db.flags(c)
 	c.Flags().StringVar(&f.tenant, "tenant", "", verb+" the events of the tenant with this `ID`: all of them, or those of the namespace or topic")
 	c.Flags().StringVar(&f.listener, "listener", "", verb+" the listener of this `name`")
-	c.Flags().StringVar(&f.reason, "reason", "", "`why`, for the table audit and for people who look at the pause")
-	c.Flags().StringVar(&f.whose, "who", "", "`who` does it (default: user@host)")
+	f.person.flags(c)
 }
 
 // parse fills in the scope and the act.
@@ -134,7 +134,7 @@ func (f *pauseFlags) parse(args []string) (err error) {
 	case f.scope == admin.Scope{}:
 		return errors.New("nothing is named: give a namespace, a topic, --tenant or --listener")
 	}
-	f.act = admin.Act{Who: cmp.Or(f.whose, defaultWho()), Why: f.reason}
+	f.act = admin.Act{Who: cmp.Or(f.person.who, defaultWho()), Why: f.person.why}
 	if f.until != "" {
 		f.act.Until, err = parseUntil(f.until, time.Now())
 	}

@@ -26,6 +26,7 @@ type pruneRow struct {
 func (a *app) pruneCommand() *cobra.Command {
 	var db database
 	var yes bool
+	var person personFlags
 	c := &cobra.Command{
 		Use:   "prune",
 		Short: "Delete events past their retention",
@@ -47,11 +48,12 @@ they run; use prune for other topics, or in a cron job. Without --yes it only sh
 					return err
 				}
 			}
-			return a.withAdmin(ctx, &db, schema, func(admin *admin.Admin) error { return a.prune(ctx, admin, m, yes) })
+			return a.withAdmin(ctx, &db, schema, func(admin *admin.Admin) error { return a.prune(ctx, person.as(admin), m, yes) })
 		}),
 	}
 	db.flags(c)
 	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
+	person.flags(c)
 	return c
 }
 

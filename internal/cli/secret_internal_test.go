@@ -17,7 +17,7 @@ var urlCommands = [][]string{
 	{"listener", "list"}, {"listener", "pause", "ears"}, {"listener", "resume", "ears"}, {"listener", "skip", "ears"},
 	{"listener", "rewind", "ears", "--to", "start"}, {"listener", "detach", "ears"}, {"listener", "rebase"},
 	{"dead", "list"}, {"dead", "groups"}, {"dead", "show", "0190a5c2-7b1e-7c00-8000-0123456789ab"}, {"dead", "export"},
-	{"dead", "replay", "--all"}, {"dead", "discard", "--all", "--reason", "x"},
+	{"dead", "replay", "--all"}, {"audit"}, {"dead", "discard", "--all", "--reason", "x"},
 }
 
 // No command shows a piece of a password, however the address is written and wherever it is given. Nothing listens on

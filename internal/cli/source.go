@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -26,11 +27,16 @@ const (
 type source struct {
 	path   string
 	format string
+	other  string // how to name another file; "" means --config
 }
 
 func (s *source) flags(c *cobra.Command) {
 	c.Flags().StringVar(&s.path, "config", defaultConfig, "the YAML `file`")
 	_ = c.MarkFlagFilename("config", "yaml", "yml") // fails only for an undefined flag
+	s.formatFlag(c)
+}
+
+func (s *source) formatFlag(c *cobra.Command) {
 	c.Flags().StringVar(&s.format, "format", string(diag.Text), "`format` of findings: "+formatList())
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(words(diag.Formats()), cobra.ShellCompDirectiveNoFileComp))
 }
@@ -68,7 +74,7 @@ func (s *source) explain(a *app, err error) error {
 		err = pathErr.Err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read %s: %w: create one with outboxgen init, or name another with --config", a.shown(s.path), err)
+		return fmt.Errorf("read %s: %w: create one with outboxgen init, or name another %s", a.shown(s.path), err, cmp.Or(s.other, "with --config"))
 	}
 	return fmt.Errorf("read %s: %w", a.shown(s.path), err)
 }
@@ -136,10 +142,23 @@ func inModule(dir string) string {
 	return filepath.ToSlash(relative)
 }
 
-// shown returns path as messages show it. go generate runs a command in the folder of the package, which is not the user's
-// folder. Under go generate, shown returns the path relative to the root of the module, where users run go generate ./...
+// underGoGenerate reports whether go generate runs the command. It runs it in the folder of the package, which need not be the
+// folder where the user stands, and does not say which that is.
+func (a *app) underGoGenerate() bool { return a.Getenv("GOFILE") != "" && a.Getenv("GOPACKAGE") != "" }
+
+// shown returns path as messages show it: as it is. Under go generate it returns the absolute path, with which a terminal or an
+// editor finds the place of a finding from any folder.
 func (a *app) shown(path string) string {
-	if a.Getenv("GOFILE") == "" || a.Getenv("GOPACKAGE") == "" {
+	if full, err := filepath.Abs(path); err == nil && a.underGoGenerate() {
+		return full
+	}
+	return path
+}
+
+// listed returns path as the list of changed files shows it. Under go generate it is relative to the root of the module,
+// where most users run go generate ./..., because a list of absolute paths is hard to read.
+func (a *app) listed(path string) string {
+	if !a.underGoGenerate() {
 		return path
 	}
 	full, err := filepath.Abs(path)
@@ -148,7 +167,7 @@ func (a *app) shown(path string) string {
 	}
 	root, err := moduleRoot(".")
 	if err != nil {
-		return path
+		return full
 	}
 	relative, err := filepath.Rel(root, full)
 	if err != nil || !filepath.IsLocal(relative) {

@@ -173,14 +173,9 @@ func (b statusBounds) listener(name string) (time.Duration, bool) {
 // status is what the command shows.
 type status struct {
 	topics    []admin.TopicStatus
-	listeners []listenerStatus
+	listeners []admin.ListenerStatus
 	problems  []string // what may need an operator
 	broken    []string // bounds
-}
-
-// listenerStatus sums up the shards of a listener.
-type listenerStatus struct {
-	admin.ListenerStatus // of the shard with the worst state, with the sums of all
 }
 
 func readStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) (*status, error) {
@@ -199,7 +194,7 @@ func readStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) (*st
 		}
 		s.judgeTopic(s.topics[i], bounds.dead)
 	}
-	s.listeners = sumShards(shards)
+	s.listeners = admin.SumShards(shards)
 	for i, l := range s.listeners {
 		if lag, known := bounds.listener(l.Listener); known {
 			s.listeners[i].MaxLag = lag
@@ -247,7 +242,7 @@ func (s *status) judgeTopic(t admin.TopicStatus, dead int64) {
 	}
 }
 
-func (s *status) judgeListener(l listenerStatus, dead int64) {
+func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 	name := "listener " + l.Listener
 	switch {
 	case l.State == admin.ListenerRestored:
@@ -319,37 +314,6 @@ func (s *status) paused(name string, pauses []admin.Pause) {
 		}
 		s.problem("%s", text)
 	}
-}
-
-// sumShards sums up the shards of each listener.
-func sumShards(shards []admin.ListenerStatus) []listenerStatus {
-	var sums []listenerStatus
-	for _, s := range shards {
-		if len(sums) == 0 || sums[len(sums)-1].Listener != s.Listener {
-			sums = append(sums, listenerStatus{s})
-			continue
-		}
-		sum := &sums[len(sums)-1].ListenerStatus
-		unread, lag, dead, keys, parked := sum.Unread+s.Unread, max(sum.Lag, s.Lag), sum.DeadLetters+s.DeadLetters, sum.ParkedKeys+s.ParkedKeys, sum.ParkedEvents+s.ParkedEvents
-		versions := append([]admin.TopicVersion{}, sum.UnhandledVersions...)
-		for _, v := range s.UnhandledVersions {
-			if !slices.Contains(versions, v) {
-				versions = append(versions, v)
-			}
-		}
-		if slices.Index(states, s.State) < slices.Index(states, sum.State) {
-			*sum = s
-		}
-		sum.UnhandledVersions = versions
-		sum.Unread, sum.Lag, sum.DeadLetters, sum.ParkedKeys, sum.ParkedEvents = unread, lag, dead, keys, parked
-	}
-	return sums
-}
-
-// states are the states of a shard, the worst one first.
-var states = []admin.ListenerState{
-	admin.ListenerRestored, admin.ListenerPaused, admin.ListenerBlocked, admin.ListenerLagging, admin.ListenerResharding,
-	admin.ListenerWaiting, admin.ListenerRunning, admin.ListenerIdle,
 }
 
 func (a *app) printStatus(s *status) error {

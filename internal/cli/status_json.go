@@ -49,6 +49,7 @@ type topicStatusRow struct {
 	OldestSeconds      float64      `json:"oldest_seconds"`
 	MaxLagSeconds      float64      `json:"max_lag_seconds,omitempty"`
 	DeliveredPerSecond float64      `json:"delivered_per_second"`
+	EnqueuedPerSecond  float64      `json:"enqueued_per_second"`
 	Unhandled          bool         `json:"unhandled"`
 	UnhandledVersions  []int        `json:"unhandled_versions,omitzero"`
 	Processes          []processRow `json:"processes"`
@@ -96,7 +97,7 @@ func (s *status) document() statusDocument {
 		d.Topics = append(d.Topics, topicStatusRow{
 			Topic: t.Name(), Due: newCountRow(t.Due), Retrying: newCountRow(t.Retrying), Scheduled: newCountRow(t.Scheduled), InFlight: newCountRow(t.InFlight),
 			Expired: newCountRow(t.Expired), Dead: newCountRow(t.Dead), DeadLastHour: newCountRow(t.DeadLastHour), OldestSeconds: t.Oldest.Seconds(),
-			MaxLagSeconds: t.MaxLag.Seconds(), DeliveredPerSecond: t.DeliveredPerSecond, Unhandled: t.Unhandled, UnhandledVersions: t.UnhandledVersions,
+			MaxLagSeconds: t.MaxLag.Seconds(), DeliveredPerSecond: t.DeliveredPerSecond, EnqueuedPerSecond: t.EnqueuedPerSecond, Unhandled: t.Unhandled, UnhandledVersions: t.UnhandledVersions,
 			Processes: processRows(t.Processes), Pauses: pauseRows(t.Pauses),
 		})
 	}
@@ -124,7 +125,7 @@ func processRows(processes []admin.Process) []processRow {
 func pauseRows(pauses []admin.Pause) []pauseRow {
 	rows := make([]pauseRow, len(pauses))
 	for i, p := range pauses {
-		rows[i] = pauseRow{Namespace: p.Namespace, Topic: p.Topic, Listener: p.Listener, Since: p.Since.UTC(), Until: moment(p.Until), Who: p.Who, Why: p.Why}
+		rows[i] = pauseRow{Namespace: p.Namespace, Topic: p.Topic, Listener: p.Listener, Since: p.Since.UTC(), Until: jsonTime(p.Until), Who: p.Who, Why: p.Why}
 		if p.TenantID.Valid {
 			rows[i].TenantID = p.TenantID.UUID.String()
 		}

@@ -11,9 +11,10 @@ import (
 
 // versionInfo is what version prints.
 type versionInfo struct {
-	Version  string `json:"version"` // version of the module; "(devel)" for a build from a checkout
-	Revision string `json:"revision,omitempty"`
-	Modified bool   `json:"modified,omitempty"`
+	Version  string `json:"version"`            // version of the module; "(devel)" for a build from a checkout
+	Revision string `json:"revision,omitempty"` // commit, of a build from a checkout
+	Time     string `json:"time,omitempty"`     // of the commit, RFC 3339
+	Modified bool   `json:"modified,omitempty"` // the checkout had changes that were not committed
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
@@ -22,8 +23,10 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of outboxgen",
-		Long:  "version prints the version of the module, the commit that it was built from, the Go and the platform, as outboxgen --version does.",
-		Args:  cobra.NoArgs,
+		Long: `version prints what outboxgen was built from and with: the version of its module, the Go release and the
+platform. For a build from a checkout it also prints the commit with its time, and whether files had been
+modified. outboxgen --version prints the same.`,
+		Args: cobra.NoArgs,
 		RunE: run(func(context.Context, []string) error {
 			return a.printVersion()
 		}),
@@ -31,28 +34,46 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func (a *app) printVersion() error {
-	v := buildVersion()
+	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v.read(info)
+	}
 	if a.json {
 		return a.printJSON(v)
 	}
-	return a.printf("outboxgen %s %s %s\n", v.Version, v.Go, v.Platform)
+	return a.printf("%s\n", v)
 }
 
-// buildVersion reads what the linker recorded.
-func buildVersion() versionInfo {
-	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
+// read takes what the linker recorded.
+func (v *versionInfo) read(info *debug.BuildInfo) {
 	v.Version = cmp.Or(info.Main.Version, v.Version)
+	if r := info.Main.Replace; r != nil {
+		v.Version = cmp.Or(r.Version, "(devel)") // a folder has no version
+	}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
 			v.Revision = s.Value
+		case "vcs.time":
+			v.Time = s.Value
 		case "vcs.modified":
 			v.Modified = s.Value == "true"
 		}
 	}
-	return v
+}
+
+// String returns what version prints without --json.
+func (v versionInfo) String() string {
+	text := "outboxgen " + v.Version
+	if v.Revision != "" {
+		text += " (commit " + v.Revision[:min(len(v.Revision), 12)]
+		if v.Time != "" {
+			text += " of " + v.Time
+		}
+		if v.Modified {
+			text += ", modified"
+		}
+		text += ")"
+	}
+	return text + " " + v.Go + " " + v.Platform
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"strings"
 	"sync"
 
@@ -64,6 +65,17 @@ func (s *Schema) On(tx pgx.Tx) *dbsqlc.Queries {
 	return dbsqlc.New(inSchema{db: tx, schema: s})
 }
 
+// Querier is what the statements of an enqueue need of a transaction. That of another driver has no Exec.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// OnQuerier is On for queries that return rows.
+func (s *Schema) OnQuerier(tx Querier) *dbsqlc.Queries {
+	return dbsqlc.New(rowsInSchema{db: tx, schema: s})
+}
+
 // Text returns query with the marker replaced by the schema.
 func (s *Schema) Text(query string) string {
 	if text, ok := s.sql.Load(query); ok {
@@ -101,4 +113,23 @@ func (i inSchema) Query(ctx context.Context, query string, args ...any) (pgx.Row
 
 func (i inSchema) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	return i.db.QueryRow(ctx, i.schema.Text(query), args...)
+}
+
+type rowsInSchema struct {
+	db     Querier
+	schema *Schema
+}
+
+var errNoRows = errors.New("a statement without rows needs Schema.On")
+
+func (r rowsInSchema) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	return pgconn.CommandTag{}, errNoRows
+}
+
+func (r rowsInSchema) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+	return r.db.Query(ctx, r.schema.Text(query), args...)
+}
+
+func (r rowsInSchema) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+	return r.db.QueryRow(ctx, r.schema.Text(query), args...)
 }

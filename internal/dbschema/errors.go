@@ -3,8 +3,6 @@ package dbschema
 import (
 	"errors"
 	"fmt"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Packages outbox and inbox export these errors under the same names.
@@ -13,14 +11,15 @@ var (
 	ErrNotMigrated   = errors.New("database is not migrated")
 )
 
-// Wrap turns an error of PostgreSQL into one of ours. what names the operation that failed.
+// Wrap turns an error of PostgreSQL into one of ours. what names the operation that failed. The error may come from any driver:
+// pgx and lib/pq have SQLState.
 func Wrap(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var pg *pgconn.PgError
+	var pg interface{ SQLState() string }
 	if errors.As(err, &pg) {
-		switch pg.Code {
+		switch pg.SQLState() {
 		case "40001":
 			return fmt.Errorf("%s: %w: %w", what, ErrSerialization, err)
 		// A table, a schema, a column or a function does not exist: the tables are older than this program, or there are none.

@@ -8,6 +8,8 @@ package dbsqlc
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const AuditAdd = `-- name: AuditAdd :exec
@@ -29,7 +31,7 @@ func (q *Queries) AuditAdd(ctx context.Context, arg AuditAddParams) error {
 
 const AuditInsert = `-- name: AuditInsert :exec
 INSERT INTO outbox_schema.audit (who, act, why, scope, events)
-VALUES ($1, $2, $3, $4, $5)
+VALUES (coalesce(nullif($1::text, ''), 'database user ' || session_user), $2, $3, $4, $5)
 `
 
 type AuditInsertParams struct {
@@ -40,7 +42,7 @@ type AuditInsertParams struct {
 	Events int64
 }
 
-// Records what an operator did, in the transaction that does it.
+// Records what an operator did, in the transaction that does it. If nobody has said who, it is the user of the database.
 func (q *Queries) AuditInsert(ctx context.Context, arg AuditInsertParams) error {
 	_, err := q.db.Exec(ctx, AuditInsert,
 		arg.Who,
@@ -50,6 +52,63 @@ func (q *Queries) AuditInsert(ctx context.Context, arg AuditInsertParams) error 
 		arg.Events,
 	)
 	return err
+}
+
+const AuditList = `-- name: AuditList :many
+SELECT a.no, a.at, a.who, a.act, a.why, a.scope, a.events
+FROM outbox_schema.audit AS a
+WHERE a.no < $1::bigint
+  AND ($2::text = '' OR a.who = $2)
+  AND ($3::text = '' OR a.act = $3)
+  AND ($4::timestamptz IS NULL OR a.at >= $4)
+  AND ($5::timestamptz IS NULL OR a.at < $5)
+ORDER BY a.no DESC
+LIMIT $6::integer
+`
+
+type AuditListParams struct {
+	BeforeNo   int64
+	Who        string
+	Act        string
+	Since      pgtype.Timestamptz
+	Until      pgtype.Timestamptz
+	EntryLimit int32
+}
+
+// Lists what operators did below a number, the latest first, along the primary key. Empty and null select all.
+func (q *Queries) AuditList(ctx context.Context, arg AuditListParams) ([]OutboxSchemaAudit, error) {
+	rows, err := q.db.Query(ctx, AuditList,
+		arg.BeforeNo,
+		arg.Who,
+		arg.Act,
+		arg.Since,
+		arg.Until,
+		arg.EntryLimit,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []OutboxSchemaAudit
+	for rows.Next() {
+		var i OutboxSchemaAudit
+		if err := rows.Scan(
+			&i.No,
+			&i.At,
+			&i.Who,
+			&i.Act,
+			&i.Why,
+			&i.Scope,
+			&i.Events,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const AuditStart = `-- name: AuditStart :one

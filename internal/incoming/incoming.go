@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/plainjson"
@@ -93,6 +94,10 @@ func takesNull(t reflect.Type) bool {
 func withoutValue(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
+		if kind.Field == "" {
+			of, _, _ := strings.Cut(kind.Value, " ") // "number 17" has a value
+			return fmt.Errorf("it is a JSON %s, which is not a valid %s", of, kind.Type)
+		}
 		return fmt.Errorf("field %q does not fit %s", kind.Field, kind.Type)
 	}
 	var syntax *json.SyntaxError

@@ -29,6 +29,7 @@ namespaces:
   shop:
     topics:
       order_paid:
+        renamed_from: [order_settled]
         payload:
           number: int64
           state: state
@@ -75,11 +76,21 @@ func TestWhatTheYAMLDoesNotDescribeIsMasked(t *testing.T) {
 		`{"customer": {"contacts": "a@b"}}`:                `{"customer":{"contacts":"[masked]"}}`,
 		`{"customer": {"contacts": ["a@b"]}}`:              `{"customer":{"contacts":["[masked]"]}}`,
 		`["s3cret"]`:                                       `"[masked]"`,
+		`{"number": {"iban": "DE00"}, "state": ["DE00"]}`:  `{"number":"[masked]","state":"[masked]"}`,
+		`{"tags": "DE00"}`:                                 `{"tags":"[masked]"}`,
+		`{"tags": [["DE00"], {"iban": "DE00"}, 1, null]}`:  `{"tags":["[masked]","[masked]",1,null]}`,
 	} {
 		got, ok := m.Payload("shop/order_paid", json.RawMessage(in))
 		require.True(t, ok, in)
 		require.Equal(t, want, string(got))
 	}
+}
+
+func TestEarlierNamesOfTopicsAreKnown(t *testing.T) {
+	t.Parallel()
+	got, ok := masker(t).Payload("shop/order_settled", json.RawMessage(`{"number": 1, "token": "s3cret"}`))
+	require.True(t, ok)
+	require.Equal(t, `{"number":1,"token":"[masked]"}`, string(got))
 }
 
 func TestPayloadsOfUnknownTopicsAreNotShown(t *testing.T) {

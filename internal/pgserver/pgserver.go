@@ -35,10 +35,12 @@ const (
 
 // Options configure a server. The zero value is a server for tests.
 type Options struct {
-	// Durable keeps PostgreSQL's defaults of fsync and full_page_writes. Without it a crash of the machine may corrupt the
-	// data, which matters to a demo or a benchmark, but not to a test.
+	// Durable keeps PostgreSQL's defaults of fsync, full_page_writes and jit. Without it a crash of the machine may corrupt the
+	// data, and no plan is compiled, which matters to a demo or a benchmark, but not to a test. Tests that forbid a kind of plan
+	// make costs that PostgreSQL would spend seconds of compiling on.
 	Durable bool
-	// Dir is the folder in which the server creates its own folder. Empty means the folder for temporary files.
+	// Dir is the folder in which the server creates its own folder. Empty means the folder for temporary files, or, unless
+	// the server is Durable or TMPDIR is set, a folder in memory if this system has one with enough space.
 	Dir string
 	// Bin is the folder of initdb and postgres. Empty means the result of Find.
 	Bin string
@@ -77,6 +79,9 @@ func Start(opts Options) (*Server, error) {
 	owner, err := serverAccount()
 	if err != nil {
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	if opts.Dir == "" && !opts.Durable {
+		opts.Dir = memoryParent()
 	}
 	parent, err := parentDir(opts.Dir, owner)
 	if err != nil {
@@ -243,6 +248,7 @@ func (s *Server) settings(opts Options) string {
 	if !opts.Durable {
 		all["fsync"] = "off"
 		all["full_page_writes"] = "off"
+		all["jit"] = "off"
 	}
 	for name, value := range opts.Settings {
 		all[name] = value

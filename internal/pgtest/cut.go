@@ -9,10 +9,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/campaign"
 )
 
-// EveryNth byte offset of a conversation is cut at.
-const EveryNth = 8
+// EveryNth byte offset of a conversation is cut at: each one in a campaign.
+var EveryNth = campaign.Of(16, 1)
 
 // Scissors cut the connections of a pool after a number of bytes in one direction.
 type Scissors struct {

@@ -24,6 +24,10 @@ type Orphans struct {
 	unknown    *report.Lasting
 }
 
+// OrphanAge is how long an event of a queue topic may be due until its topic counts as one that no process takes. It is
+// longer than a deployment takes, and than a drain by cron waits.
+const OrphanAge = 10 * time.Minute
+
 // orphanHead is how many due rows of each lane are read.
 const orphanHead = 200
 

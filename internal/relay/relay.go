@@ -28,7 +28,7 @@ type Route struct {
 func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
 	return &Route{broker: p.Broker, destination: p.Destination, outgoing: func(e outbox.Event, payload json.RawMessage) (publish.Outgoing, error) {
-		o := publish.Outgoing{Event: e, Payload: payload, Destination: p.Destination, Key: e.PartitionKey}
+		o := publish.Outgoing{Event: e, Payload: payload, Destination: p.Destination, Key: e.PartitionKey, WireName: p.WireName}
 		if p.Key == nil && p.Headers == nil {
 			return o, nil
 		}

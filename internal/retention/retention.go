@@ -20,11 +20,30 @@ const (
 	PruneChunk = 1000
 )
 
-// Log deletes events of topics ("namespace/topic") that are older than their retention and that every listener
+// Pruned says what Logs deleted, and what it kept.
+type Pruned struct {
+	Events      int // of log topics
+	DeadLetters int // of listeners
+	Blocked     int // events that are kept for some listener
+}
+
+// Logs deletes what is past the retention of topics ("namespace/topic") in the tables of the log: its events, the dead
+// letters of listeners, and failed attempts of listeners. An error does not undo what was deleted before it.
+func Logs(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (p Pruned, err error) {
+	if p.Events, p.Blocked, err = log(ctx, db, pool, topics); err != nil {
+		return p, err
+	}
+	if p.DeadLetters, err = deadLetters(ctx, db, pool, topics); err != nil {
+		return p, err
+	}
+	return p, failures(ctx, db, pool, topics)
+}
+
+// log deletes events of topics ("namespace/topic") that are older than their retention and that every listener
 // has passed, walking the log once from its beginning as far as anything is old enough. What comes behind the positions where
 // some events are kept for a listener is only counted. By the time the walk comes there, that listener may have passed both,
 // and a listener that starts at the earliest event would find a hole between what was kept and what follows.
-func Log(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (deleted, blocked int, err error) {
+func log(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (deleted, blocked int, err error) {
 	if len(topics) == 0 {
 		return 0, 0, nil
 	}
@@ -52,8 +71,8 @@ func Log(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics ma
 	}
 }
 
-// DeadLetters deletes dead letters of listeners past the retention of their topic.
-func DeadLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (int, error) {
+// deadLetters deletes dead letters of listeners past the retention of their topic.
+func deadLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (int, error) {
 	p := dbsqlc.DeadLetterPruneParams{BatchSize: PruneChunk}
 	for topic, keep := range topics {
 		p.Topics = append(p.Topics, topic)
@@ -69,12 +88,12 @@ func DeadLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, t
 	}
 }
 
-// failures is how long failed attempts of listeners are kept at least, because topics may be some of all.
-const failures = 30 * 24 * time.Hour
+// keepFailures is how long failed attempts of listeners are kept at least, because topics may be some of all.
+const keepFailures = 30 * 24 * time.Hour
 
-// Failures deletes failed attempts of listeners that are older than the longest retention of dead letters of topics.
-func Failures(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) error {
-	longest := failures
+// failures deletes failed attempts of listeners that are older than the longest retention of dead letters of topics.
+func failures(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) error {
+	longest := keepFailures
 	for _, keep := range topics {
 		longest = max(longest, keep.Dead)
 	}

@@ -223,7 +223,8 @@ func recipes() map[string]recipe {
 	return map[string]recipe{
 		"add an optional field": {
 			builds: func(log bool) map[string]build {
-				make := func(n int) turnNote { return turnNote{strconv.Itoa(n), new("n")} }
+				note := "n"
+				make := func(n int) turnNote { return turnNote{strconv.Itoa(n), &note} }
 				show := func(p turnNote) string { return fmt.Sprint(p.ID, " ", p.Note != nil) }
 				return map[string]build{"old": oldTurn(log), "new": {partOf(spec(log, "ended", 1), make, show)}}
 			},

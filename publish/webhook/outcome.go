@@ -58,7 +58,8 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	if private, found := errors.AsType[*privateError](err); found && !wrote.Load() {
+	var private *privateError
+	if errors.As(err, &private) && !wrote.Load() {
 		// A name may resolve wrongly for a moment, when it is moved or its name server starts.
 		return p.private.Missing(e.name, &configError{private.Error()})
 	}
@@ -88,16 +89,19 @@ func notSent(ctx context.Context) error {
 // unreachable returns the outcome if there was no connection, so that the event is not at fault. The text of err comes from
 // our side or from the TLS handshake.
 func (p *Publisher) unreachable(ctx context.Context, err error) error {
-	if wrong, found := errors.AsType[*configError](err); found {
+	var wrong *configError
+	if errors.As(err, &wrong) {
 		return outbox.Permanent(wrong)
 	}
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return outbox.Unavailable(fmt.Errorf("no connection within %s", p.config.Timeout))
 	}
-	if lookup, found := errors.AsType[*net.DNSError](err); found {
+	var lookup *net.DNSError
+	if errors.As(err, &lookup) {
 		return outbox.Unavailable(fmt.Errorf("look up host: %s", lookup.Err))
 	}
-	if late, found := errors.AsType[net.Error](err); found && late.Timeout() { // the transport noticed it a little earlier
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() { // the transport noticed it a little earlier
 		return outbox.Unavailable(fmt.Errorf("no connection within %s", p.config.Timeout))
 	}
 	return outbox.Unavailable(fmt.Errorf("no connection: %w", err))
@@ -109,7 +113,8 @@ func (p *Publisher) unanswered(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return fmt.Errorf("no reply within %s", p.config.Timeout)
 	}
-	if network, found := errors.AsType[*net.OpError](err); found {
+	var network *net.OpError
+	if errors.As(err, &network) {
 		return fmt.Errorf("no reply: %w", network)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -272,7 +272,8 @@ func (p *Publisher) attempt(ctx context.Context, e *endpoint, o publish.Outgoing
 
 func (p *Publisher) log(ctx context.Context, host string, o publish.Outgoing, err error) {
 	level := slog.LevelDebug
-	if _, wrong := errors.AsType[*configError](err); wrong {
+	var wrong *configError
+	if errors.As(err, &wrong) {
 		level = slog.LevelWarn
 	}
 	p.config.Logger.Log(ctx, level, "event not posted", "destination", o.Destination, "host", host, "namespace", o.Namespace,

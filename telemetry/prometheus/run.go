@@ -87,10 +87,12 @@ func (r *reader) step(ctx context.Context) {
 		if !r.failing {
 			r.c.cfg.Logger.Error("gauges cannot be read from the database, and are not exported", "error", err)
 		}
+	case now == nil: // another session has the lock, which may be our last one while the server ends it
 	case r.failing:
 		r.c.cfg.Logger.Info("gauges can be read again")
+		r.failing = false
 	}
-	r.failing = err != nil
+	r.failing = r.failing || err != nil
 	r.c.latest.Store(now)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeContacts() FakeContacts {
 }
 
 // EnqueueIdentityLinked records one contacts/identity_linked event.
-func (f FakeContacts) EnqueueIdentityLinked(ctx context.Context, tx pgx.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeContacts) EnqueueIdentityLinked(ctx context.Context, tx outbox.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, IdentityLinkedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueIdentityLinkedMany records one event for each of ps.
-func (f FakeContacts) EnqueueIdentityLinkedMany(ctx context.Context, tx pgx.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeContacts) EnqueueIdentityLinkedMany(ctx context.Context, tx outbox.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, IdentityLinkedTopic.Untyped(), ps, opts...)
 }
 

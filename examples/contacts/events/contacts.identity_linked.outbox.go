@@ -42,7 +42,7 @@ type IdentityLinked struct {
 	ContactVersion int64     `json:"contact_version"`
 	IdentityID     uuid.UUID `json:"identity_id"`
 	ExternalID     string    `json:"external_id"`
-	Email          *string   `json:"email,omitempty"`
+	Email          *string   `json:"email,omitempty" outbox:"sensitive"`
 	LinkedAt       time.Time `json:"linked_at"`
 }
 
@@ -111,14 +111,14 @@ func (p IdentityLinked) LogValue() slog.Value {
 // EnqueueIdentityLinked writes one contacts/identity_linked event with tx: it is delivered if and
 // only if tx commits. If an event with its dedupe key already exists, nothing is written and the
 // receipt has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueIdentityLinked(ctx context.Context, tx pgx.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueIdentityLinked(ctx context.Context, tx outbox.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return IdentityLinkedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueIdentityLinkedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueIdentityLinked. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueIdentityLinkedMany(ctx context.Context, tx pgx.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueIdentityLinkedMany(ctx context.Context, tx outbox.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return IdentityLinkedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

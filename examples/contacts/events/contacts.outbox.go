@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,10 +20,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type ContactsEnqueuer interface {
 	// EnqueueIdentityLinked enqueues one contacts/identity_linked event with tx.
-	EnqueueIdentityLinked(ctx context.Context, tx pgx.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueIdentityLinked(ctx context.Context, tx outbox.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueIdentityLinkedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueIdentityLinkedMany(ctx context.Context, tx pgx.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueIdentityLinkedMany(ctx context.Context, tx outbox.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // ContactsOutbox is the ContactsEnqueuer that writes to PostgreSQL. Its methods call the functions
@@ -32,12 +31,12 @@ type ContactsEnqueuer interface {
 type ContactsOutbox struct{}
 
 // EnqueueIdentityLinked calls the function EnqueueIdentityLinked.
-func (ContactsOutbox) EnqueueIdentityLinked(ctx context.Context, tx pgx.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ContactsOutbox) EnqueueIdentityLinked(ctx context.Context, tx outbox.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueIdentityLinked(ctx, tx, p, opts...)
 }
 
 // EnqueueIdentityLinkedMany calls the function EnqueueIdentityLinkedMany.
-func (ContactsOutbox) EnqueueIdentityLinkedMany(ctx context.Context, tx pgx.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ContactsOutbox) EnqueueIdentityLinkedMany(ctx context.Context, tx outbox.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueIdentityLinkedMany(ctx, tx, ps, opts...)
 }
 

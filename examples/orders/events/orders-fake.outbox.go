@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeOrders() FakeOrders {
 }
 
 // EnqueueOrderCreated records one orders/order_created event.
-func (f FakeOrders) EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderCreatedMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderCreatedTopic.Untyped(), ps, opts...)
 }
 

@@ -41,7 +41,7 @@ type OrderCreated struct {
 	ClientKey  string    `json:"client_key"`
 	Lines      []Line    `json:"lines"`
 	TotalCents int64     `json:"total_cents"`
-	ShipTo     string    `json:"ship_to"`
+	ShipTo     string    `json:"ship_to" outbox:"sensitive"`
 	CreatedAt  time.Time `json:"created_at"`
 }
 
@@ -98,14 +98,14 @@ func (p OrderCreated) LogValue() slog.Value {
 // EnqueueOrderCreated writes one orders/order_created event with tx: it is delivered if and only if
 // tx commits. If an event with its dedupe key already exists, nothing is written and the receipt
 // has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,10 +19,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // a database: OrdersOutbox writes to PostgreSQL, and FakeOrders records. A new topic adds methods.
 type OrdersEnqueuer interface {
 	// EnqueueOrderCreated enqueues one orders/order_created event with tx.
-	EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderCreatedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // OrdersOutbox is the OrdersEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -31,12 +30,12 @@ type OrdersEnqueuer interface {
 type OrdersOutbox struct{}
 
 // EnqueueOrderCreated calls the function EnqueueOrderCreated.
-func (OrdersOutbox) EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderCreated(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderCreatedMany calls the function EnqueueOrderCreatedMany.
-func (OrdersOutbox) EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderCreatedMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeReplies() FakeReplies {
 }
 
 // EnqueueReplyRequested records one replies/reply_requested event.
-func (f FakeReplies) EnqueueReplyRequested(ctx context.Context, tx pgx.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeReplies) EnqueueReplyRequested(ctx context.Context, tx outbox.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, ReplyRequestedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueReplyRequestedMany records one event for each of ps.
-func (f FakeReplies) EnqueueReplyRequestedMany(ctx context.Context, tx pgx.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeReplies) EnqueueReplyRequestedMany(ctx context.Context, tx outbox.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, ReplyRequestedTopic.Untyped(), ps, opts...)
 }
 

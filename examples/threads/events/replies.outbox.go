@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,10 +20,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // methods.
 type RepliesEnqueuer interface {
 	// EnqueueReplyRequested enqueues one replies/reply_requested event with tx.
-	EnqueueReplyRequested(ctx context.Context, tx pgx.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueReplyRequested(ctx context.Context, tx outbox.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueReplyRequestedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueReplyRequestedMany(ctx context.Context, tx pgx.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueReplyRequestedMany(ctx context.Context, tx outbox.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // RepliesOutbox is the RepliesEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -32,12 +31,12 @@ type RepliesEnqueuer interface {
 type RepliesOutbox struct{}
 
 // EnqueueReplyRequested calls the function EnqueueReplyRequested.
-func (RepliesOutbox) EnqueueReplyRequested(ctx context.Context, tx pgx.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (RepliesOutbox) EnqueueReplyRequested(ctx context.Context, tx outbox.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueReplyRequested(ctx, tx, p, opts...)
 }
 
 // EnqueueReplyRequestedMany calls the function EnqueueReplyRequestedMany.
-func (RepliesOutbox) EnqueueReplyRequestedMany(ctx context.Context, tx pgx.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (RepliesOutbox) EnqueueReplyRequestedMany(ctx context.Context, tx outbox.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueReplyRequestedMany(ctx, tx, ps, opts...)
 }
 

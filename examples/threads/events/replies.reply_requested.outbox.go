@@ -75,14 +75,14 @@ func replyRequestedKeys(untyped any) outbox.Keys {
 // EnqueueReplyRequested writes one replies/reply_requested event with tx: it is delivered if and
 // only if tx commits. If an event with its dedupe key already exists, nothing is written and the
 // receipt has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueReplyRequested(ctx context.Context, tx pgx.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueReplyRequested(ctx context.Context, tx outbox.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ReplyRequestedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueReplyRequestedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueReplyRequested. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueReplyRequestedMany(ctx context.Context, tx pgx.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueReplyRequestedMany(ctx context.Context, tx outbox.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ReplyRequestedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

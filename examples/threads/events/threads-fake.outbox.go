@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeThreads() FakeThreads {
 }
 
 // EnqueueMessageCreated records one threads/message_created event.
-func (f FakeThreads) EnqueueMessageCreated(ctx context.Context, tx pgx.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeThreads) EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, MessageCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMessageCreatedMany records one event for each of ps.
-func (f FakeThreads) EnqueueMessageCreatedMany(ctx context.Context, tx pgx.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeThreads) EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, MessageCreatedTopic.Untyped(), ps, opts...)
 }
 

@@ -44,7 +44,7 @@ type MessageCreated struct {
 	Number   int64     `json:"number"`
 	Role     Role      `json:"role"`
 	Author   string    `json:"author"`
-	Text     string    `json:"text"`
+	Text     string    `json:"text" outbox:"sensitive"`
 	PostedAt time.Time `json:"posted_at"`
 }
 
@@ -108,14 +108,14 @@ func (p MessageCreated) LogValue() slog.Value {
 // read it if and only if tx commits. If an event with its dedupe key already exists, nothing is
 // written and the receipt has Duplicate set. An error leaves tx usable unless it came from
 // PostgreSQL.
-func EnqueueMessageCreated(ctx context.Context, tx pgx.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return MessageCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueMessageCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueMessageCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueMessageCreatedMany(ctx context.Context, tx pgx.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return MessageCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,10 +18,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // methods.
 type ThreadsEnqueuer interface {
 	// EnqueueMessageCreated enqueues one threads/message_created event with tx.
-	EnqueueMessageCreated(ctx context.Context, tx pgx.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueMessageCreatedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueMessageCreatedMany(ctx context.Context, tx pgx.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // ThreadsOutbox is the ThreadsEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -30,11 +29,11 @@ type ThreadsEnqueuer interface {
 type ThreadsOutbox struct{}
 
 // EnqueueMessageCreated calls the function EnqueueMessageCreated.
-func (ThreadsOutbox) EnqueueMessageCreated(ctx context.Context, tx pgx.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ThreadsOutbox) EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueMessageCreated(ctx, tx, p, opts...)
 }
 
 // EnqueueMessageCreatedMany calls the function EnqueueMessageCreatedMany.
-func (ThreadsOutbox) EnqueueMessageCreatedMany(ctx context.Context, tx pgx.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ThreadsOutbox) EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueMessageCreatedMany(ctx, tx, ps, opts...)
 }

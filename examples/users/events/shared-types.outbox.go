@@ -21,8 +21,8 @@ const _ = outbox.IsAtLeastVersion0_1_0
 //
 // Profile is what other services may know of a user.
 type Profile struct {
-	Name     string    `json:"name"`
-	Email    string    `json:"email"`
+	Name     string    `json:"name" outbox:"sensitive"`
+	Email    string    `json:"email" outbox:"sensitive"`
 	JoinedAt time.Time `json:"joined_at"`
 }
 

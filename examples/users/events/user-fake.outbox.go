@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeUser() FakeUser {
 }
 
 // EnqueueUserCreated records one user/created event.
-func (f FakeUser) EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeUser) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, UserCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserCreatedMany records one event for each of ps.
-func (f FakeUser) EnqueueUserCreatedMany(ctx context.Context, tx pgx.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeUser) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, UserCreatedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeUser) UserCreated() []UserCreated {
 }
 
 // EnqueueUserRenamed records one user/renamed event.
-func (f FakeUser) EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeUser) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, UserRenamedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserRenamedMany records one event for each of ps.
-func (f FakeUser) EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeUser) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, UserRenamedTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakeUser) UserRenamed() []UserRenamed {
 }
 
 // EnqueueUserDeleted records one user/deleted event.
-func (f FakeUser) EnqueueUserDeleted(ctx context.Context, tx pgx.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeUser) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserDeletedMany records one event for each of ps.
-func (f FakeUser) EnqueueUserDeletedMany(ctx context.Context, tx pgx.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeUser) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
 }
 

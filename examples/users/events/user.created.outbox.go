@@ -84,14 +84,14 @@ func (p UserCreated) LogValue() slog.Value {
 
 // EnqueueUserCreated appends one user/created event to the log with tx: listeners read it if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return UserCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueUserCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueUserCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueUserCreatedMany(ctx context.Context, tx pgx.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return UserCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -18,22 +17,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: UserOutbox writes to PostgreSQL, and FakeUser records. A new topic adds methods.
 type UserEnqueuer interface {
 	// EnqueueUserCreated enqueues one user/created event with tx.
-	EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueUserCreatedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueUserCreatedMany(ctx context.Context, tx pgx.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueUserRenamed enqueues one user/renamed event with tx.
-	EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueUserRenamedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueUserDeleted enqueues one user/deleted event with tx.
-	EnqueueUserDeleted(ctx context.Context, tx pgx.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueUserDeletedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueUserDeletedMany(ctx context.Context, tx pgx.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // UserOutbox is the UserEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -41,31 +40,31 @@ type UserEnqueuer interface {
 type UserOutbox struct{}
 
 // EnqueueUserCreated calls the function EnqueueUserCreated.
-func (UserOutbox) EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (UserOutbox) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueUserCreated(ctx, tx, p, opts...)
 }
 
 // EnqueueUserCreatedMany calls the function EnqueueUserCreatedMany.
-func (UserOutbox) EnqueueUserCreatedMany(ctx context.Context, tx pgx.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (UserOutbox) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueUserCreatedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueUserRenamed calls the function EnqueueUserRenamed.
-func (UserOutbox) EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (UserOutbox) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueUserRenamed(ctx, tx, p, opts...)
 }
 
 // EnqueueUserRenamedMany calls the function EnqueueUserRenamedMany.
-func (UserOutbox) EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (UserOutbox) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueUserRenamedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueUserDeleted calls the function EnqueueUserDeleted.
-func (UserOutbox) EnqueueUserDeleted(ctx context.Context, tx pgx.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (UserOutbox) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueUserDeleted(ctx, tx, p, opts...)
 }
 
 // EnqueueUserDeletedMany calls the function EnqueueUserDeletedMany.
-func (UserOutbox) EnqueueUserDeletedMany(ctx context.Context, tx pgx.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (UserOutbox) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueUserDeletedMany(ctx, tx, ps, opts...)
 }

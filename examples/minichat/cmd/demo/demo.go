@@ -39,8 +39,14 @@ type kill struct {
 	inHand int // events that it held
 }
 
-// runDemo runs the whole demo and leaves nothing behind.
-func runDemo(ctx context.Context, turns int, stderr io.Writer) (account Account, err error) {
+// options say how the demo runs.
+type options struct {
+	turns int
+	stay  bool // keep the dashboard, a dispatcher and the server until ctx ends
+}
+
+// runDemo runs the whole demo, calls show with the account, and leaves nothing behind.
+func runDemo(ctx context.Context, opts options, stderr io.Writer, show func(Account) error) (err error) {
 	began := time.Now()
 	p := newProgress(stderr)
 	defer p.stop()
@@ -48,40 +54,68 @@ func runDemo(ctx context.Context, turns int, stderr io.Writer) (account Account,
 	p.say("start PostgreSQL with durable settings")
 	server, err := pgserver.Start(pgserver.Options{Durable: true})
 	if err != nil {
-		return account, err
+		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	dir, err := os.MkdirTemp("", "minichat-demo-")
 	if err != nil {
-		return account, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	pool, err := pgxpool.New(ctx, server.URL())
 	if err != nil {
-		return account, fmt.Errorf("open database: %w", err)
+		return fmt.Errorf("open database: %w", err)
 	}
 	defer pool.Close()
 
 	d := &demo{dir: dir, url: server.URL(), pool: pool, progress: p}
 	defer d.killAll()
-	if err := d.run(ctx, turns); err != nil {
-		return account, err
+	p.say("migrate")
+	if err := database.Migrate(ctx, pool); err != nil {
+		return err
+	}
+	site, err := openPage(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, site.close()) }()
+	p.say("dashboard: %s", site.url)
+	if err := d.run(ctx, opts.turns); err != nil {
+		return err
 	}
 	p.stop()
 	h, err := d.history(ctx)
 	if err != nil {
-		return account, err
+		return err
 	}
-	account = settle(h)
+	account := settle(h)
 	account.Seconds = time.Since(began).Seconds()
-	return account, nil
+	if err := show(account); err != nil {
+		return err
+	}
+	if opts.stay {
+		return d.stay(ctx, site.url)
+	}
+	return nil
+}
+
+// stay keeps a dispatcher and the dashboard until ctx ends, so that somebody can look, and replay dead letters.
+func (d *demo) stay(ctx context.Context, url string) error {
+	running, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	d.children = nil
+	if err := d.start(running, "c", abort); err != nil {
+		return cause(running, err)
+	}
+	d.progress.say("the dashboard and a dispatcher stay until Ctrl-C: %s", url)
+	<-running.Done()
+	if ctx.Err() == nil {
+		return context.Cause(running)
+	}
+	return nil
 }
 
 func (d *demo) run(ctx context.Context, turns int) error {
-	d.progress.say("migrate")
-	if err := database.Migrate(ctx, d.pool); err != nil {
-		return err
-	}
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 	for _, name := range []string{"a", "b"} {

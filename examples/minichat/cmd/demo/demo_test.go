@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -41,6 +43,37 @@ func TestDemoAccountsForEveryEvent(t *testing.T) {
 	require.GreaterOrEqual(t, a.InHand, holdUp)
 	require.Positive(t, a.Redelivered)
 	require.Positive(t, a.Retried)
+}
+
+func TestDashboardStaysUntilItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var stdout bytes.Buffer
+	var body string
+	stderr := &watcher{text: "stay until Ctrl-C: "}
+	stderr.do = func() {
+		said := stderr.written.String()
+		_, rest, _ := strings.Cut(said, "dashboard: ")
+		url, _, _ := strings.Cut(rest, "\n")
+		go func() {
+			defer interrupt()
+			for ctx.Err() == nil && !strings.Contains(body, "mini_chat/turn_finalized") { // until it is in the overview
+				resp, err := http.Get(url)
+				if err != nil {
+					return
+				}
+				text, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				body = string(text)
+			}
+		}()
+	}
+	require.Equal(t, exitFine, demoMain(ctx, []string{"-turns", "200", "-stay"}, &stdout, stderr), stderr)
+	require.Contains(t, stdout.String(), "correct: ")
+	require.Contains(t, body, "minichat demo")
+	require.Contains(t, body, "mini_chat/turn_finalized")
+	require.NotContains(t, stderr.String(), "interrupted")
 }
 
 // Not parallel, because it changes the folder for temporary files to check what is left there.

@@ -43,6 +43,7 @@ func demoMain(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	turns := flags.Int("turns", 3000, "how many chat `turns` to start, at least 200")
+	stay := flags.Bool("stay", false, "keep the dashboard open until Ctrl-C")
 	asJSON := flags.Bool("json", false, "print the account as JSON")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -54,21 +55,25 @@ func demoMain(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		return exitUsage
 	}
 
-	account, err := runDemo(ctx, *turns, stderr)
+	code := exitBroken
+	shown := false
+	err := runDemo(ctx, options{*turns, *stay}, stderr, func(account Account) error {
+		if err := account.write(stdout, *asJSON); err != nil {
+			return fmt.Errorf("print account: %w", err)
+		}
+		shown, code = true, exitFine
+		if !account.Correct {
+			code = exitWrong
+		}
+		return nil
+	})
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !shown:
 		_, _ = fmt.Fprintln(stderr, "demo: interrupted, everything is cleaned up")
 		return exitInterrupted
 	case err != nil:
 		_, _ = fmt.Fprintln(stderr, "demo:", err)
 		return exitBroken
 	}
-	if err := account.write(stdout, *asJSON); err != nil {
-		_, _ = fmt.Fprintln(stderr, "demo: print account:", err)
-		return exitBroken
-	}
-	if !account.Correct {
-		return exitWrong
-	}
-	return exitFine
+	return code
 }

@@ -7,7 +7,6 @@ package alltypes
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeCatalog() FakeCatalog {
 }
 
 // EnqueueRequired records one catalog/required event.
-func (f FakeCatalog) EnqueueRequired(ctx context.Context, tx pgx.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueRequired(ctx context.Context, tx outbox.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, RequiredTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueRequiredMany records one event for each of ps.
-func (f FakeCatalog) EnqueueRequiredMany(ctx context.Context, tx pgx.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueRequiredMany(ctx context.Context, tx outbox.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, RequiredTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeCatalog) Required() []Required {
 }
 
 // EnqueueOptional records one catalog/optional event.
-func (f FakeCatalog) EnqueueOptional(ctx context.Context, tx pgx.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueOptional(ctx context.Context, tx outbox.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OptionalTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOptionalMany records one event for each of ps.
-func (f FakeCatalog) EnqueueOptionalMany(ctx context.Context, tx pgx.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueOptionalMany(ctx context.Context, tx outbox.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OptionalTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakeCatalog) Optional() []Optional {
 }
 
 // EnqueueListed records one catalog/listed event.
-func (f FakeCatalog) EnqueueListed(ctx context.Context, tx pgx.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueListed(ctx context.Context, tx outbox.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, ListedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueListedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueListedMany(ctx context.Context, tx pgx.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueListedMany(ctx context.Context, tx outbox.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, ListedTopic.Untyped(), ps, opts...)
 }
 
@@ -79,12 +78,12 @@ func (f FakeCatalog) Listed() []Listed {
 }
 
 // EnqueueMapped records one catalog/mapped event.
-func (f FakeCatalog) EnqueueMapped(ctx context.Context, tx pgx.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueMapped(ctx context.Context, tx outbox.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, MappedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMappedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueMappedMany(ctx context.Context, tx pgx.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueMappedMany(ctx context.Context, tx outbox.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, MappedTopic.Untyped(), ps, opts...)
 }
 
@@ -95,12 +94,12 @@ func (f FakeCatalog) Mapped() []Mapped {
 }
 
 // EnqueueOptionalListed records one catalog/optional_listed event.
-func (f FakeCatalog) EnqueueOptionalListed(ctx context.Context, tx pgx.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueOptionalListed(ctx context.Context, tx outbox.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OptionalListedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOptionalListedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueOptionalListedMany(ctx context.Context, tx pgx.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueOptionalListedMany(ctx context.Context, tx outbox.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OptionalListedTopic.Untyped(), ps, opts...)
 }
 
@@ -111,12 +110,12 @@ func (f FakeCatalog) OptionalListed() []OptionalListed {
 }
 
 // EnqueueOptionalMapped records one catalog/optional_mapped event.
-func (f FakeCatalog) EnqueueOptionalMapped(ctx context.Context, tx pgx.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueOptionalMapped(ctx context.Context, tx outbox.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OptionalMappedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOptionalMappedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueOptionalMappedMany(ctx context.Context, tx pgx.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueOptionalMappedMany(ctx context.Context, tx outbox.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OptionalMappedTopic.Untyped(), ps, opts...)
 }
 
@@ -127,12 +126,12 @@ func (f FakeCatalog) OptionalMapped() []OptionalMapped {
 }
 
 // EnqueueNested records one catalog/nested event.
-func (f FakeCatalog) EnqueueNested(ctx context.Context, tx pgx.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueNested(ctx context.Context, tx outbox.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, NestedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNestedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueNestedMany(ctx context.Context, tx pgx.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueNestedMany(ctx context.Context, tx outbox.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, NestedTopic.Untyped(), ps, opts...)
 }
 
@@ -143,12 +142,12 @@ func (f FakeCatalog) Nested() []Nested {
 }
 
 // EnqueueNestedMap records one catalog/nested_map event.
-func (f FakeCatalog) EnqueueNestedMap(ctx context.Context, tx pgx.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueNestedMap(ctx context.Context, tx outbox.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, NestedMapTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNestedMapMany records one event for each of ps.
-func (f FakeCatalog) EnqueueNestedMapMany(ctx context.Context, tx pgx.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueNestedMapMany(ctx context.Context, tx outbox.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, NestedMapTopic.Untyped(), ps, opts...)
 }
 
@@ -159,12 +158,12 @@ func (f FakeCatalog) NestedMap() []NestedMap {
 }
 
 // EnqueueMapsInMaps records one catalog/maps_in_maps event.
-func (f FakeCatalog) EnqueueMapsInMaps(ctx context.Context, tx pgx.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueMapsInMaps(ctx context.Context, tx outbox.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, MapsInMapsTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMapsInMapsMany records one event for each of ps.
-func (f FakeCatalog) EnqueueMapsInMapsMany(ctx context.Context, tx pgx.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueMapsInMapsMany(ctx context.Context, tx outbox.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, MapsInMapsTopic.Untyped(), ps, opts...)
 }
 
@@ -175,12 +174,12 @@ func (f FakeCatalog) MapsInMaps() []MapsInMaps {
 }
 
 // EnqueueListOfMaps records one catalog/list_of_maps event.
-func (f FakeCatalog) EnqueueListOfMaps(ctx context.Context, tx pgx.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueListOfMaps(ctx context.Context, tx outbox.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, ListOfMapsTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueListOfMapsMany records one event for each of ps.
-func (f FakeCatalog) EnqueueListOfMapsMany(ctx context.Context, tx pgx.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueListOfMapsMany(ctx context.Context, tx outbox.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, ListOfMapsTopic.Untyped(), ps, opts...)
 }
 
@@ -191,12 +190,12 @@ func (f FakeCatalog) ListOfMaps() []ListOfMaps {
 }
 
 // EnqueueDeep records one catalog/deep event.
-func (f FakeCatalog) EnqueueDeep(ctx context.Context, tx pgx.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueDeep(ctx context.Context, tx outbox.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, DeepTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueDeepMany records one event for each of ps.
-func (f FakeCatalog) EnqueueDeepMany(ctx context.Context, tx pgx.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueDeepMany(ctx context.Context, tx outbox.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, DeepTopic.Untyped(), ps, opts...)
 }
 
@@ -207,12 +206,12 @@ func (f FakeCatalog) Deep() []Deep {
 }
 
 // EnqueueBounded records one catalog/bounded event.
-func (f FakeCatalog) EnqueueBounded(ctx context.Context, tx pgx.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueBounded(ctx context.Context, tx outbox.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, BoundedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueBoundedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueBoundedMany(ctx context.Context, tx pgx.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueBoundedMany(ctx context.Context, tx outbox.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, BoundedTopic.Untyped(), ps, opts...)
 }
 
@@ -223,12 +222,12 @@ func (f FakeCatalog) Bounded() []Bounded {
 }
 
 // EnqueueKeyedOnce records one catalog/keyed_once event.
-func (f FakeCatalog) EnqueueKeyedOnce(ctx context.Context, tx pgx.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueKeyedOnce(ctx context.Context, tx outbox.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, KeyedOnceTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueKeyedOnceMany records one event for each of ps.
-func (f FakeCatalog) EnqueueKeyedOnceMany(ctx context.Context, tx pgx.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCatalog) EnqueueKeyedOnceMany(ctx context.Context, tx outbox.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, KeyedOnceTopic.Untyped(), ps, opts...)
 }
 

@@ -71,14 +71,14 @@ func (p Mapped) Validate() error {
 
 // EnqueueMapped writes one catalog/mapped event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueMapped(ctx context.Context, tx pgx.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueMapped(ctx context.Context, tx outbox.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return MappedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueMappedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueMapped. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueMappedMany(ctx context.Context, tx pgx.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueMappedMany(ctx context.Context, tx outbox.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return MappedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

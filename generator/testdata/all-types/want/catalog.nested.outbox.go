@@ -65,14 +65,14 @@ func (p Nested) Validate() error {
 
 // EnqueueNested writes one catalog/nested event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueNested(ctx context.Context, tx pgx.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueNested(ctx context.Context, tx outbox.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return NestedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueNestedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueNested. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueNestedMany(ctx context.Context, tx pgx.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueNestedMany(ctx context.Context, tx outbox.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return NestedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -71,14 +71,14 @@ func (p NestedMap) Validate() error {
 
 // EnqueueNestedMap writes one catalog/nested_map event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueNestedMap(ctx context.Context, tx pgx.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueNestedMap(ctx context.Context, tx outbox.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return NestedMapTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueNestedMapMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueNestedMap. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueNestedMapMany(ctx context.Context, tx pgx.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueNestedMapMany(ctx context.Context, tx outbox.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return NestedMapTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

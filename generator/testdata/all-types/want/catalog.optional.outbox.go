@@ -65,14 +65,14 @@ func (p Optional) Validate() error {
 
 // EnqueueOptional writes one catalog/optional event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOptional(ctx context.Context, tx pgx.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOptional(ctx context.Context, tx outbox.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OptionalTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOptionalMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueOptional. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueOptionalMany(ctx context.Context, tx pgx.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOptionalMany(ctx context.Context, tx outbox.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OptionalTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -65,14 +65,14 @@ func (p OptionalListed) Validate() error {
 
 // EnqueueOptionalListed writes one catalog/optional_listed event with tx: it is delivered if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOptionalListed(ctx context.Context, tx pgx.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOptionalListed(ctx context.Context, tx outbox.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OptionalListedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOptionalListedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOptionalListed. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueOptionalListedMany(ctx context.Context, tx pgx.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOptionalListedMany(ctx context.Context, tx outbox.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OptionalListedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

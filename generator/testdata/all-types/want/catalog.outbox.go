@@ -7,7 +7,6 @@ package alltypes
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,82 +20,82 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // methods.
 type CatalogEnqueuer interface {
 	// EnqueueRequired enqueues one catalog/required event with tx.
-	EnqueueRequired(ctx context.Context, tx pgx.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueRequired(ctx context.Context, tx outbox.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueRequiredMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueRequiredMany(ctx context.Context, tx pgx.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueRequiredMany(ctx context.Context, tx outbox.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueOptional enqueues one catalog/optional event with tx.
-	EnqueueOptional(ctx context.Context, tx pgx.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOptional(ctx context.Context, tx outbox.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOptionalMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOptionalMany(ctx context.Context, tx pgx.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOptionalMany(ctx context.Context, tx outbox.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueListed enqueues one catalog/listed event with tx.
-	EnqueueListed(ctx context.Context, tx pgx.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueListed(ctx context.Context, tx outbox.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueListedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueListedMany(ctx context.Context, tx pgx.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueListedMany(ctx context.Context, tx outbox.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueMapped enqueues one catalog/mapped event with tx.
-	EnqueueMapped(ctx context.Context, tx pgx.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueMapped(ctx context.Context, tx outbox.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueMappedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueMappedMany(ctx context.Context, tx pgx.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueMappedMany(ctx context.Context, tx outbox.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueOptionalListed enqueues one catalog/optional_listed event with tx.
-	EnqueueOptionalListed(ctx context.Context, tx pgx.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOptionalListed(ctx context.Context, tx outbox.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOptionalListedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOptionalListedMany(ctx context.Context, tx pgx.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOptionalListedMany(ctx context.Context, tx outbox.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueOptionalMapped enqueues one catalog/optional_mapped event with tx.
-	EnqueueOptionalMapped(ctx context.Context, tx pgx.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOptionalMapped(ctx context.Context, tx outbox.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOptionalMappedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOptionalMappedMany(ctx context.Context, tx pgx.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOptionalMappedMany(ctx context.Context, tx outbox.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueNested enqueues one catalog/nested event with tx.
-	EnqueueNested(ctx context.Context, tx pgx.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueNested(ctx context.Context, tx outbox.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueNestedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueNestedMany(ctx context.Context, tx pgx.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueNestedMany(ctx context.Context, tx outbox.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueNestedMap enqueues one catalog/nested_map event with tx.
-	EnqueueNestedMap(ctx context.Context, tx pgx.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueNestedMap(ctx context.Context, tx outbox.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueNestedMapMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueNestedMapMany(ctx context.Context, tx pgx.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueNestedMapMany(ctx context.Context, tx outbox.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueMapsInMaps enqueues one catalog/maps_in_maps event with tx.
-	EnqueueMapsInMaps(ctx context.Context, tx pgx.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueMapsInMaps(ctx context.Context, tx outbox.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueMapsInMapsMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueMapsInMapsMany(ctx context.Context, tx pgx.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueMapsInMapsMany(ctx context.Context, tx outbox.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueListOfMaps enqueues one catalog/list_of_maps event with tx.
-	EnqueueListOfMaps(ctx context.Context, tx pgx.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueListOfMaps(ctx context.Context, tx outbox.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueListOfMapsMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueListOfMapsMany(ctx context.Context, tx pgx.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueListOfMapsMany(ctx context.Context, tx outbox.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueDeep enqueues one catalog/deep event with tx.
-	EnqueueDeep(ctx context.Context, tx pgx.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueDeep(ctx context.Context, tx outbox.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueDeepMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueDeepMany(ctx context.Context, tx pgx.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueDeepMany(ctx context.Context, tx outbox.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueBounded enqueues one catalog/bounded event with tx.
-	EnqueueBounded(ctx context.Context, tx pgx.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueBounded(ctx context.Context, tx outbox.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueBoundedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueBoundedMany(ctx context.Context, tx pgx.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueBoundedMany(ctx context.Context, tx outbox.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueKeyedOnce enqueues one catalog/keyed_once event with tx.
-	EnqueueKeyedOnce(ctx context.Context, tx pgx.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueKeyedOnce(ctx context.Context, tx outbox.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueKeyedOnceMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueKeyedOnceMany(ctx context.Context, tx pgx.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueKeyedOnceMany(ctx context.Context, tx outbox.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // CatalogOutbox is the CatalogEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -104,132 +103,132 @@ type CatalogEnqueuer interface {
 type CatalogOutbox struct{}
 
 // EnqueueRequired calls the function EnqueueRequired.
-func (CatalogOutbox) EnqueueRequired(ctx context.Context, tx pgx.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueRequired(ctx context.Context, tx outbox.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueRequired(ctx, tx, p, opts...)
 }
 
 // EnqueueRequiredMany calls the function EnqueueRequiredMany.
-func (CatalogOutbox) EnqueueRequiredMany(ctx context.Context, tx pgx.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueRequiredMany(ctx context.Context, tx outbox.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueRequiredMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueOptional calls the function EnqueueOptional.
-func (CatalogOutbox) EnqueueOptional(ctx context.Context, tx pgx.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueOptional(ctx context.Context, tx outbox.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOptional(ctx, tx, p, opts...)
 }
 
 // EnqueueOptionalMany calls the function EnqueueOptionalMany.
-func (CatalogOutbox) EnqueueOptionalMany(ctx context.Context, tx pgx.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueOptionalMany(ctx context.Context, tx outbox.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOptionalMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueListed calls the function EnqueueListed.
-func (CatalogOutbox) EnqueueListed(ctx context.Context, tx pgx.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueListed(ctx context.Context, tx outbox.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueListed(ctx, tx, p, opts...)
 }
 
 // EnqueueListedMany calls the function EnqueueListedMany.
-func (CatalogOutbox) EnqueueListedMany(ctx context.Context, tx pgx.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueListedMany(ctx context.Context, tx outbox.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueListedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueMapped calls the function EnqueueMapped.
-func (CatalogOutbox) EnqueueMapped(ctx context.Context, tx pgx.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueMapped(ctx context.Context, tx outbox.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueMapped(ctx, tx, p, opts...)
 }
 
 // EnqueueMappedMany calls the function EnqueueMappedMany.
-func (CatalogOutbox) EnqueueMappedMany(ctx context.Context, tx pgx.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueMappedMany(ctx context.Context, tx outbox.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueMappedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueOptionalListed calls the function EnqueueOptionalListed.
-func (CatalogOutbox) EnqueueOptionalListed(ctx context.Context, tx pgx.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueOptionalListed(ctx context.Context, tx outbox.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOptionalListed(ctx, tx, p, opts...)
 }
 
 // EnqueueOptionalListedMany calls the function EnqueueOptionalListedMany.
-func (CatalogOutbox) EnqueueOptionalListedMany(ctx context.Context, tx pgx.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueOptionalListedMany(ctx context.Context, tx outbox.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOptionalListedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueOptionalMapped calls the function EnqueueOptionalMapped.
-func (CatalogOutbox) EnqueueOptionalMapped(ctx context.Context, tx pgx.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueOptionalMapped(ctx context.Context, tx outbox.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOptionalMapped(ctx, tx, p, opts...)
 }
 
 // EnqueueOptionalMappedMany calls the function EnqueueOptionalMappedMany.
-func (CatalogOutbox) EnqueueOptionalMappedMany(ctx context.Context, tx pgx.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueOptionalMappedMany(ctx context.Context, tx outbox.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOptionalMappedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueNested calls the function EnqueueNested.
-func (CatalogOutbox) EnqueueNested(ctx context.Context, tx pgx.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueNested(ctx context.Context, tx outbox.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueNested(ctx, tx, p, opts...)
 }
 
 // EnqueueNestedMany calls the function EnqueueNestedMany.
-func (CatalogOutbox) EnqueueNestedMany(ctx context.Context, tx pgx.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueNestedMany(ctx context.Context, tx outbox.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueNestedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueNestedMap calls the function EnqueueNestedMap.
-func (CatalogOutbox) EnqueueNestedMap(ctx context.Context, tx pgx.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueNestedMap(ctx context.Context, tx outbox.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueNestedMap(ctx, tx, p, opts...)
 }
 
 // EnqueueNestedMapMany calls the function EnqueueNestedMapMany.
-func (CatalogOutbox) EnqueueNestedMapMany(ctx context.Context, tx pgx.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueNestedMapMany(ctx context.Context, tx outbox.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueNestedMapMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueMapsInMaps calls the function EnqueueMapsInMaps.
-func (CatalogOutbox) EnqueueMapsInMaps(ctx context.Context, tx pgx.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueMapsInMaps(ctx context.Context, tx outbox.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueMapsInMaps(ctx, tx, p, opts...)
 }
 
 // EnqueueMapsInMapsMany calls the function EnqueueMapsInMapsMany.
-func (CatalogOutbox) EnqueueMapsInMapsMany(ctx context.Context, tx pgx.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueMapsInMapsMany(ctx context.Context, tx outbox.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueMapsInMapsMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueListOfMaps calls the function EnqueueListOfMaps.
-func (CatalogOutbox) EnqueueListOfMaps(ctx context.Context, tx pgx.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueListOfMaps(ctx context.Context, tx outbox.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueListOfMaps(ctx, tx, p, opts...)
 }
 
 // EnqueueListOfMapsMany calls the function EnqueueListOfMapsMany.
-func (CatalogOutbox) EnqueueListOfMapsMany(ctx context.Context, tx pgx.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueListOfMapsMany(ctx context.Context, tx outbox.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueListOfMapsMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueDeep calls the function EnqueueDeep.
-func (CatalogOutbox) EnqueueDeep(ctx context.Context, tx pgx.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueDeep(ctx context.Context, tx outbox.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueDeep(ctx, tx, p, opts...)
 }
 
 // EnqueueDeepMany calls the function EnqueueDeepMany.
-func (CatalogOutbox) EnqueueDeepMany(ctx context.Context, tx pgx.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueDeepMany(ctx context.Context, tx outbox.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueDeepMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueBounded calls the function EnqueueBounded.
-func (CatalogOutbox) EnqueueBounded(ctx context.Context, tx pgx.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueBounded(ctx context.Context, tx outbox.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueBounded(ctx, tx, p, opts...)
 }
 
 // EnqueueBoundedMany calls the function EnqueueBoundedMany.
-func (CatalogOutbox) EnqueueBoundedMany(ctx context.Context, tx pgx.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueBoundedMany(ctx context.Context, tx outbox.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueBoundedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueKeyedOnce calls the function EnqueueKeyedOnce.
-func (CatalogOutbox) EnqueueKeyedOnce(ctx context.Context, tx pgx.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueKeyedOnce(ctx context.Context, tx outbox.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueKeyedOnce(ctx, tx, p, opts...)
 }
 
 // EnqueueKeyedOnceMany calls the function EnqueueKeyedOnceMany.
-func (CatalogOutbox) EnqueueKeyedOnceMany(ctx context.Context, tx pgx.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CatalogOutbox) EnqueueKeyedOnceMany(ctx context.Context, tx outbox.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueKeyedOnceMany(ctx, tx, ps, opts...)
 }
 

@@ -67,14 +67,14 @@ func (p Required) Validate() error {
 
 // EnqueueRequired writes one catalog/required event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueRequired(ctx context.Context, tx pgx.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueRequired(ctx context.Context, tx outbox.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return RequiredTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueRequiredMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueRequired. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueRequiredMany(ctx context.Context, tx pgx.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueRequiredMany(ctx context.Context, tx outbox.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return RequiredTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -102,19 +102,19 @@ func TestBounds(t *testing.T) {
 		"text min_len":         func(p *events.Bounded) { p.Text = "a" },
 		"text max_len":         func(p *events.Bounded) { p.Text = long },
 		"text pattern":         func(p *events.Bounded) { p.Text = "ABC" },
-		"opt_text max_len":     func(p *events.Bounded) { p.OptText = new(strings.Repeat("1", 11)) },
-		"opt_text min_len":     func(p *events.Bounded) { p.OptText = new("1") },
-		"only_pattern pattern": func(p *events.Bounded) { p.OnlyPattern = new("y") },
-		"opt_small min":        func(p *events.Bounded) { p.OptSmall = new(int32(-6)) },
-		"opt_small max":        func(p *events.Bounded) { p.OptSmall = new(int32(6)) },
-		"opt_big min":          func(p *events.Bounded) { p.OptBig = new(int64(-1)) },
+		"opt_text max_len":     func(p *events.Bounded) { p.OptText = pointer(strings.Repeat("1", 11)) },
+		"opt_text min_len":     func(p *events.Bounded) { p.OptText = pointer("1") },
+		"only_pattern pattern": func(p *events.Bounded) { p.OnlyPattern = pointer("y") },
+		"opt_small min":        func(p *events.Bounded) { p.OptSmall = pointer(int32(-6)) },
+		"opt_small max":        func(p *events.Bounded) { p.OptSmall = pointer(int32(6)) },
+		"opt_big min":          func(p *events.Bounded) { p.OptBig = pointer(int64(-1)) },
 		"ratio min":            func(p *events.Bounded) { p.Ratio = -1.6 },
 		"ratio float64":        func(p *events.Bounded) { p.Ratio = math.NaN() },
-		"opt_ratio max":        func(p *events.Bounded) { p.OptRatio = new(0.2) },
+		"opt_ratio max":        func(p *events.Bounded) { p.OptRatio = pointer(0.2) },
 		"wait min":             func(p *events.Bounded) { p.Wait = -1 },
 		"wait max":             func(p *events.Bounded) { p.Wait = 2 * time.Hour },
-		"opt_wait min":         func(p *events.Bounded) { p.OptWait = new(-2 * time.Second) },
-		"opt_wait max":         func(p *events.Bounded) { p.OptWait = new(4 * time.Nanosecond) },
+		"opt_wait min":         func(p *events.Bounded) { p.OptWait = pointer(-2 * time.Second) },
+		"opt_wait max":         func(p *events.Bounded) { p.OptWait = pointer(4 * time.Nanosecond) },
 		"blob min_len":         func(p *events.Bounded) { p.Blob = nil },
 		"blob max_len":         func(p *events.Bounded) { p.Blob = make([]byte, 17) },
 		"opt_blob max_len":     func(p *events.Bounded) { p.OptBlob = make([]byte, 17) },
@@ -154,3 +154,6 @@ func TestDedupeKey(t *testing.T) {
 	p.ID = uuid.Nil
 	require.Empty(t, p.DedupeKey())
 }
+
+// pointer returns a pointer to a copy of v.
+func pointer[T any](v T) *T { return &v }

@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -32,12 +31,12 @@ func NewFakeCompanion() FakeCompanion {
 }
 
 // EnqueueListener records one companion/listener event.
-func (f FakeCompanion) EnqueueListener(ctx context.Context, tx pgx.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCompanion) EnqueueListener(ctx context.Context, tx outbox.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, ListenerTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueListenerMany records one event for each of ps.
-func (f FakeCompanion) EnqueueListenerMany(ctx context.Context, tx pgx.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCompanion) EnqueueListenerMany(ctx context.Context, tx outbox.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, ListenerTopic.Untyped(), ps, opts...)
 }
 
@@ -48,12 +47,12 @@ func (f FakeCompanion) Listener() []Listener {
 }
 
 // EnqueueLinux records one companion/linux event.
-func (f FakeCompanion) EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCompanion) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, LinuxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLinuxMany records one event for each of ps.
-func (f FakeCompanion) EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCompanion) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, LinuxTopic.Untyped(), ps, opts...)
 }
 
@@ -64,12 +63,12 @@ func (f FakeCompanion) Linux() []Linux {
 }
 
 // EnqueueTest records one companion/test event.
-func (f FakeCompanion) EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCompanion) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, TestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTestMany records one event for each of ps.
-func (f FakeCompanion) EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCompanion) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, TestTopic.Untyped(), ps, opts...)
 }
 

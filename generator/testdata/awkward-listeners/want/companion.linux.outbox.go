@@ -43,14 +43,14 @@ func (p Linux) Validate() error {
 
 // EnqueueLinux appends one companion/linux event to the log with tx: listeners read it if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return LinuxTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLinuxMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueLinux. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LinuxTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

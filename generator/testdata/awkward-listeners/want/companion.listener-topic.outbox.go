@@ -39,14 +39,14 @@ func (Listener) Validate() error {
 
 // EnqueueListener writes one companion/listener event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueListener(ctx context.Context, tx pgx.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueListener(ctx context.Context, tx outbox.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ListenerTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueListenerMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueListener. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueListenerMany(ctx context.Context, tx pgx.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueListenerMany(ctx context.Context, tx outbox.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ListenerTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,22 +20,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type CompanionEnqueuer interface {
 	// EnqueueListener enqueues one companion/listener event with tx.
-	EnqueueListener(ctx context.Context, tx pgx.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueListener(ctx context.Context, tx outbox.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueListenerMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueListenerMany(ctx context.Context, tx pgx.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueListenerMany(ctx context.Context, tx outbox.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueLinux enqueues one companion/linux event with tx.
-	EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueLinuxMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueTest enqueues one companion/test event with tx.
-	EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueTestMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // CompanionOutbox is the CompanionEnqueuer that writes to PostgreSQL. Its methods call the
@@ -44,32 +43,32 @@ type CompanionEnqueuer interface {
 type CompanionOutbox struct{}
 
 // EnqueueListener calls the function EnqueueListener.
-func (CompanionOutbox) EnqueueListener(ctx context.Context, tx pgx.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CompanionOutbox) EnqueueListener(ctx context.Context, tx outbox.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueListener(ctx, tx, p, opts...)
 }
 
 // EnqueueListenerMany calls the function EnqueueListenerMany.
-func (CompanionOutbox) EnqueueListenerMany(ctx context.Context, tx pgx.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CompanionOutbox) EnqueueListenerMany(ctx context.Context, tx outbox.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueListenerMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueLinux calls the function EnqueueLinux.
-func (CompanionOutbox) EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CompanionOutbox) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueLinux(ctx, tx, p, opts...)
 }
 
 // EnqueueLinuxMany calls the function EnqueueLinuxMany.
-func (CompanionOutbox) EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CompanionOutbox) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueLinuxMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueTest calls the function EnqueueTest.
-func (CompanionOutbox) EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CompanionOutbox) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueTest(ctx, tx, p, opts...)
 }
 
 // EnqueueTestMany calls the function EnqueueTestMany.
-func (CompanionOutbox) EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CompanionOutbox) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueTestMany(ctx, tx, ps, opts...)
 }
 

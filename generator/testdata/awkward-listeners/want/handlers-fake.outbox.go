@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeHandlers() FakeHandlers {
 }
 
 // EnqueueURLSeenByHTTP records one handlers/url_seen event.
-func (f FakeHandlers) EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeHandlers) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, URLSeenByHTTPTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany records one event for each of ps.
-func (f FakeHandlers) EnqueueURLSeenByHTTPMany(ctx context.Context, tx pgx.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeHandlers) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, URLSeenByHTTPTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeHandlers) URLSeenByHTTP() []URLSeenByHTTP {
 }
 
 // EnqueueAHandleLinux records one handlers/a_handle_linux event.
-func (f FakeHandlers) EnqueueAHandleLinux(ctx context.Context, tx pgx.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeHandlers) EnqueueAHandleLinux(ctx context.Context, tx outbox.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, AHandleLinuxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueAHandleLinuxMany records one event for each of ps.
-func (f FakeHandlers) EnqueueAHandleLinuxMany(ctx context.Context, tx pgx.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeHandlers) EnqueueAHandleLinuxMany(ctx context.Context, tx outbox.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, AHandleLinuxTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakeHandlers) AHandleLinux() []AHandleLinux {
 }
 
 // EnqueueLogListener records one handlers/listener event.
-func (f FakeHandlers) EnqueueLogListener(ctx context.Context, tx pgx.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeHandlers) EnqueueLogListener(ctx context.Context, tx outbox.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, LogListenerTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLogListenerMany records one event for each of ps.
-func (f FakeHandlers) EnqueueLogListenerMany(ctx context.Context, tx pgx.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeHandlers) EnqueueLogListenerMany(ctx context.Context, tx outbox.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, LogListenerTopic.Untyped(), ps, opts...)
 }
 

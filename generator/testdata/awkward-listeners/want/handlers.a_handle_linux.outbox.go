@@ -39,14 +39,14 @@ func (AHandleLinux) Validate() error {
 
 // EnqueueAHandleLinux writes one handlers/a_handle_linux event with tx: it is delivered if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueAHandleLinux(ctx context.Context, tx pgx.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueAHandleLinux(ctx context.Context, tx outbox.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return AHandleLinuxTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueAHandleLinuxMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueAHandleLinux. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueAHandleLinuxMany(ctx context.Context, tx pgx.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueAHandleLinuxMany(ctx context.Context, tx outbox.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return AHandleLinuxTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -39,14 +39,14 @@ func (LogListener) Validate() error {
 
 // EnqueueLogListener appends one handlers/listener event to the log with tx: listeners read it if
 // and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueLogListener(ctx context.Context, tx pgx.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueLogListener(ctx context.Context, tx outbox.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return LogListenerTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLogListenerMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueLogListener. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueLogListenerMany(ctx context.Context, tx pgx.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueLogListenerMany(ctx context.Context, tx outbox.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LogListenerTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,22 +20,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type HandlersEnqueuer interface {
 	// EnqueueURLSeenByHTTP enqueues one handlers/url_seen event with tx.
-	EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueURLSeenByHTTPMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueURLSeenByHTTPMany(ctx context.Context, tx pgx.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueAHandleLinux enqueues one handlers/a_handle_linux event with tx.
-	EnqueueAHandleLinux(ctx context.Context, tx pgx.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueAHandleLinux(ctx context.Context, tx outbox.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueAHandleLinuxMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueAHandleLinuxMany(ctx context.Context, tx pgx.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueAHandleLinuxMany(ctx context.Context, tx outbox.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueLogListener enqueues one handlers/listener event with tx.
-	EnqueueLogListener(ctx context.Context, tx pgx.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueLogListener(ctx context.Context, tx outbox.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueLogListenerMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueLogListenerMany(ctx context.Context, tx pgx.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueLogListenerMany(ctx context.Context, tx outbox.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // HandlersOutbox is the HandlersEnqueuer that writes to PostgreSQL. Its methods call the functions
@@ -44,32 +43,32 @@ type HandlersEnqueuer interface {
 type HandlersOutbox struct{}
 
 // EnqueueURLSeenByHTTP calls the function EnqueueURLSeenByHTTP.
-func (HandlersOutbox) EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (HandlersOutbox) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueURLSeenByHTTP(ctx, tx, p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany calls the function EnqueueURLSeenByHTTPMany.
-func (HandlersOutbox) EnqueueURLSeenByHTTPMany(ctx context.Context, tx pgx.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (HandlersOutbox) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueURLSeenByHTTPMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueAHandleLinux calls the function EnqueueAHandleLinux.
-func (HandlersOutbox) EnqueueAHandleLinux(ctx context.Context, tx pgx.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (HandlersOutbox) EnqueueAHandleLinux(ctx context.Context, tx outbox.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueAHandleLinux(ctx, tx, p, opts...)
 }
 
 // EnqueueAHandleLinuxMany calls the function EnqueueAHandleLinuxMany.
-func (HandlersOutbox) EnqueueAHandleLinuxMany(ctx context.Context, tx pgx.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (HandlersOutbox) EnqueueAHandleLinuxMany(ctx context.Context, tx outbox.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueAHandleLinuxMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueLogListener calls the function EnqueueLogListener.
-func (HandlersOutbox) EnqueueLogListener(ctx context.Context, tx pgx.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (HandlersOutbox) EnqueueLogListener(ctx context.Context, tx outbox.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueLogListener(ctx, tx, p, opts...)
 }
 
 // EnqueueLogListenerMany calls the function EnqueueLogListenerMany.
-func (HandlersOutbox) EnqueueLogListenerMany(ctx context.Context, tx pgx.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (HandlersOutbox) EnqueueLogListenerMany(ctx context.Context, tx outbox.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueLogListenerMany(ctx, tx, ps, opts...)
 }
 

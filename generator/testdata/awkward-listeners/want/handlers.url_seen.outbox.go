@@ -45,14 +45,14 @@ func (p URLSeenByHTTP) Validate() error {
 
 // EnqueueURLSeenByHTTP appends one handlers/url_seen event to the log with tx: listeners read it if
 // and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return URLSeenByHTTPTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueURLSeenByHTTP. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueURLSeenByHTTPMany(ctx context.Context, tx pgx.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return URLSeenByHTTPTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeAux() FakeAux {
 }
 
 // EnqueueCon records one aux/con event.
-func (f FakeAux) EnqueueCon(ctx context.Context, tx pgx.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeAux) EnqueueCon(ctx context.Context, tx outbox.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, ConTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueConMany records one event for each of ps.
-func (f FakeAux) EnqueueConMany(ctx context.Context, tx pgx.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeAux) EnqueueConMany(ctx context.Context, tx outbox.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, ConTopic.Untyped(), ps, opts...)
 }
 

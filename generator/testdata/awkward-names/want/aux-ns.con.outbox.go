@@ -50,14 +50,14 @@ func (p Con) Validate() error {
 
 // EnqueueCon writes one aux/con event with tx: it is delivered if and only if tx commits. An error
 // leaves tx usable unless it came from PostgreSQL.
-func EnqueueCon(ctx context.Context, tx pgx.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueCon(ctx context.Context, tx outbox.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ConTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueConMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueCon. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueConMany(ctx context.Context, tx pgx.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueConMany(ctx context.Context, tx outbox.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ConTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,10 +19,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: AuxOutbox writes to PostgreSQL, and FakeAux records. A new topic adds methods.
 type AuxEnqueuer interface {
 	// EnqueueCon enqueues one aux/con event with tx.
-	EnqueueCon(ctx context.Context, tx pgx.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueCon(ctx context.Context, tx outbox.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueConMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueConMany(ctx context.Context, tx pgx.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueConMany(ctx context.Context, tx outbox.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // AuxOutbox is the AuxEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -31,12 +30,12 @@ type AuxEnqueuer interface {
 type AuxOutbox struct{}
 
 // EnqueueCon calls the function EnqueueCon.
-func (AuxOutbox) EnqueueCon(ctx context.Context, tx pgx.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (AuxOutbox) EnqueueCon(ctx context.Context, tx outbox.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueCon(ctx, tx, p, opts...)
 }
 
 // EnqueueConMany calls the function EnqueueConMany.
-func (AuxOutbox) EnqueueConMany(ctx context.Context, tx pgx.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (AuxOutbox) EnqueueConMany(ctx context.Context, tx outbox.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueConMany(ctx, tx, ps, opts...)
 }
 

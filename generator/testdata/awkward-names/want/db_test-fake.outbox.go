@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeDBTest() FakeDBTest {
 }
 
 // EnqueueCTest records one db_test/c_test event.
-func (f FakeDBTest) EnqueueCTest(ctx context.Context, tx pgx.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeDBTest) EnqueueCTest(ctx context.Context, tx outbox.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, CTestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueCTestMany records one event for each of ps.
-func (f FakeDBTest) EnqueueCTestMany(ctx context.Context, tx pgx.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeDBTest) EnqueueCTestMany(ctx context.Context, tx outbox.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, CTestTopic.Untyped(), ps, opts...)
 }
 

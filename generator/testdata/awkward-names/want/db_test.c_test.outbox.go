@@ -55,14 +55,14 @@ func (p CTest) Validate() error {
 
 // EnqueueCTest writes one db_test/c_test event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueCTest(ctx context.Context, tx pgx.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueCTest(ctx context.Context, tx outbox.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return CTestTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueCTestMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueCTest. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueCTestMany(ctx context.Context, tx pgx.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueCTestMany(ctx context.Context, tx outbox.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return CTestTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

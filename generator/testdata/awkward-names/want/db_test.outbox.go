@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,10 +19,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // a database: DBTestOutbox writes to PostgreSQL, and FakeDBTest records. A new topic adds methods.
 type DBTestEnqueuer interface {
 	// EnqueueCTest enqueues one db_test/c_test event with tx.
-	EnqueueCTest(ctx context.Context, tx pgx.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueCTest(ctx context.Context, tx outbox.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueCTestMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueCTestMany(ctx context.Context, tx pgx.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueCTestMany(ctx context.Context, tx outbox.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // DBTestOutbox is the DBTestEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -31,12 +30,12 @@ type DBTestEnqueuer interface {
 type DBTestOutbox struct{}
 
 // EnqueueCTest calls the function EnqueueCTest.
-func (DBTestOutbox) EnqueueCTest(ctx context.Context, tx pgx.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (DBTestOutbox) EnqueueCTest(ctx context.Context, tx outbox.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueCTest(ctx, tx, p, opts...)
 }
 
 // EnqueueCTestMany calls the function EnqueueCTestMany.
-func (DBTestOutbox) EnqueueCTestMany(ctx context.Context, tx pgx.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (DBTestOutbox) EnqueueCTestMany(ctx context.Context, tx outbox.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueCTestMany(ctx, tx, ps, opts...)
 }
 

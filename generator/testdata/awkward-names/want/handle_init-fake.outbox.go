@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -32,12 +31,12 @@ func NewFakeHandleInit() FakeHandleInit {
 }
 
 // EnqueueHandlers records one handle_init/handlers event.
-func (f FakeHandleInit) EnqueueHandlers(ctx context.Context, tx pgx.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeHandleInit) EnqueueHandlers(ctx context.Context, tx outbox.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, HandlersTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueHandlersMany records one event for each of ps.
-func (f FakeHandleInit) EnqueueHandlersMany(ctx context.Context, tx pgx.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeHandleInit) EnqueueHandlersMany(ctx context.Context, tx outbox.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, HandlersTopic.Untyped(), ps, opts...)
 }
 
@@ -48,12 +47,12 @@ func (f FakeHandleInit) Handlers() []Handlers {
 }
 
 // EnqueueURLSeenByHTTP records one handle_init/url_seen event.
-func (f FakeHandleInit) EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeHandleInit) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, URLSeenByHTTPTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany records one event for each of ps.
-func (f FakeHandleInit) EnqueueURLSeenByHTTPMany(ctx context.Context, tx pgx.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeHandleInit) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, URLSeenByHTTPTopic.Untyped(), ps, opts...)
 }
 

@@ -39,14 +39,14 @@ func (Handlers) Validate() error {
 
 // EnqueueHandlers writes one handle_init/handlers event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueHandlers(ctx context.Context, tx pgx.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueHandlers(ctx context.Context, tx outbox.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return HandlersTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueHandlersMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueHandlers. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueHandlersMany(ctx context.Context, tx pgx.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueHandlersMany(ctx context.Context, tx outbox.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return HandlersTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,16 +20,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // topic adds methods.
 type HandleInitEnqueuer interface {
 	// EnqueueHandlers enqueues one handle_init/handlers event with tx.
-	EnqueueHandlers(ctx context.Context, tx pgx.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueHandlers(ctx context.Context, tx outbox.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueHandlersMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueHandlersMany(ctx context.Context, tx pgx.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueHandlersMany(ctx context.Context, tx outbox.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueURLSeenByHTTP enqueues one handle_init/url_seen event with tx.
-	EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueURLSeenByHTTPMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueURLSeenByHTTPMany(ctx context.Context, tx pgx.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // HandleInitOutbox is the HandleInitEnqueuer that writes to PostgreSQL. Its methods call the
@@ -38,22 +37,22 @@ type HandleInitEnqueuer interface {
 type HandleInitOutbox struct{}
 
 // EnqueueHandlers calls the function EnqueueHandlers.
-func (HandleInitOutbox) EnqueueHandlers(ctx context.Context, tx pgx.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (HandleInitOutbox) EnqueueHandlers(ctx context.Context, tx outbox.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueHandlers(ctx, tx, p, opts...)
 }
 
 // EnqueueHandlersMany calls the function EnqueueHandlersMany.
-func (HandleInitOutbox) EnqueueHandlersMany(ctx context.Context, tx pgx.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (HandleInitOutbox) EnqueueHandlersMany(ctx context.Context, tx outbox.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueHandlersMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueURLSeenByHTTP calls the function EnqueueURLSeenByHTTP.
-func (HandleInitOutbox) EnqueueURLSeenByHTTP(ctx context.Context, tx pgx.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (HandleInitOutbox) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueURLSeenByHTTP(ctx, tx, p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany calls the function EnqueueURLSeenByHTTPMany.
-func (HandleInitOutbox) EnqueueURLSeenByHTTPMany(ctx context.Context, tx pgx.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (HandleInitOutbox) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueURLSeenByHTTPMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeLinux() FakeLinux {
 }
 
 // EnqueueTest records one linux/test event.
-func (f FakeLinux) EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeLinux) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, TestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTestMany records one event for each of ps.
-func (f FakeLinux) EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeLinux) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, TestTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeLinux) Test() []Test {
 }
 
 // EnqueueLinux records one linux/linux event.
-func (f FakeLinux) EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeLinux) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, LinuxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLinuxMany records one event for each of ps.
-func (f FakeLinux) EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeLinux) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, LinuxTopic.Untyped(), ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,16 +19,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: LinuxOutbox writes to PostgreSQL, and FakeLinux records. A new topic adds methods.
 type LinuxEnqueuer interface {
 	// EnqueueTest enqueues one linux/test event with tx.
-	EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueTestMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueLinux enqueues one linux/linux event with tx.
-	EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueLinuxMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // LinuxOutbox is the LinuxEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -37,22 +36,22 @@ type LinuxEnqueuer interface {
 type LinuxOutbox struct{}
 
 // EnqueueTest calls the function EnqueueTest.
-func (LinuxOutbox) EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (LinuxOutbox) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueTest(ctx, tx, p, opts...)
 }
 
 // EnqueueTestMany calls the function EnqueueTestMany.
-func (LinuxOutbox) EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (LinuxOutbox) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueTestMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueLinux calls the function EnqueueLinux.
-func (LinuxOutbox) EnqueueLinux(ctx context.Context, tx pgx.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (LinuxOutbox) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueLinux(ctx, tx, p, opts...)
 }
 
 // EnqueueLinuxMany calls the function EnqueueLinuxMany.
-func (LinuxOutbox) EnqueueLinuxMany(ctx context.Context, tx pgx.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (LinuxOutbox) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueLinuxMany(ctx, tx, ps, opts...)
 }
 

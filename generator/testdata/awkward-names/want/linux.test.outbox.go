@@ -50,14 +50,14 @@ func (p Test) Validate() error {
 
 // EnqueueTest writes one linux/test event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueTest(ctx context.Context, tx pgx.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return TestTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueTestMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueTest. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueTestMany(ctx context.Context, tx pgx.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return TestTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -32,12 +31,12 @@ func NewFakeMiniLinux() FakeMiniLinux {
 }
 
 // EnqueueAWindows records one mini_linux/a_windows event.
-func (f FakeMiniLinux) EnqueueAWindows(ctx context.Context, tx pgx.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeMiniLinux) EnqueueAWindows(ctx context.Context, tx outbox.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, AWindowsTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueAWindowsMany records one event for each of ps.
-func (f FakeMiniLinux) EnqueueAWindowsMany(ctx context.Context, tx pgx.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeMiniLinux) EnqueueAWindowsMany(ctx context.Context, tx outbox.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, AWindowsTopic.Untyped(), ps, opts...)
 }
 
@@ -48,12 +47,12 @@ func (f FakeMiniLinux) AWindows() []AWindows {
 }
 
 // EnqueueBAmd64Test records one mini_linux/b_amd64_test event.
-func (f FakeMiniLinux) EnqueueBAmd64Test(ctx context.Context, tx pgx.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeMiniLinux) EnqueueBAmd64Test(ctx context.Context, tx outbox.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, BAmd64TestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueBAmd64TestMany records one event for each of ps.
-func (f FakeMiniLinux) EnqueueBAmd64TestMany(ctx context.Context, tx pgx.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeMiniLinux) EnqueueBAmd64TestMany(ctx context.Context, tx outbox.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, BAmd64TestTopic.Untyped(), ps, opts...)
 }
 

@@ -53,14 +53,14 @@ func (p AWindows) Validate() error {
 
 // EnqueueAWindows writes one mini_linux/a_windows event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueAWindows(ctx context.Context, tx pgx.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueAWindows(ctx context.Context, tx outbox.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return AWindowsTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueAWindowsMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueAWindows. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueAWindowsMany(ctx context.Context, tx pgx.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueAWindowsMany(ctx context.Context, tx outbox.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return AWindowsTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -53,14 +53,14 @@ func (p BAmd64Test) Validate() error {
 
 // EnqueueBAmd64Test writes one mini_linux/b_amd64_test event with tx: it is delivered if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueBAmd64Test(ctx context.Context, tx pgx.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueBAmd64Test(ctx context.Context, tx outbox.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return BAmd64TestTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueBAmd64TestMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueBAmd64Test. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
-func EnqueueBAmd64TestMany(ctx context.Context, tx pgx.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueBAmd64TestMany(ctx context.Context, tx outbox.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return BAmd64TestTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package outbox
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,16 +20,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type MiniLinuxEnqueuer interface {
 	// EnqueueAWindows enqueues one mini_linux/a_windows event with tx.
-	EnqueueAWindows(ctx context.Context, tx pgx.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueAWindows(ctx context.Context, tx outbox.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueAWindowsMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueAWindowsMany(ctx context.Context, tx pgx.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueAWindowsMany(ctx context.Context, tx outbox.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueBAmd64Test enqueues one mini_linux/b_amd64_test event with tx.
-	EnqueueBAmd64Test(ctx context.Context, tx pgx.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueBAmd64Test(ctx context.Context, tx outbox.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueBAmd64TestMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueBAmd64TestMany(ctx context.Context, tx pgx.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueBAmd64TestMany(ctx context.Context, tx outbox.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // MiniLinuxOutbox is the MiniLinuxEnqueuer that writes to PostgreSQL. Its methods call the
@@ -38,22 +37,22 @@ type MiniLinuxEnqueuer interface {
 type MiniLinuxOutbox struct{}
 
 // EnqueueAWindows calls the function EnqueueAWindows.
-func (MiniLinuxOutbox) EnqueueAWindows(ctx context.Context, tx pgx.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (MiniLinuxOutbox) EnqueueAWindows(ctx context.Context, tx outbox.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueAWindows(ctx, tx, p, opts...)
 }
 
 // EnqueueAWindowsMany calls the function EnqueueAWindowsMany.
-func (MiniLinuxOutbox) EnqueueAWindowsMany(ctx context.Context, tx pgx.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (MiniLinuxOutbox) EnqueueAWindowsMany(ctx context.Context, tx outbox.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueAWindowsMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueBAmd64Test calls the function EnqueueBAmd64Test.
-func (MiniLinuxOutbox) EnqueueBAmd64Test(ctx context.Context, tx pgx.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (MiniLinuxOutbox) EnqueueBAmd64Test(ctx context.Context, tx outbox.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueBAmd64Test(ctx, tx, p, opts...)
 }
 
 // EnqueueBAmd64TestMany calls the function EnqueueBAmd64TestMany.
-func (MiniLinuxOutbox) EnqueueBAmd64TestMany(ctx context.Context, tx pgx.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (MiniLinuxOutbox) EnqueueBAmd64TestMany(ctx context.Context, tx outbox.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueBAmd64TestMany(ctx, tx, ps, opts...)
 }
 

@@ -172,14 +172,14 @@ var boundedPublication = publish.Publication{
 // EnqueueBounded writes one catalog/bounded event with tx: it is delivered if and only if tx
 // commits. If an event with its dedupe key already exists, nothing is written and the receipt has
 // Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueBounded(ctx context.Context, tx pgx.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueBounded(ctx context.Context, tx outbox.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return BoundedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueBoundedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueBounded. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueBoundedMany(ctx context.Context, tx pgx.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueBoundedMany(ctx context.Context, tx outbox.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return BoundedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

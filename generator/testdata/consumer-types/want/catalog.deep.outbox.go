@@ -78,14 +78,14 @@ var deepPublication = publish.Publication{
 
 // EnqueueDeep writes one catalog/deep event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueDeep(ctx context.Context, tx pgx.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueDeep(ctx context.Context, tx outbox.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return DeepTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueDeepMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueDeep. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueDeepMany(ctx context.Context, tx pgx.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueDeepMany(ctx context.Context, tx outbox.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return DeepTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -62,14 +62,14 @@ var keyedOncePublication = publish.Publication{
 
 // EnqueueKeyedOnce writes one catalog/keyed_once event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueKeyedOnce(ctx context.Context, tx pgx.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueKeyedOnce(ctx context.Context, tx outbox.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return KeyedOnceTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueKeyedOnceMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueKeyedOnce. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueKeyedOnceMany(ctx context.Context, tx pgx.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueKeyedOnceMany(ctx context.Context, tx outbox.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return KeyedOnceTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -78,14 +78,14 @@ var listOfMapsPublication = publish.Publication{
 
 // EnqueueListOfMaps writes one catalog/list_of_maps event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueListOfMaps(ctx context.Context, tx pgx.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueListOfMaps(ctx context.Context, tx outbox.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ListOfMapsTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueListOfMapsMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueListOfMaps. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
-func EnqueueListOfMapsMany(ctx context.Context, tx pgx.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueListOfMapsMany(ctx context.Context, tx outbox.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ListOfMapsTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -72,14 +72,14 @@ var listedPublication = publish.Publication{
 
 // EnqueueListed writes one catalog/listed event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueListed(ctx context.Context, tx pgx.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueListed(ctx context.Context, tx outbox.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ListedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueListedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueListed. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueListedMany(ctx context.Context, tx pgx.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueListedMany(ctx context.Context, tx outbox.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ListedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

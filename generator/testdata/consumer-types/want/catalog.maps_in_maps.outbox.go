@@ -78,14 +78,14 @@ var mapsInMapsPublication = publish.Publication{
 
 // EnqueueMapsInMaps writes one catalog/maps_in_maps event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueMapsInMaps(ctx context.Context, tx pgx.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueMapsInMaps(ctx context.Context, tx outbox.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return MapsInMapsTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueMapsInMapsMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueMapsInMaps. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
-func EnqueueMapsInMapsMany(ctx context.Context, tx pgx.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueMapsInMapsMany(ctx context.Context, tx outbox.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return MapsInMapsTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -78,14 +78,14 @@ var optionalMappedPublication = publish.Publication{
 
 // EnqueueOptionalMapped writes one catalog/optional_mapped event with tx: it is delivered if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOptionalMapped(ctx context.Context, tx pgx.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOptionalMapped(ctx context.Context, tx outbox.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OptionalMappedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOptionalMappedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOptionalMapped. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueOptionalMappedMany(ctx context.Context, tx pgx.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOptionalMappedMany(ctx context.Context, tx outbox.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OptionalMappedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

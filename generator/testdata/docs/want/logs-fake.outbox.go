@@ -7,7 +7,6 @@ package docs
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeLogs() FakeLogs {
 }
 
 // EnqueueRead records one logs/read event.
-func (f FakeLogs) EnqueueRead(ctx context.Context, tx pgx.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeLogs) EnqueueRead(ctx context.Context, tx outbox.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, ReadTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueReadMany records one event for each of ps.
-func (f FakeLogs) EnqueueReadMany(ctx context.Context, tx pgx.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeLogs) EnqueueReadMany(ctx context.Context, tx outbox.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, ReadTopic.Untyped(), ps, opts...)
 }
 

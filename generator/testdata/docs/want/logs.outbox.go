@@ -7,7 +7,6 @@ package docs
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -18,10 +17,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: LogsOutbox writes to PostgreSQL, and FakeLogs records. A new topic adds methods.
 type LogsEnqueuer interface {
 	// EnqueueRead enqueues one logs/read event with tx.
-	EnqueueRead(ctx context.Context, tx pgx.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueRead(ctx context.Context, tx outbox.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueReadMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueReadMany(ctx context.Context, tx pgx.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueReadMany(ctx context.Context, tx outbox.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // LogsOutbox is the LogsEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -29,11 +28,11 @@ type LogsEnqueuer interface {
 type LogsOutbox struct{}
 
 // EnqueueRead calls the function EnqueueRead.
-func (LogsOutbox) EnqueueRead(ctx context.Context, tx pgx.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (LogsOutbox) EnqueueRead(ctx context.Context, tx outbox.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueRead(ctx, tx, p, opts...)
 }
 
 // EnqueueReadMany calls the function EnqueueReadMany.
-func (LogsOutbox) EnqueueReadMany(ctx context.Context, tx pgx.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (LogsOutbox) EnqueueReadMany(ctx context.Context, tx outbox.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueReadMany(ctx, tx, ps, opts...)
 }

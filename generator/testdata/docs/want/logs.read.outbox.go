@@ -41,14 +41,14 @@ func (Read) Validate() error {
 
 // EnqueueRead appends one logs/read event to the log with tx: listeners read it if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueRead(ctx context.Context, tx pgx.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueRead(ctx context.Context, tx outbox.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ReadTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueReadMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueRead. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueReadMany(ctx context.Context, tx pgx.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueReadMany(ctx context.Context, tx outbox.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ReadTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package docs
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeNouns() FakeNouns {
 }
 
 // EnqueueNoDoc records one nouns/no_doc event.
-func (f FakeNouns) EnqueueNoDoc(ctx context.Context, tx pgx.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeNouns) EnqueueNoDoc(ctx context.Context, tx outbox.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, NoDocTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNoDocMany records one event for each of ps.
-func (f FakeNouns) EnqueueNoDocMany(ctx context.Context, tx pgx.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeNouns) EnqueueNoDocMany(ctx context.Context, tx outbox.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, NoDocTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeNouns) NoDoc() []NoDoc {
 }
 
 // EnqueueNoun records one nouns/noun event.
-func (f FakeNouns) EnqueueNoun(ctx context.Context, tx pgx.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeNouns) EnqueueNoun(ctx context.Context, tx outbox.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, NounTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNounMany records one event for each of ps.
-func (f FakeNouns) EnqueueNounMany(ctx context.Context, tx pgx.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeNouns) EnqueueNounMany(ctx context.Context, tx outbox.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, NounTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakeNouns) Noun() []Noun {
 }
 
 // EnqueuePlural records one nouns/plural event.
-func (f FakeNouns) EnqueuePlural(ctx context.Context, tx pgx.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeNouns) EnqueuePlural(ctx context.Context, tx outbox.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, PluralTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePluralMany records one event for each of ps.
-func (f FakeNouns) EnqueuePluralMany(ctx context.Context, tx pgx.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeNouns) EnqueuePluralMany(ctx context.Context, tx outbox.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, PluralTopic.Untyped(), ps, opts...)
 }
 
@@ -79,12 +78,12 @@ func (f FakeNouns) Plural() []Plural {
 }
 
 // EnqueueUpper records one nouns/upper event.
-func (f FakeNouns) EnqueueUpper(ctx context.Context, tx pgx.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeNouns) EnqueueUpper(ctx context.Context, tx outbox.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, UpperTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUpperMany records one event for each of ps.
-func (f FakeNouns) EnqueueUpperMany(ctx context.Context, tx pgx.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeNouns) EnqueueUpperMany(ctx context.Context, tx outbox.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, UpperTopic.Untyped(), ps, opts...)
 }
 
@@ -95,12 +94,12 @@ func (f FakeNouns) Upper() []Upper {
 }
 
 // EnqueueDirective records one nouns/directive event.
-func (f FakeNouns) EnqueueDirective(ctx context.Context, tx pgx.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeNouns) EnqueueDirective(ctx context.Context, tx outbox.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, DirectiveTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueDirectiveMany records one event for each of ps.
-func (f FakeNouns) EnqueueDirectiveMany(ctx context.Context, tx pgx.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeNouns) EnqueueDirectiveMany(ctx context.Context, tx outbox.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, DirectiveTopic.Untyped(), ps, opts...)
 }
 
@@ -111,12 +110,12 @@ func (f FakeNouns) Directive() []Directive {
 }
 
 // EnqueueInjection records one nouns/injection event.
-func (f FakeNouns) EnqueueInjection(ctx context.Context, tx pgx.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeNouns) EnqueueInjection(ctx context.Context, tx outbox.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, InjectionTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueInjectionMany records one event for each of ps.
-func (f FakeNouns) EnqueueInjectionMany(ctx context.Context, tx pgx.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeNouns) EnqueueInjectionMany(ctx context.Context, tx outbox.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, InjectionTopic.Untyped(), ps, opts...)
 }
 
@@ -127,12 +126,12 @@ func (f FakeNouns) Injection() []Injection {
 }
 
 // EnqueueMarkup records one nouns/markup event.
-func (f FakeNouns) EnqueueMarkup(ctx context.Context, tx pgx.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeNouns) EnqueueMarkup(ctx context.Context, tx outbox.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, MarkupTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMarkupMany records one event for each of ps.
-func (f FakeNouns) EnqueueMarkupMany(ctx context.Context, tx pgx.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeNouns) EnqueueMarkupMany(ctx context.Context, tx outbox.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, MarkupTopic.Untyped(), ps, opts...)
 }
 
@@ -143,12 +142,12 @@ func (f FakeNouns) Markup() []Markup {
 }
 
 // EnqueueLong records one nouns/long event.
-func (f FakeNouns) EnqueueLong(ctx context.Context, tx pgx.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeNouns) EnqueueLong(ctx context.Context, tx outbox.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, LongTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLongMany records one event for each of ps.
-func (f FakeNouns) EnqueueLongMany(ctx context.Context, tx pgx.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeNouns) EnqueueLongMany(ctx context.Context, tx outbox.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, LongTopic.Untyped(), ps, opts...)
 }
 

@@ -42,14 +42,14 @@ func (Directive) Validate() error {
 
 // EnqueueDirective writes one nouns/directive event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueDirective(ctx context.Context, tx pgx.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueDirective(ctx context.Context, tx outbox.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return DirectiveTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueDirectiveMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueDirective. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueDirectiveMany(ctx context.Context, tx pgx.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueDirectiveMany(ctx context.Context, tx outbox.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return DirectiveTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -42,14 +42,14 @@ func (Injection) Validate() error {
 
 // EnqueueInjection writes one nouns/injection event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueInjection(ctx context.Context, tx pgx.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueInjection(ctx context.Context, tx outbox.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return InjectionTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueInjectionMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueInjection. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueInjectionMany(ctx context.Context, tx pgx.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueInjectionMany(ctx context.Context, tx outbox.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return InjectionTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

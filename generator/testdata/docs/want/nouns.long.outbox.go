@@ -45,14 +45,14 @@ func (Long) Validate() error {
 
 // EnqueueLong writes one nouns/long event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueLong(ctx context.Context, tx pgx.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueLong(ctx context.Context, tx outbox.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return LongTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLongMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueLong. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueLongMany(ctx context.Context, tx pgx.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueLongMany(ctx context.Context, tx outbox.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LongTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

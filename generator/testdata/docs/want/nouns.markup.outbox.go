@@ -43,14 +43,14 @@ func (Markup) Validate() error {
 
 // EnqueueMarkup writes one nouns/markup event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueMarkup(ctx context.Context, tx pgx.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueMarkup(ctx context.Context, tx outbox.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return MarkupTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueMarkupMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueMarkup. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueMarkupMany(ctx context.Context, tx pgx.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueMarkupMany(ctx context.Context, tx outbox.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return MarkupTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -39,14 +39,14 @@ func (NoDoc) Validate() error {
 
 // EnqueueNoDoc writes one nouns/no_doc event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueNoDoc(ctx context.Context, tx pgx.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueNoDoc(ctx context.Context, tx outbox.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return NoDocTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueNoDocMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueNoDoc. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueNoDocMany(ctx context.Context, tx pgx.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueNoDocMany(ctx context.Context, tx outbox.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return NoDocTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -41,14 +41,14 @@ func (Noun) Validate() error {
 
 // EnqueueNoun writes one nouns/noun event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueNoun(ctx context.Context, tx pgx.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueNoun(ctx context.Context, tx outbox.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return NounTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueNounMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueNoun. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueNounMany(ctx context.Context, tx pgx.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueNounMany(ctx context.Context, tx outbox.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return NounTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package docs
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,52 +19,52 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: NounsOutbox writes to PostgreSQL, and FakeNouns records. A new topic adds methods.
 type NounsEnqueuer interface {
 	// EnqueueNoDoc enqueues one nouns/no_doc event with tx.
-	EnqueueNoDoc(ctx context.Context, tx pgx.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueNoDoc(ctx context.Context, tx outbox.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueNoDocMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueNoDocMany(ctx context.Context, tx pgx.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueNoDocMany(ctx context.Context, tx outbox.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueNoun enqueues one nouns/noun event with tx.
-	EnqueueNoun(ctx context.Context, tx pgx.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueNoun(ctx context.Context, tx outbox.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueNounMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueNounMany(ctx context.Context, tx pgx.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueNounMany(ctx context.Context, tx outbox.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueuePlural enqueues one nouns/plural event with tx.
-	EnqueuePlural(ctx context.Context, tx pgx.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueuePlural(ctx context.Context, tx outbox.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueuePluralMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueuePluralMany(ctx context.Context, tx pgx.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueuePluralMany(ctx context.Context, tx outbox.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueUpper enqueues one nouns/upper event with tx.
-	EnqueueUpper(ctx context.Context, tx pgx.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueUpper(ctx context.Context, tx outbox.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueUpperMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueUpperMany(ctx context.Context, tx pgx.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueUpperMany(ctx context.Context, tx outbox.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueDirective enqueues one nouns/directive event with tx.
-	EnqueueDirective(ctx context.Context, tx pgx.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueDirective(ctx context.Context, tx outbox.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueDirectiveMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueDirectiveMany(ctx context.Context, tx pgx.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueDirectiveMany(ctx context.Context, tx outbox.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueInjection enqueues one nouns/injection event with tx.
-	EnqueueInjection(ctx context.Context, tx pgx.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueInjection(ctx context.Context, tx outbox.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueInjectionMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueInjectionMany(ctx context.Context, tx pgx.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueInjectionMany(ctx context.Context, tx outbox.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueMarkup enqueues one nouns/markup event with tx.
-	EnqueueMarkup(ctx context.Context, tx pgx.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueMarkup(ctx context.Context, tx outbox.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueMarkupMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueMarkupMany(ctx context.Context, tx pgx.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueMarkupMany(ctx context.Context, tx outbox.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueLong enqueues one nouns/long event with tx.
-	EnqueueLong(ctx context.Context, tx pgx.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueLong(ctx context.Context, tx outbox.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueLongMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueLongMany(ctx context.Context, tx pgx.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueLongMany(ctx context.Context, tx outbox.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // NounsOutbox is the NounsEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -73,82 +72,82 @@ type NounsEnqueuer interface {
 type NounsOutbox struct{}
 
 // EnqueueNoDoc calls the function EnqueueNoDoc.
-func (NounsOutbox) EnqueueNoDoc(ctx context.Context, tx pgx.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (NounsOutbox) EnqueueNoDoc(ctx context.Context, tx outbox.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueNoDoc(ctx, tx, p, opts...)
 }
 
 // EnqueueNoDocMany calls the function EnqueueNoDocMany.
-func (NounsOutbox) EnqueueNoDocMany(ctx context.Context, tx pgx.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (NounsOutbox) EnqueueNoDocMany(ctx context.Context, tx outbox.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueNoDocMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueNoun calls the function EnqueueNoun.
-func (NounsOutbox) EnqueueNoun(ctx context.Context, tx pgx.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (NounsOutbox) EnqueueNoun(ctx context.Context, tx outbox.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueNoun(ctx, tx, p, opts...)
 }
 
 // EnqueueNounMany calls the function EnqueueNounMany.
-func (NounsOutbox) EnqueueNounMany(ctx context.Context, tx pgx.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (NounsOutbox) EnqueueNounMany(ctx context.Context, tx outbox.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueNounMany(ctx, tx, ps, opts...)
 }
 
 // EnqueuePlural calls the function EnqueuePlural.
-func (NounsOutbox) EnqueuePlural(ctx context.Context, tx pgx.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (NounsOutbox) EnqueuePlural(ctx context.Context, tx outbox.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueuePlural(ctx, tx, p, opts...)
 }
 
 // EnqueuePluralMany calls the function EnqueuePluralMany.
-func (NounsOutbox) EnqueuePluralMany(ctx context.Context, tx pgx.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (NounsOutbox) EnqueuePluralMany(ctx context.Context, tx outbox.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueuePluralMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueUpper calls the function EnqueueUpper.
-func (NounsOutbox) EnqueueUpper(ctx context.Context, tx pgx.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (NounsOutbox) EnqueueUpper(ctx context.Context, tx outbox.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueUpper(ctx, tx, p, opts...)
 }
 
 // EnqueueUpperMany calls the function EnqueueUpperMany.
-func (NounsOutbox) EnqueueUpperMany(ctx context.Context, tx pgx.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (NounsOutbox) EnqueueUpperMany(ctx context.Context, tx outbox.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueUpperMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueDirective calls the function EnqueueDirective.
-func (NounsOutbox) EnqueueDirective(ctx context.Context, tx pgx.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (NounsOutbox) EnqueueDirective(ctx context.Context, tx outbox.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueDirective(ctx, tx, p, opts...)
 }
 
 // EnqueueDirectiveMany calls the function EnqueueDirectiveMany.
-func (NounsOutbox) EnqueueDirectiveMany(ctx context.Context, tx pgx.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (NounsOutbox) EnqueueDirectiveMany(ctx context.Context, tx outbox.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueDirectiveMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueInjection calls the function EnqueueInjection.
-func (NounsOutbox) EnqueueInjection(ctx context.Context, tx pgx.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (NounsOutbox) EnqueueInjection(ctx context.Context, tx outbox.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueInjection(ctx, tx, p, opts...)
 }
 
 // EnqueueInjectionMany calls the function EnqueueInjectionMany.
-func (NounsOutbox) EnqueueInjectionMany(ctx context.Context, tx pgx.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (NounsOutbox) EnqueueInjectionMany(ctx context.Context, tx outbox.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueInjectionMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueMarkup calls the function EnqueueMarkup.
-func (NounsOutbox) EnqueueMarkup(ctx context.Context, tx pgx.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (NounsOutbox) EnqueueMarkup(ctx context.Context, tx outbox.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueMarkup(ctx, tx, p, opts...)
 }
 
 // EnqueueMarkupMany calls the function EnqueueMarkupMany.
-func (NounsOutbox) EnqueueMarkupMany(ctx context.Context, tx pgx.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (NounsOutbox) EnqueueMarkupMany(ctx context.Context, tx outbox.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueMarkupMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueLong calls the function EnqueueLong.
-func (NounsOutbox) EnqueueLong(ctx context.Context, tx pgx.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (NounsOutbox) EnqueueLong(ctx context.Context, tx outbox.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueLong(ctx, tx, p, opts...)
 }
 
 // EnqueueLongMany calls the function EnqueueLongMany.
-func (NounsOutbox) EnqueueLongMany(ctx context.Context, tx pgx.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (NounsOutbox) EnqueueLongMany(ctx context.Context, tx outbox.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueLongMany(ctx, tx, ps, opts...)
 }
 

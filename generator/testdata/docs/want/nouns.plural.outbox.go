@@ -41,14 +41,14 @@ func (Plural) Validate() error {
 
 // EnqueuePlural writes one nouns/plural event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
-func EnqueuePlural(ctx context.Context, tx pgx.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueuePlural(ctx context.Context, tx outbox.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return PluralTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueuePluralMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueuePlural. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueuePluralMany(ctx context.Context, tx pgx.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueuePluralMany(ctx context.Context, tx outbox.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return PluralTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

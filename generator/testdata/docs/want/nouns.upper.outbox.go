@@ -41,14 +41,14 @@ func (Upper) Validate() error {
 
 // EnqueueUpper writes one nouns/upper event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueUpper(ctx context.Context, tx pgx.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueUpper(ctx context.Context, tx outbox.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return UpperTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueUpperMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueUpper. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueUpperMany(ctx context.Context, tx pgx.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueUpperMany(ctx context.Context, tx outbox.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return UpperTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package docs
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeVerbs() FakeVerbs {
 }
 
 // EnqueueIsFirst records one verbs/is_first event.
-func (f FakeVerbs) EnqueueIsFirst(ctx context.Context, tx pgx.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeVerbs) EnqueueIsFirst(ctx context.Context, tx outbox.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, IsFirstTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueIsFirstMany records one event for each of ps.
-func (f FakeVerbs) EnqueueIsFirstMany(ctx context.Context, tx pgx.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeVerbs) EnqueueIsFirstMany(ctx context.Context, tx outbox.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, IsFirstTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeVerbs) IsFirst() []IsFirst {
 }
 
 // EnqueueWasFirst records one verbs/was_first event.
-func (f FakeVerbs) EnqueueWasFirst(ctx context.Context, tx pgx.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeVerbs) EnqueueWasFirst(ctx context.Context, tx outbox.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, WasFirstTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueWasFirstMany records one event for each of ps.
-func (f FakeVerbs) EnqueueWasFirstMany(ctx context.Context, tx pgx.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeVerbs) EnqueueWasFirstMany(ctx context.Context, tx outbox.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, WasFirstTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakeVerbs) WasFirst() []WasFirst {
 }
 
 // EnqueueHasName records one verbs/has_name event.
-func (f FakeVerbs) EnqueueHasName(ctx context.Context, tx pgx.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeVerbs) EnqueueHasName(ctx context.Context, tx outbox.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, HasNameTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueHasNameMany records one event for each of ps.
-func (f FakeVerbs) EnqueueHasNameMany(ctx context.Context, tx pgx.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeVerbs) EnqueueHasNameMany(ctx context.Context, tx outbox.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, HasNameTopic.Untyped(), ps, opts...)
 }
 

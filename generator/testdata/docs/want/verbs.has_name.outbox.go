@@ -41,14 +41,14 @@ func (HasName) Validate() error {
 
 // EnqueueHasName writes one verbs/has_name event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueHasName(ctx context.Context, tx pgx.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueHasName(ctx context.Context, tx outbox.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return HasNameTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueHasNameMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueHasName. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueHasNameMany(ctx context.Context, tx pgx.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueHasNameMany(ctx context.Context, tx outbox.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return HasNameTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

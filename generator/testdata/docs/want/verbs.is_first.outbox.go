@@ -41,14 +41,14 @@ func (IsFirst) Validate() error {
 
 // EnqueueIsFirst writes one verbs/is_first event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueIsFirst(ctx context.Context, tx pgx.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueIsFirst(ctx context.Context, tx outbox.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return IsFirstTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueIsFirstMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueIsFirst. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueIsFirstMany(ctx context.Context, tx pgx.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueIsFirstMany(ctx context.Context, tx outbox.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return IsFirstTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package docs
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,22 +19,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: VerbsOutbox writes to PostgreSQL, and FakeVerbs records. A new topic adds methods.
 type VerbsEnqueuer interface {
 	// EnqueueIsFirst enqueues one verbs/is_first event with tx.
-	EnqueueIsFirst(ctx context.Context, tx pgx.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueIsFirst(ctx context.Context, tx outbox.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueIsFirstMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueIsFirstMany(ctx context.Context, tx pgx.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueIsFirstMany(ctx context.Context, tx outbox.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueWasFirst enqueues one verbs/was_first event with tx.
-	EnqueueWasFirst(ctx context.Context, tx pgx.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueWasFirst(ctx context.Context, tx outbox.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueWasFirstMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueWasFirstMany(ctx context.Context, tx pgx.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueWasFirstMany(ctx context.Context, tx outbox.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueHasName enqueues one verbs/has_name event with tx.
-	EnqueueHasName(ctx context.Context, tx pgx.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueHasName(ctx context.Context, tx outbox.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueHasNameMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueHasNameMany(ctx context.Context, tx pgx.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueHasNameMany(ctx context.Context, tx outbox.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // VerbsOutbox is the VerbsEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -43,32 +42,32 @@ type VerbsEnqueuer interface {
 type VerbsOutbox struct{}
 
 // EnqueueIsFirst calls the function EnqueueIsFirst.
-func (VerbsOutbox) EnqueueIsFirst(ctx context.Context, tx pgx.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (VerbsOutbox) EnqueueIsFirst(ctx context.Context, tx outbox.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueIsFirst(ctx, tx, p, opts...)
 }
 
 // EnqueueIsFirstMany calls the function EnqueueIsFirstMany.
-func (VerbsOutbox) EnqueueIsFirstMany(ctx context.Context, tx pgx.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (VerbsOutbox) EnqueueIsFirstMany(ctx context.Context, tx outbox.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueIsFirstMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueWasFirst calls the function EnqueueWasFirst.
-func (VerbsOutbox) EnqueueWasFirst(ctx context.Context, tx pgx.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (VerbsOutbox) EnqueueWasFirst(ctx context.Context, tx outbox.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueWasFirst(ctx, tx, p, opts...)
 }
 
 // EnqueueWasFirstMany calls the function EnqueueWasFirstMany.
-func (VerbsOutbox) EnqueueWasFirstMany(ctx context.Context, tx pgx.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (VerbsOutbox) EnqueueWasFirstMany(ctx context.Context, tx outbox.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueWasFirstMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueHasName calls the function EnqueueHasName.
-func (VerbsOutbox) EnqueueHasName(ctx context.Context, tx pgx.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (VerbsOutbox) EnqueueHasName(ctx context.Context, tx outbox.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueHasName(ctx, tx, p, opts...)
 }
 
 // EnqueueHasNameMany calls the function EnqueueHasNameMany.
-func (VerbsOutbox) EnqueueHasNameMany(ctx context.Context, tx pgx.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (VerbsOutbox) EnqueueHasNameMany(ctx context.Context, tx outbox.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueHasNameMany(ctx, tx, ps, opts...)
 }
 

@@ -41,14 +41,14 @@ func (WasFirst) Validate() error {
 
 // EnqueueWasFirst writes one verbs/was_first event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueWasFirst(ctx context.Context, tx pgx.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueWasFirst(ctx context.Context, tx outbox.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return WasFirstTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueWasFirstMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueWasFirst. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueWasFirstMany(ctx context.Context, tx pgx.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueWasFirstMany(ctx context.Context, tx outbox.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return WasFirstTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeOrders() FakeOrders {
 }
 
 // EnqueuePlaced records one orders/placed event.
-func (f FakeOrders) EnqueuePlaced(ctx context.Context, tx pgx.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, PlacedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePlacedMany records one event for each of ps.
-func (f FakeOrders) EnqueuePlacedMany(ctx context.Context, tx pgx.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, PlacedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeOrders) Placed() []Placed {
 }
 
 // EnqueueShipped records one orders/shipped event.
-func (f FakeOrders) EnqueueShipped(ctx context.Context, tx pgx.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueueShipped(ctx context.Context, tx outbox.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, ShippedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueShippedMany records one event for each of ps.
-func (f FakeOrders) EnqueueShippedMany(ctx context.Context, tx pgx.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueueShippedMany(ctx context.Context, tx outbox.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, ShippedTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakeOrders) Shipped() []Shipped {
 }
 
 // EnqueuePaid records one orders/paid event.
-func (f FakeOrders) EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, PaidTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePaidMany records one event for each of ps.
-func (f FakeOrders) EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, PaidTopic.Untyped(), ps, opts...)
 }
 

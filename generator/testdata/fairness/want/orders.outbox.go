@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,22 +19,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // a database: OrdersOutbox writes to PostgreSQL, and FakeOrders records. A new topic adds methods.
 type OrdersEnqueuer interface {
 	// EnqueuePlaced enqueues one orders/placed event with tx.
-	EnqueuePlaced(ctx context.Context, tx pgx.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueuePlacedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueuePlacedMany(ctx context.Context, tx pgx.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueShipped enqueues one orders/shipped event with tx.
-	EnqueueShipped(ctx context.Context, tx pgx.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueShipped(ctx context.Context, tx outbox.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueShippedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueShippedMany(ctx context.Context, tx pgx.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueShippedMany(ctx context.Context, tx outbox.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueuePaid enqueues one orders/paid event with tx.
-	EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueuePaidMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // OrdersOutbox is the OrdersEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -43,32 +42,32 @@ type OrdersEnqueuer interface {
 type OrdersOutbox struct{}
 
 // EnqueuePlaced calls the function EnqueuePlaced.
-func (OrdersOutbox) EnqueuePlaced(ctx context.Context, tx pgx.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueuePlaced(ctx, tx, p, opts...)
 }
 
 // EnqueuePlacedMany calls the function EnqueuePlacedMany.
-func (OrdersOutbox) EnqueuePlacedMany(ctx context.Context, tx pgx.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueuePlacedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueShipped calls the function EnqueueShipped.
-func (OrdersOutbox) EnqueueShipped(ctx context.Context, tx pgx.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueShipped(ctx context.Context, tx outbox.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueShipped(ctx, tx, p, opts...)
 }
 
 // EnqueueShippedMany calls the function EnqueueShippedMany.
-func (OrdersOutbox) EnqueueShippedMany(ctx context.Context, tx pgx.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueShippedMany(ctx context.Context, tx outbox.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueShippedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueuePaid calls the function EnqueuePaid.
-func (OrdersOutbox) EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueuePaid(ctx, tx, p, opts...)
 }
 
 // EnqueuePaidMany calls the function EnqueuePaidMany.
-func (OrdersOutbox) EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueuePaidMany(ctx, tx, ps, opts...)
 }
 

@@ -53,14 +53,14 @@ func paidKeys(untyped any) outbox.Keys {
 
 // EnqueuePaid writes one orders/paid event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return PaidTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueuePaidMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueuePaid. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return PaidTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -61,14 +61,14 @@ var shippedPublication = publish.Publication{
 
 // EnqueueShipped writes one orders/shipped event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueShipped(ctx context.Context, tx pgx.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueShipped(ctx context.Context, tx outbox.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ShippedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueShippedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueShipped. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueShippedMany(ctx context.Context, tx pgx.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueShippedMany(ctx context.Context, tx outbox.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ShippedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

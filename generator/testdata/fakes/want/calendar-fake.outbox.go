@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeCalendar() FakeCalendar {
 }
 
 // EnqueueEvents records one calendar/events event.
-func (f FakeCalendar) EnqueueEvents(ctx context.Context, tx pgx.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCalendar) EnqueueEvents(ctx context.Context, tx outbox.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, EventsTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueEventsMany records one event for each of ps.
-func (f FakeCalendar) EnqueueEventsMany(ctx context.Context, tx pgx.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCalendar) EnqueueEventsMany(ctx context.Context, tx outbox.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, EventsTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeCalendar) Events() []Events {
 }
 
 // EnqueueBegin records one calendar/begin event.
-func (f FakeCalendar) EnqueueBegin(ctx context.Context, tx pgx.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeCalendar) EnqueueBegin(ctx context.Context, tx outbox.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, BeginTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueBeginMany records one event for each of ps.
-func (f FakeCalendar) EnqueueBeginMany(ctx context.Context, tx pgx.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeCalendar) EnqueueBeginMany(ctx context.Context, tx outbox.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, BeginTopic.Untyped(), ps, opts...)
 }
 

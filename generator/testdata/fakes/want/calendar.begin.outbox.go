@@ -44,14 +44,14 @@ func (p Begin) Validate() error {
 
 // EnqueueBegin appends one calendar/begin event to the log with tx: listeners read it if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueBegin(ctx context.Context, tx pgx.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueBegin(ctx context.Context, tx outbox.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return BeginTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueBeginMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueBegin. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueBeginMany(ctx context.Context, tx pgx.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueBeginMany(ctx context.Context, tx outbox.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return BeginTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -44,14 +44,14 @@ func (p Events) Validate() error {
 
 // EnqueueEvents writes one calendar/events event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueEvents(ctx context.Context, tx pgx.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueEvents(ctx context.Context, tx outbox.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EventsTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueEventsMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueEvents. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueEventsMany(ctx context.Context, tx pgx.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueEventsMany(ctx context.Context, tx outbox.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EventsTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

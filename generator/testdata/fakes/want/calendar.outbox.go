@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,16 +20,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type CalendarEnqueuer interface {
 	// EnqueueEvents enqueues one calendar/events event with tx.
-	EnqueueEvents(ctx context.Context, tx pgx.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueEvents(ctx context.Context, tx outbox.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueEventsMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueEventsMany(ctx context.Context, tx pgx.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueEventsMany(ctx context.Context, tx outbox.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueBegin enqueues one calendar/begin event with tx.
-	EnqueueBegin(ctx context.Context, tx pgx.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueBegin(ctx context.Context, tx outbox.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueBeginMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueBeginMany(ctx context.Context, tx pgx.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueBeginMany(ctx context.Context, tx outbox.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // CalendarOutbox is the CalendarEnqueuer that writes to PostgreSQL. Its methods call the functions
@@ -38,22 +37,22 @@ type CalendarEnqueuer interface {
 type CalendarOutbox struct{}
 
 // EnqueueEvents calls the function EnqueueEvents.
-func (CalendarOutbox) EnqueueEvents(ctx context.Context, tx pgx.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CalendarOutbox) EnqueueEvents(ctx context.Context, tx outbox.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueEvents(ctx, tx, p, opts...)
 }
 
 // EnqueueEventsMany calls the function EnqueueEventsMany.
-func (CalendarOutbox) EnqueueEventsMany(ctx context.Context, tx pgx.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CalendarOutbox) EnqueueEventsMany(ctx context.Context, tx outbox.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueEventsMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueBegin calls the function EnqueueBegin.
-func (CalendarOutbox) EnqueueBegin(ctx context.Context, tx pgx.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (CalendarOutbox) EnqueueBegin(ctx context.Context, tx outbox.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueBegin(ctx, tx, p, opts...)
 }
 
 // EnqueueBeginMany calls the function EnqueueBeginMany.
-func (CalendarOutbox) EnqueueBeginMany(ctx context.Context, tx pgx.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (CalendarOutbox) EnqueueBeginMany(ctx context.Context, tx outbox.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueBeginMany(ctx, tx, ps, opts...)
 }
 

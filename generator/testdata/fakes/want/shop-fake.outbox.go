@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeShop() FakeShop {
 }
 
 // EnqueueOrderPlaced records one shop/order_placed event.
-func (f FakeShop) EnqueueOrderPlaced(ctx context.Context, tx pgx.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeShop) EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderPlacedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderPlacedMany records one event for each of ps.
-func (f FakeShop) EnqueueOrderPlacedMany(ctx context.Context, tx pgx.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeShop) EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderPlacedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeShop) OrderPlaced() []OrderPlaced {
 }
 
 // EnqueueNoteAdded records one shop/note_added event.
-func (f FakeShop) EnqueueNoteAdded(ctx context.Context, tx pgx.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeShop) EnqueueNoteAdded(ctx context.Context, tx outbox.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, NoteAddedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNoteAddedMany records one event for each of ps.
-func (f FakeShop) EnqueueNoteAddedMany(ctx context.Context, tx pgx.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeShop) EnqueueNoteAddedMany(ctx context.Context, tx outbox.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, NoteAddedTopic.Untyped(), ps, opts...)
 }
 

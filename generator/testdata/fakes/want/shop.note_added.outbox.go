@@ -71,14 +71,14 @@ func noteAddedKeys(untyped any) outbox.Keys {
 // EnqueueNoteAdded appends one shop/note_added event to the log with tx: listeners read it if and
 // only if tx commits. If an event with its dedupe key already exists, nothing is written and the
 // receipt has Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueNoteAdded(ctx context.Context, tx pgx.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueNoteAdded(ctx context.Context, tx outbox.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return NoteAddedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueNoteAddedMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueNoteAdded. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueNoteAddedMany(ctx context.Context, tx pgx.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueNoteAddedMany(ctx context.Context, tx outbox.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return NoteAddedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

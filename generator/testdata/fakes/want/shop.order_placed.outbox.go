@@ -47,7 +47,7 @@ type OrderPlaced struct {
 	Weight   float64           `json:"weight"`
 	Extra    json.RawMessage   `json:"extra,omitempty"`
 	Labels   map[string]string `json:"labels"`
-	Comment  *string           `json:"comment,omitempty"`
+	Comment  *string           `json:"comment,omitempty" outbox:"sensitive"`
 	PlacedAt time.Time         `json:"placed_at"`
 }
 
@@ -106,14 +106,14 @@ func (p OrderPlaced) LogValue() slog.Value {
 // EnqueueOrderPlaced writes one shop/order_placed event with tx: it is delivered if and only if tx
 // commits. If an event with its dedupe key already exists, nothing is written and the receipt has
 // Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOrderPlaced(ctx context.Context, tx pgx.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderPlacedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderPlacedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderPlaced. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueOrderPlacedMany(ctx context.Context, tx pgx.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderPlacedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,16 +19,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: ShopOutbox writes to PostgreSQL, and FakeShop records. A new topic adds methods.
 type ShopEnqueuer interface {
 	// EnqueueOrderPlaced enqueues one shop/order_placed event with tx.
-	EnqueueOrderPlaced(ctx context.Context, tx pgx.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderPlacedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderPlacedMany(ctx context.Context, tx pgx.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueNoteAdded enqueues one shop/note_added event with tx.
-	EnqueueNoteAdded(ctx context.Context, tx pgx.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueNoteAdded(ctx context.Context, tx outbox.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueNoteAddedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueNoteAddedMany(ctx context.Context, tx pgx.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueNoteAddedMany(ctx context.Context, tx outbox.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // ShopOutbox is the ShopEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -37,22 +36,22 @@ type ShopEnqueuer interface {
 type ShopOutbox struct{}
 
 // EnqueueOrderPlaced calls the function EnqueueOrderPlaced.
-func (ShopOutbox) EnqueueOrderPlaced(ctx context.Context, tx pgx.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ShopOutbox) EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderPlaced(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderPlacedMany calls the function EnqueueOrderPlacedMany.
-func (ShopOutbox) EnqueueOrderPlacedMany(ctx context.Context, tx pgx.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ShopOutbox) EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderPlacedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueNoteAdded calls the function EnqueueNoteAdded.
-func (ShopOutbox) EnqueueNoteAdded(ctx context.Context, tx pgx.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ShopOutbox) EnqueueNoteAdded(ctx context.Context, tx outbox.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueNoteAdded(ctx, tx, p, opts...)
 }
 
 // EnqueueNoteAddedMany calls the function EnqueueNoteAddedMany.
-func (ShopOutbox) EnqueueNoteAddedMany(ctx context.Context, tx pgx.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ShopOutbox) EnqueueNoteAddedMany(ctx context.Context, tx outbox.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueNoteAddedMany(ctx, tx, ps, opts...)
 }
 

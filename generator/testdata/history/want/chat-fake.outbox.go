@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeChat() FakeChat {
 }
 
 // EnqueueFinalized records one chat/finalized event.
-func (f FakeChat) EnqueueFinalized(ctx context.Context, tx pgx.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeChat) EnqueueFinalized(ctx context.Context, tx outbox.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, FinalizedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueFinalizedMany records one event for each of ps.
-func (f FakeChat) EnqueueFinalizedMany(ctx context.Context, tx pgx.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeChat) EnqueueFinalizedMany(ctx context.Context, tx outbox.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, FinalizedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeChat) Finalized() []Finalized {
 }
 
 // EnqueuePosted records one chat/posted event.
-func (f FakeChat) EnqueuePosted(ctx context.Context, tx pgx.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeChat) EnqueuePosted(ctx context.Context, tx outbox.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, PostedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePostedMany records one event for each of ps.
-func (f FakeChat) EnqueuePostedMany(ctx context.Context, tx pgx.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeChat) EnqueuePostedMany(ctx context.Context, tx outbox.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, PostedTopic.Untyped(), ps, opts...)
 }
 

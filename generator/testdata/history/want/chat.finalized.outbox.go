@@ -44,7 +44,7 @@ type Finalized struct {
 	State    State              `json:"state"`
 	UserID   *UserID            `json:"user_id,omitempty"`
 	Outcomes map[string]Outcome `json:"outcomes,omitempty"`
-	Note     *string            `json:"note,omitempty"`
+	Note     *string            `json:"note,omitempty" outbox:"sensitive"`
 }
 
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
@@ -72,14 +72,14 @@ func (p Finalized) LogValue() slog.Value {
 
 // EnqueueFinalized writes one chat/finalized event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueFinalized(ctx context.Context, tx pgx.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueFinalized(ctx context.Context, tx outbox.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return FinalizedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueFinalizedMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueFinalized. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueFinalizedMany(ctx context.Context, tx pgx.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueFinalizedMany(ctx context.Context, tx outbox.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return FinalizedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

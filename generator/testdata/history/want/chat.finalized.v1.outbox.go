@@ -33,7 +33,7 @@ type FinalizedV1 struct {
 	State    State                         `json:"state"`
 	UserID   FinalizedV1UserID             `json:"user_id"`
 	Outcomes map[string]FinalizedV1Outcome `json:"outcomes,omitempty"`
-	Note     *string                       `json:"note,omitempty"`
+	Note     *string                       `json:"note,omitempty" outbox:"sensitive"`
 }
 
 // Format writes p the same way for every verb of package fmt, with Note masked.
@@ -49,7 +49,7 @@ func (p FinalizedV1) LogValue() slog.Value {
 // FinalizedV1Usage is the shared type usage as FinalizedV1 has it.
 type FinalizedV1Usage struct {
 	Tokens int32  `json:"tokens"`
-	Key    string `json:"key"`
+	Key    string `json:"key" outbox:"sensitive"`
 }
 
 // Format writes v the same way for every verb of package fmt, with Key masked.

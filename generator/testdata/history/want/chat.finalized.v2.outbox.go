@@ -32,7 +32,7 @@ type FinalizedV2 struct {
 	State    State              `json:"state"`
 	UserID   *UserID            `json:"user_id,omitempty"`
 	Outcomes map[string]Outcome `json:"outcomes,omitempty"`
-	Note     *string            `json:"note,omitempty"`
+	Note     *string            `json:"note,omitempty" outbox:"sensitive"`
 }
 
 // Format writes p the same way for every verb of package fmt, with Note masked.

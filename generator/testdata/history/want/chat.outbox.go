@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,16 +19,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: ChatOutbox writes to PostgreSQL, and FakeChat records. A new topic adds methods.
 type ChatEnqueuer interface {
 	// EnqueueFinalized enqueues one chat/finalized event with tx.
-	EnqueueFinalized(ctx context.Context, tx pgx.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueFinalized(ctx context.Context, tx outbox.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueFinalizedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueFinalizedMany(ctx context.Context, tx pgx.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueFinalizedMany(ctx context.Context, tx outbox.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueuePosted enqueues one chat/posted event with tx.
-	EnqueuePosted(ctx context.Context, tx pgx.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueuePosted(ctx context.Context, tx outbox.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueuePostedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueuePostedMany(ctx context.Context, tx pgx.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueuePostedMany(ctx context.Context, tx outbox.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // ChatOutbox is the ChatEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -37,22 +36,22 @@ type ChatEnqueuer interface {
 type ChatOutbox struct{}
 
 // EnqueueFinalized calls the function EnqueueFinalized.
-func (ChatOutbox) EnqueueFinalized(ctx context.Context, tx pgx.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ChatOutbox) EnqueueFinalized(ctx context.Context, tx outbox.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueFinalized(ctx, tx, p, opts...)
 }
 
 // EnqueueFinalizedMany calls the function EnqueueFinalizedMany.
-func (ChatOutbox) EnqueueFinalizedMany(ctx context.Context, tx pgx.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ChatOutbox) EnqueueFinalizedMany(ctx context.Context, tx outbox.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueFinalizedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueuePosted calls the function EnqueuePosted.
-func (ChatOutbox) EnqueuePosted(ctx context.Context, tx pgx.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ChatOutbox) EnqueuePosted(ctx context.Context, tx outbox.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueuePosted(ctx, tx, p, opts...)
 }
 
 // EnqueuePostedMany calls the function EnqueuePostedMany.
-func (ChatOutbox) EnqueuePostedMany(ctx context.Context, tx pgx.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ChatOutbox) EnqueuePostedMany(ctx context.Context, tx outbox.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueuePostedMany(ctx, tx, ps, opts...)
 }
 

@@ -69,14 +69,14 @@ func (p Posted) LogValue() slog.Value {
 
 // EnqueuePosted writes one chat/posted event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueuePosted(ctx context.Context, tx pgx.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueuePosted(ctx context.Context, tx outbox.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return PostedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueuePostedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueuePosted. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueuePostedMany(ctx context.Context, tx pgx.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueuePostedMany(ctx context.Context, tx outbox.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return PostedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -21,7 +21,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // Usage is the shared type usage.
 type Usage struct {
 	Tokens int64  `json:"tokens"`
-	Key    string `json:"key"`
+	Key    string `json:"key" outbox:"sensitive"`
 }
 
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without

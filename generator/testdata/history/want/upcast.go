@@ -10,7 +10,8 @@ import (
 func upcastFinalizedV1(old FinalizedV1) (FinalizedV2, error) {
 	made := FinalizedV2{ID: old.ID, Seconds: int64(old.Seconds), Usage: upcastUsage(old.Usage), State: old.State, Note: old.Note}
 	if id, err := uuid.Parse(string(old.UserID)); err == nil {
-		made.UserID = new(UserID(id))
+		user := UserID(id)
+		made.UserID = &user
 	}
 	var err error
 	if made.Outcome, err = upcastOutcome(old.Outcome); err != nil {

@@ -7,7 +7,6 @@ package shop
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeInvoices() FakeInvoices {
 }
 
 // EnqueueInvoiceSent records one invoices/sent event.
-func (f FakeInvoices) EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeInvoices) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, InvoiceSentTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueInvoiceSentMany records one event for each of ps.
-func (f FakeInvoices) EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeInvoices) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, InvoiceSentTopic.Untyped(), ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package shop
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,10 +20,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type InvoicesEnqueuer interface {
 	// EnqueueInvoiceSent enqueues one invoices/sent event with tx.
-	EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueInvoiceSentMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // InvoicesOutbox is the InvoicesEnqueuer that writes to PostgreSQL. Its methods call the functions
@@ -32,12 +31,12 @@ type InvoicesEnqueuer interface {
 type InvoicesOutbox struct{}
 
 // EnqueueInvoiceSent calls the function EnqueueInvoiceSent.
-func (InvoicesOutbox) EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (InvoicesOutbox) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueInvoiceSent(ctx, tx, p, opts...)
 }
 
 // EnqueueInvoiceSentMany calls the function EnqueueInvoiceSentMany.
-func (InvoicesOutbox) EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (InvoicesOutbox) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueInvoiceSentMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package shop
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeOrders() FakeOrders {
 }
 
 // EnqueueOrderCreated records one orders/created event.
-func (f FakeOrders) EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderCreatedMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderCreatedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeOrders) OrderCreated() []OrderCreated {
 }
 
 // EnqueueOrderShipped records one orders/shipped event.
-func (f FakeOrders) EnqueueOrderShipped(ctx context.Context, tx pgx.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderShippedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderShippedMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderShippedMany(ctx context.Context, tx pgx.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderShippedTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakeOrders) OrderShipped() []OrderShipped {
 }
 
 // EnqueueOrderCancelled records one orders/cancelled event.
-func (f FakeOrders) EnqueueOrderCancelled(ctx context.Context, tx pgx.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueueOrderCancelled(ctx context.Context, tx outbox.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OrderCancelledTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderCancelledMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderCancelledMany(ctx context.Context, tx pgx.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueueOrderCancelledMany(ctx context.Context, tx outbox.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OrderCancelledTopic.Untyped(), ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package shop
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,22 +19,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // a database: OrdersOutbox writes to PostgreSQL, and FakeOrders records. A new topic adds methods.
 type OrdersEnqueuer interface {
 	// EnqueueOrderCreated enqueues one orders/created event with tx.
-	EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderCreatedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueOrderShipped enqueues one orders/shipped event with tx.
-	EnqueueOrderShipped(ctx context.Context, tx pgx.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderShippedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderShippedMany(ctx context.Context, tx pgx.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueOrderCancelled enqueues one orders/cancelled event with tx.
-	EnqueueOrderCancelled(ctx context.Context, tx pgx.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOrderCancelled(ctx context.Context, tx outbox.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOrderCancelledMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOrderCancelledMany(ctx context.Context, tx pgx.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOrderCancelledMany(ctx context.Context, tx outbox.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // OrdersOutbox is the OrdersEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -43,32 +42,32 @@ type OrdersEnqueuer interface {
 type OrdersOutbox struct{}
 
 // EnqueueOrderCreated calls the function EnqueueOrderCreated.
-func (OrdersOutbox) EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderCreated(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderCreatedMany calls the function EnqueueOrderCreatedMany.
-func (OrdersOutbox) EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderCreatedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueOrderShipped calls the function EnqueueOrderShipped.
-func (OrdersOutbox) EnqueueOrderShipped(ctx context.Context, tx pgx.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderShipped(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderShippedMany calls the function EnqueueOrderShippedMany.
-func (OrdersOutbox) EnqueueOrderShippedMany(ctx context.Context, tx pgx.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderShippedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueOrderCancelled calls the function EnqueueOrderCancelled.
-func (OrdersOutbox) EnqueueOrderCancelled(ctx context.Context, tx pgx.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueOrderCancelled(ctx context.Context, tx outbox.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOrderCancelled(ctx, tx, p, opts...)
 }
 
 // EnqueueOrderCancelledMany calls the function EnqueueOrderCancelledMany.
-func (OrdersOutbox) EnqueueOrderCancelledMany(ctx context.Context, tx pgx.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueOrderCancelledMany(ctx context.Context, tx outbox.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOrderCancelledMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package shop
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeStock() FakeStock {
 }
 
 // EnqueueStockMoved records one stock/moved event.
-func (f FakeStock) EnqueueStockMoved(ctx context.Context, tx pgx.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeStock) EnqueueStockMoved(ctx context.Context, tx outbox.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, StockMovedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueStockMovedMany records one event for each of ps.
-func (f FakeStock) EnqueueStockMovedMany(ctx context.Context, tx pgx.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeStock) EnqueueStockMovedMany(ctx context.Context, tx outbox.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, StockMovedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeStock) StockMoved() []StockMoved {
 }
 
 // EnqueueStockCounted records one stock/counted event.
-func (f FakeStock) EnqueueStockCounted(ctx context.Context, tx pgx.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeStock) EnqueueStockCounted(ctx context.Context, tx outbox.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, StockCountedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueStockCountedMany records one event for each of ps.
-func (f FakeStock) EnqueueStockCountedMany(ctx context.Context, tx pgx.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeStock) EnqueueStockCountedMany(ctx context.Context, tx outbox.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, StockCountedTopic.Untyped(), ps, opts...)
 }
 

@@ -37,14 +37,14 @@ func (StockCounted) Validate() error {
 
 // EnqueueStockCounted appends one stock/counted event to the log with tx: listeners read it if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueStockCounted(ctx context.Context, tx pgx.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueStockCounted(ctx context.Context, tx outbox.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return StockCountedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueStockCountedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueStockCounted. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueStockCountedMany(ctx context.Context, tx pgx.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueStockCountedMany(ctx context.Context, tx outbox.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return StockCountedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -44,14 +44,14 @@ func (p StockMoved) Validate() error {
 
 // EnqueueStockMoved appends one stock/moved event to the log with tx: listeners read it if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueStockMoved(ctx context.Context, tx pgx.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueStockMoved(ctx context.Context, tx outbox.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return StockMovedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueStockMovedMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueStockMoved. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
-func EnqueueStockMovedMany(ctx context.Context, tx pgx.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueStockMovedMany(ctx context.Context, tx outbox.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return StockMovedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

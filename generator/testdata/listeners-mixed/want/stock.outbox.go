@@ -7,7 +7,6 @@ package shop
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -18,16 +17,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: StockOutbox writes to PostgreSQL, and FakeStock records. A new topic adds methods.
 type StockEnqueuer interface {
 	// EnqueueStockMoved enqueues one stock/moved event with tx.
-	EnqueueStockMoved(ctx context.Context, tx pgx.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueStockMoved(ctx context.Context, tx outbox.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueStockMovedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueStockMovedMany(ctx context.Context, tx pgx.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueStockMovedMany(ctx context.Context, tx outbox.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueStockCounted enqueues one stock/counted event with tx.
-	EnqueueStockCounted(ctx context.Context, tx pgx.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueStockCounted(ctx context.Context, tx outbox.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueStockCountedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueStockCountedMany(ctx context.Context, tx pgx.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueStockCountedMany(ctx context.Context, tx outbox.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // StockOutbox is the StockEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -35,21 +34,21 @@ type StockEnqueuer interface {
 type StockOutbox struct{}
 
 // EnqueueStockMoved calls the function EnqueueStockMoved.
-func (StockOutbox) EnqueueStockMoved(ctx context.Context, tx pgx.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (StockOutbox) EnqueueStockMoved(ctx context.Context, tx outbox.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueStockMoved(ctx, tx, p, opts...)
 }
 
 // EnqueueStockMovedMany calls the function EnqueueStockMovedMany.
-func (StockOutbox) EnqueueStockMovedMany(ctx context.Context, tx pgx.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (StockOutbox) EnqueueStockMovedMany(ctx context.Context, tx outbox.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueStockMovedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueStockCounted calls the function EnqueueStockCounted.
-func (StockOutbox) EnqueueStockCounted(ctx context.Context, tx pgx.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (StockOutbox) EnqueueStockCounted(ctx context.Context, tx outbox.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueStockCounted(ctx, tx, p, opts...)
 }
 
 // EnqueueStockCountedMany calls the function EnqueueStockCountedMany.
-func (StockOutbox) EnqueueStockCountedMany(ctx context.Context, tx pgx.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (StockOutbox) EnqueueStockCountedMany(ctx context.Context, tx outbox.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueStockCountedMany(ctx, tx, ps, opts...)
 }

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,16 +18,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // methods.
 type ThreadsEnqueuer interface {
 	// EnqueueMessageCreated enqueues one threads/message_created event with tx.
-	EnqueueMessageCreated(ctx context.Context, tx pgx.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueMessageCreatedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueMessageCreatedMany(ctx context.Context, tx pgx.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueThreadClosed enqueues one threads/thread_closed event with tx.
-	EnqueueThreadClosed(ctx context.Context, tx pgx.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueThreadClosedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueThreadClosedMany(ctx context.Context, tx pgx.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // ThreadsOutbox is the ThreadsEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -36,21 +35,21 @@ type ThreadsEnqueuer interface {
 type ThreadsOutbox struct{}
 
 // EnqueueMessageCreated calls the function EnqueueMessageCreated.
-func (ThreadsOutbox) EnqueueMessageCreated(ctx context.Context, tx pgx.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ThreadsOutbox) EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueMessageCreated(ctx, tx, p, opts...)
 }
 
 // EnqueueMessageCreatedMany calls the function EnqueueMessageCreatedMany.
-func (ThreadsOutbox) EnqueueMessageCreatedMany(ctx context.Context, tx pgx.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ThreadsOutbox) EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueMessageCreatedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueThreadClosed calls the function EnqueueThreadClosed.
-func (ThreadsOutbox) EnqueueThreadClosed(ctx context.Context, tx pgx.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ThreadsOutbox) EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueThreadClosed(ctx, tx, p, opts...)
 }
 
 // EnqueueThreadClosedMany calls the function EnqueueThreadClosedMany.
-func (ThreadsOutbox) EnqueueThreadClosedMany(ctx context.Context, tx pgx.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ThreadsOutbox) EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueThreadClosedMany(ctx, tx, ps, opts...)
 }

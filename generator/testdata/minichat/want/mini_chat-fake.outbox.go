@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeMiniChat() FakeMiniChat {
 }
 
 // EnqueueTurnFinalized records one mini_chat/turn_finalized event.
-func (f FakeMiniChat) EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeMiniChat) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, TurnFinalizedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTurnFinalizedMany records one event for each of ps.
-func (f FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, TurnFinalizedTopic.Untyped(), ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,10 +20,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type MiniChatEnqueuer interface {
 	// EnqueueTurnFinalized enqueues one mini_chat/turn_finalized event with tx.
-	EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueTurnFinalizedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // MiniChatOutbox is the MiniChatEnqueuer that writes to PostgreSQL. Its methods call the functions
@@ -32,12 +31,12 @@ type MiniChatEnqueuer interface {
 type MiniChatOutbox struct{}
 
 // EnqueueTurnFinalized calls the function EnqueueTurnFinalized.
-func (MiniChatOutbox) EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (MiniChatOutbox) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueTurnFinalized(ctx, tx, p, opts...)
 }
 
 // EnqueueTurnFinalizedMany calls the function EnqueueTurnFinalizedMany.
-func (MiniChatOutbox) EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (MiniChatOutbox) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueTurnFinalizedMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package shop
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeContacts() FakeContacts {
 }
 
 // EnqueueLinked records one contacts/linked event.
-func (f FakeContacts) EnqueueLinked(ctx context.Context, tx pgx.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeContacts) EnqueueLinked(ctx context.Context, tx outbox.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, LinkedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLinkedMany records one event for each of ps.
-func (f FakeContacts) EnqueueLinkedMany(ctx context.Context, tx pgx.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeContacts) EnqueueLinkedMany(ctx context.Context, tx outbox.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, LinkedTopic.Untyped(), ps, opts...)
 }
 

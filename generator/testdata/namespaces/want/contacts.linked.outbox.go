@@ -55,14 +55,14 @@ func linkedKeys(untyped any) outbox.Keys {
 
 // EnqueueLinked writes one contacts/linked event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueLinked(ctx context.Context, tx pgx.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueLinked(ctx context.Context, tx outbox.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return LinkedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLinkedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueLinked. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueLinkedMany(ctx context.Context, tx pgx.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueLinkedMany(ctx context.Context, tx outbox.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LinkedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

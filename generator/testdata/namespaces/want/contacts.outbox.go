@@ -7,7 +7,6 @@ package shop
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,10 +20,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type ContactsEnqueuer interface {
 	// EnqueueLinked enqueues one contacts/linked event with tx.
-	EnqueueLinked(ctx context.Context, tx pgx.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueLinked(ctx context.Context, tx outbox.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueLinkedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueLinkedMany(ctx context.Context, tx pgx.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueLinkedMany(ctx context.Context, tx outbox.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // ContactsOutbox is the ContactsEnqueuer that writes to PostgreSQL. Its methods call the functions
@@ -32,12 +31,12 @@ type ContactsEnqueuer interface {
 type ContactsOutbox struct{}
 
 // EnqueueLinked calls the function EnqueueLinked.
-func (ContactsOutbox) EnqueueLinked(ctx context.Context, tx pgx.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ContactsOutbox) EnqueueLinked(ctx context.Context, tx outbox.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueLinked(ctx, tx, p, opts...)
 }
 
 // EnqueueLinkedMany calls the function EnqueueLinkedMany.
-func (ContactsOutbox) EnqueueLinkedMany(ctx context.Context, tx pgx.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ContactsOutbox) EnqueueLinkedMany(ctx context.Context, tx outbox.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueLinkedMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package shop
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeInvoices() FakeInvoices {
 }
 
 // EnqueueInvoiceCreated records one invoices/created event.
-func (f FakeInvoices) EnqueueInvoiceCreated(ctx context.Context, tx pgx.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeInvoices) EnqueueInvoiceCreated(ctx context.Context, tx outbox.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, InvoiceCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueInvoiceCreatedMany records one event for each of ps.
-func (f FakeInvoices) EnqueueInvoiceCreatedMany(ctx context.Context, tx pgx.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeInvoices) EnqueueInvoiceCreatedMany(ctx context.Context, tx outbox.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, InvoiceCreatedTopic.Untyped(), ps, opts...)
 }
 

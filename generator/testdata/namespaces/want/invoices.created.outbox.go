@@ -46,14 +46,14 @@ func (p InvoiceCreated) Validate() error {
 
 // EnqueueInvoiceCreated writes one invoices/created event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueInvoiceCreated(ctx context.Context, tx pgx.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueInvoiceCreated(ctx context.Context, tx outbox.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return InvoiceCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueInvoiceCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueInvoiceCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueInvoiceCreatedMany(ctx context.Context, tx pgx.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueInvoiceCreatedMany(ctx context.Context, tx outbox.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return InvoiceCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package shop
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,10 +20,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type InvoicesEnqueuer interface {
 	// EnqueueInvoiceCreated enqueues one invoices/created event with tx.
-	EnqueueInvoiceCreated(ctx context.Context, tx pgx.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueInvoiceCreated(ctx context.Context, tx outbox.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueInvoiceCreatedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueInvoiceCreatedMany(ctx context.Context, tx pgx.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueInvoiceCreatedMany(ctx context.Context, tx outbox.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // InvoicesOutbox is the InvoicesEnqueuer that writes to PostgreSQL. Its methods call the functions
@@ -32,12 +31,12 @@ type InvoicesEnqueuer interface {
 type InvoicesOutbox struct{}
 
 // EnqueueInvoiceCreated calls the function EnqueueInvoiceCreated.
-func (InvoicesOutbox) EnqueueInvoiceCreated(ctx context.Context, tx pgx.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (InvoicesOutbox) EnqueueInvoiceCreated(ctx context.Context, tx outbox.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueInvoiceCreated(ctx, tx, p, opts...)
 }
 
 // EnqueueInvoiceCreatedMany calls the function EnqueueInvoiceCreatedMany.
-func (InvoicesOutbox) EnqueueInvoiceCreatedMany(ctx context.Context, tx pgx.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (InvoicesOutbox) EnqueueInvoiceCreatedMany(ctx context.Context, tx outbox.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueInvoiceCreatedMany(ctx, tx, ps, opts...)
 }
 

@@ -46,14 +46,14 @@ func (p OrderCancelled) Validate() error {
 
 // EnqueueOrderCancelled writes one orders/cancelled event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOrderCancelled(ctx context.Context, tx pgx.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOrderCancelled(ctx context.Context, tx outbox.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderCancelledTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderCancelledMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderCancelled. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueOrderCancelledMany(ctx context.Context, tx pgx.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOrderCancelledMany(ctx context.Context, tx outbox.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderCancelledTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

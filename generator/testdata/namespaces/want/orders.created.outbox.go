@@ -68,14 +68,14 @@ func orderCreatedKeys(untyped any) outbox.Keys {
 // EnqueueOrderCreated writes one orders/created event with tx: it is delivered if and only if tx
 // commits. If an event with its dedupe key already exists, nothing is written and the receipt has
 // Duplicate set. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOrderCreated(ctx context.Context, tx pgx.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OrderCreatedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOrderCreatedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueOrderCreated. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueOrderCreatedMany(ctx context.Context, tx pgx.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OrderCreatedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

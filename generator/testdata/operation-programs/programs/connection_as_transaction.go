@@ -10,6 +10,6 @@ import (
 
 // Nor is a connection.
 func program(ctx context.Context, conn *pgx.Conn, p events.TurnFinalized) error {
-	_, err := events.EnqueueTurnFinalized(ctx, conn, p) // error: *pgx.Conn does not implement pgx.Tx (missing method Commit)
+	_, err := events.EnqueueTurnFinalized(ctx, conn, p) // error: *pgx.Conn does not implement outbox.Tx (missing method Commit)
 	return err
 }

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeMiniChat() FakeMiniChat {
 }
 
 // EnqueueTurnStarted records one mini_chat/turn_started event.
-func (f FakeMiniChat) EnqueueTurnStarted(ctx context.Context, tx pgx.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeMiniChat) EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, TurnStartedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTurnStartedMany records one event for each of ps.
-func (f FakeMiniChat) EnqueueTurnStartedMany(ctx context.Context, tx pgx.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeMiniChat) EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, TurnStartedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeMiniChat) TurnStarted() []TurnStarted {
 }
 
 // EnqueueTurnFinalized records one mini_chat/turn_finalized event.
-func (f FakeMiniChat) EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeMiniChat) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, TurnFinalizedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTurnFinalizedMany records one event for each of ps.
-func (f FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, TurnFinalizedTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakeMiniChat) TurnFinalized() []TurnFinalized {
 }
 
 // EnqueueChatOpened records one mini_chat/chat_opened event.
-func (f FakeMiniChat) EnqueueChatOpened(ctx context.Context, tx pgx.Tx, p ChatOpened, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeMiniChat) EnqueueChatOpened(ctx context.Context, tx outbox.Tx, p ChatOpened, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, ChatOpenedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueChatOpenedMany records one event for each of ps.
-func (f FakeMiniChat) EnqueueChatOpenedMany(ctx context.Context, tx pgx.Tx, ps []ChatOpened, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeMiniChat) EnqueueChatOpenedMany(ctx context.Context, tx outbox.Tx, ps []ChatOpened, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, ChatOpenedTopic.Untyped(), ps, opts...)
 }
 

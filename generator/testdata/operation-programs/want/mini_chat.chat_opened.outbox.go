@@ -44,14 +44,14 @@ func (p ChatOpened) Validate() error {
 
 // EnqueueChatOpened writes one mini_chat/chat_opened event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueChatOpened(ctx context.Context, tx pgx.Tx, p ChatOpened, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueChatOpened(ctx context.Context, tx outbox.Tx, p ChatOpened, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ChatOpenedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueChatOpenedMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueChatOpened. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
-func EnqueueChatOpenedMany(ctx context.Context, tx pgx.Tx, ps []ChatOpened, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueChatOpenedMany(ctx context.Context, tx outbox.Tx, ps []ChatOpened, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ChatOpenedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,22 +20,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // adds methods.
 type MiniChatEnqueuer interface {
 	// EnqueueTurnStarted enqueues one mini_chat/turn_started event with tx.
-	EnqueueTurnStarted(ctx context.Context, tx pgx.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueTurnStartedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueTurnStartedMany(ctx context.Context, tx pgx.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueTurnFinalized enqueues one mini_chat/turn_finalized event with tx.
-	EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueTurnFinalizedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueChatOpened enqueues one mini_chat/chat_opened event with tx.
-	EnqueueChatOpened(ctx context.Context, tx pgx.Tx, p ChatOpened, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueChatOpened(ctx context.Context, tx outbox.Tx, p ChatOpened, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueChatOpenedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueChatOpenedMany(ctx context.Context, tx pgx.Tx, ps []ChatOpened, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueChatOpenedMany(ctx context.Context, tx outbox.Tx, ps []ChatOpened, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // MiniChatOutbox is the MiniChatEnqueuer that writes to PostgreSQL. Its methods call the functions
@@ -44,32 +43,32 @@ type MiniChatEnqueuer interface {
 type MiniChatOutbox struct{}
 
 // EnqueueTurnStarted calls the function EnqueueTurnStarted.
-func (MiniChatOutbox) EnqueueTurnStarted(ctx context.Context, tx pgx.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (MiniChatOutbox) EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueTurnStarted(ctx, tx, p, opts...)
 }
 
 // EnqueueTurnStartedMany calls the function EnqueueTurnStartedMany.
-func (MiniChatOutbox) EnqueueTurnStartedMany(ctx context.Context, tx pgx.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (MiniChatOutbox) EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueTurnStartedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueTurnFinalized calls the function EnqueueTurnFinalized.
-func (MiniChatOutbox) EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (MiniChatOutbox) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueTurnFinalized(ctx, tx, p, opts...)
 }
 
 // EnqueueTurnFinalizedMany calls the function EnqueueTurnFinalizedMany.
-func (MiniChatOutbox) EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (MiniChatOutbox) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueTurnFinalizedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueChatOpened calls the function EnqueueChatOpened.
-func (MiniChatOutbox) EnqueueChatOpened(ctx context.Context, tx pgx.Tx, p ChatOpened, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (MiniChatOutbox) EnqueueChatOpened(ctx context.Context, tx outbox.Tx, p ChatOpened, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueChatOpened(ctx, tx, p, opts...)
 }
 
 // EnqueueChatOpenedMany calls the function EnqueueChatOpenedMany.
-func (MiniChatOutbox) EnqueueChatOpenedMany(ctx context.Context, tx pgx.Tx, ps []ChatOpened, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (MiniChatOutbox) EnqueueChatOpenedMany(ctx context.Context, tx outbox.Tx, ps []ChatOpened, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueChatOpenedMany(ctx, tx, ps, opts...)
 }
 

@@ -44,14 +44,14 @@ func (p TurnFinalized) Validate() error {
 
 // EnqueueTurnFinalized writes one mini_chat/turn_finalized event with tx: it is delivered if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueTurnFinalized(ctx context.Context, tx pgx.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return TurnFinalizedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueTurnFinalizedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueTurnFinalized. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueTurnFinalizedMany(ctx context.Context, tx pgx.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return TurnFinalizedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

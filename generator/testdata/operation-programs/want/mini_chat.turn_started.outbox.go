@@ -44,14 +44,14 @@ func (p TurnStarted) Validate() error {
 
 // EnqueueTurnStarted writes one mini_chat/turn_started event with tx: it is delivered if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueTurnStarted(ctx context.Context, tx pgx.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return TurnStartedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueTurnStartedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueTurnStarted. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueTurnStartedMany(ctx context.Context, tx pgx.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return TurnStartedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

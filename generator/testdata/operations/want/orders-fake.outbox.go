@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeOrders() FakeOrders {
 }
 
 // EnqueuePlaced records one orders/placed event.
-func (f FakeOrders) EnqueuePlaced(ctx context.Context, tx pgx.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, PlacedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePlacedMany records one event for each of ps.
-func (f FakeOrders) EnqueuePlacedMany(ctx context.Context, tx pgx.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, PlacedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeOrders) Placed() []Placed {
 }
 
 // EnqueueType records one orders/type event.
-func (f FakeOrders) EnqueueType(ctx context.Context, tx pgx.Tx, p Type, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueueType(ctx context.Context, tx outbox.Tx, p Type, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, TypeTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTypeMany records one event for each of ps.
-func (f FakeOrders) EnqueueTypeMany(ctx context.Context, tx pgx.Tx, ps []Type, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueueTypeMany(ctx context.Context, tx outbox.Tx, ps []Type, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, TypeTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakeOrders) Type() []Type {
 }
 
 // EnqueueOperation records one orders/operation event.
-func (f FakeOrders) EnqueueOperation(ctx context.Context, tx pgx.Tx, p Operation, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueueOperation(ctx context.Context, tx outbox.Tx, p Operation, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, OperationTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOperationMany records one event for each of ps.
-func (f FakeOrders) EnqueueOperationMany(ctx context.Context, tx pgx.Tx, ps []Operation, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueueOperationMany(ctx context.Context, tx outbox.Tx, ps []Operation, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, OperationTopic.Untyped(), ps, opts...)
 }
 
@@ -79,12 +78,12 @@ func (f FakeOrders) Operation() []Operation {
 }
 
 // EnqueueRejected records one orders/rejected event.
-func (f FakeOrders) EnqueueRejected(ctx context.Context, tx pgx.Tx, p Rejected, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOrders) EnqueueRejected(ctx context.Context, tx outbox.Tx, p Rejected, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, RejectedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueRejectedMany records one event for each of ps.
-func (f FakeOrders) EnqueueRejectedMany(ctx context.Context, tx pgx.Tx, ps []Rejected, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOrders) EnqueueRejectedMany(ctx context.Context, tx outbox.Tx, ps []Rejected, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, RejectedTopic.Untyped(), ps, opts...)
 }
 

@@ -44,14 +44,14 @@ func (p Operation) Validate() error {
 
 // EnqueueOperation writes one orders/operation event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueOperation(ctx context.Context, tx pgx.Tx, p Operation, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueOperation(ctx context.Context, tx outbox.Tx, p Operation, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return OperationTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueOperationMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueOperation. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueOperationMany(ctx context.Context, tx pgx.Tx, ps []Operation, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueOperationMany(ctx context.Context, tx outbox.Tx, ps []Operation, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return OperationTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

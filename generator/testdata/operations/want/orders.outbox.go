@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,28 +19,28 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // a database: OrdersOutbox writes to PostgreSQL, and FakeOrders records. A new topic adds methods.
 type OrdersEnqueuer interface {
 	// EnqueuePlaced enqueues one orders/placed event with tx.
-	EnqueuePlaced(ctx context.Context, tx pgx.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueuePlacedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueuePlacedMany(ctx context.Context, tx pgx.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueType enqueues one orders/type event with tx.
-	EnqueueType(ctx context.Context, tx pgx.Tx, p Type, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueType(ctx context.Context, tx outbox.Tx, p Type, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueTypeMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueTypeMany(ctx context.Context, tx pgx.Tx, ps []Type, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueTypeMany(ctx context.Context, tx outbox.Tx, ps []Type, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueOperation enqueues one orders/operation event with tx.
-	EnqueueOperation(ctx context.Context, tx pgx.Tx, p Operation, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueOperation(ctx context.Context, tx outbox.Tx, p Operation, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueOperationMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueOperationMany(ctx context.Context, tx pgx.Tx, ps []Operation, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueOperationMany(ctx context.Context, tx outbox.Tx, ps []Operation, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueRejected enqueues one orders/rejected event with tx.
-	EnqueueRejected(ctx context.Context, tx pgx.Tx, p Rejected, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueRejected(ctx context.Context, tx outbox.Tx, p Rejected, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueRejectedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueRejectedMany(ctx context.Context, tx pgx.Tx, ps []Rejected, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueRejectedMany(ctx context.Context, tx outbox.Tx, ps []Rejected, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // OrdersOutbox is the OrdersEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -49,42 +48,42 @@ type OrdersEnqueuer interface {
 type OrdersOutbox struct{}
 
 // EnqueuePlaced calls the function EnqueuePlaced.
-func (OrdersOutbox) EnqueuePlaced(ctx context.Context, tx pgx.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueuePlaced(ctx, tx, p, opts...)
 }
 
 // EnqueuePlacedMany calls the function EnqueuePlacedMany.
-func (OrdersOutbox) EnqueuePlacedMany(ctx context.Context, tx pgx.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueuePlacedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueType calls the function EnqueueType.
-func (OrdersOutbox) EnqueueType(ctx context.Context, tx pgx.Tx, p Type, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueType(ctx context.Context, tx outbox.Tx, p Type, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueType(ctx, tx, p, opts...)
 }
 
 // EnqueueTypeMany calls the function EnqueueTypeMany.
-func (OrdersOutbox) EnqueueTypeMany(ctx context.Context, tx pgx.Tx, ps []Type, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueTypeMany(ctx context.Context, tx outbox.Tx, ps []Type, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueTypeMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueOperation calls the function EnqueueOperation.
-func (OrdersOutbox) EnqueueOperation(ctx context.Context, tx pgx.Tx, p Operation, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueOperation(ctx context.Context, tx outbox.Tx, p Operation, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueOperation(ctx, tx, p, opts...)
 }
 
 // EnqueueOperationMany calls the function EnqueueOperationMany.
-func (OrdersOutbox) EnqueueOperationMany(ctx context.Context, tx pgx.Tx, ps []Operation, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueOperationMany(ctx context.Context, tx outbox.Tx, ps []Operation, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueOperationMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueRejected calls the function EnqueueRejected.
-func (OrdersOutbox) EnqueueRejected(ctx context.Context, tx pgx.Tx, p Rejected, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueRejected(ctx context.Context, tx outbox.Tx, p Rejected, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueRejected(ctx, tx, p, opts...)
 }
 
 // EnqueueRejectedMany calls the function EnqueueRejectedMany.
-func (OrdersOutbox) EnqueueRejectedMany(ctx context.Context, tx pgx.Tx, ps []Rejected, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OrdersOutbox) EnqueueRejectedMany(ctx context.Context, tx outbox.Tx, ps []Rejected, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueRejectedMany(ctx, tx, ps, opts...)
 }
 

@@ -64,14 +64,14 @@ func placedKeys(untyped any) outbox.Keys {
 // EnqueuePlaced writes one orders/placed event with tx: it is delivered if and only if tx commits.
 // If an event with its dedupe key already exists, nothing is written and the receipt has Duplicate
 // set. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueuePlaced(ctx context.Context, tx pgx.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return PlacedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueuePlacedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueuePlaced. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueuePlacedMany(ctx context.Context, tx pgx.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return PlacedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

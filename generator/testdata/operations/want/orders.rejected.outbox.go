@@ -45,14 +45,14 @@ func (p Rejected) Validate() error {
 
 // EnqueueRejected appends one orders/rejected event to the log with tx: listeners read it if and
 // only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueRejected(ctx context.Context, tx pgx.Tx, p Rejected, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueRejected(ctx context.Context, tx outbox.Tx, p Rejected, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return RejectedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueRejectedMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueRejected. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueRejectedMany(ctx context.Context, tx pgx.Tx, ps []Rejected, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueRejectedMany(ctx context.Context, tx outbox.Tx, ps []Rejected, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return RejectedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -44,14 +44,14 @@ func (p Type) Validate() error {
 
 // EnqueueType writes one orders/type event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueType(ctx context.Context, tx pgx.Tx, p Type, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueType(ctx context.Context, tx outbox.Tx, p Type, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return TypeTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueTypeMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueType. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueTypeMany(ctx context.Context, tx pgx.Tx, ps []Type, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueTypeMany(ctx context.Context, tx outbox.Tx, ps []Type, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return TypeTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeStock() FakeStock {
 }
 
 // EnqueueCtx records one stock/ctx event.
-func (f FakeStock) EnqueueCtx(ctx context.Context, tx pgx.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeStock) EnqueueCtx(ctx context.Context, tx outbox.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, CtxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueCtxMany records one event for each of ps.
-func (f FakeStock) EnqueueCtxMany(ctx context.Context, tx pgx.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeStock) EnqueueCtxMany(ctx context.Context, tx outbox.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, CtxTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeStock) Ctx() []Ctx {
 }
 
 // EnqueueErr records one stock/err event.
-func (f FakeStock) EnqueueErr(ctx context.Context, tx pgx.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeStock) EnqueueErr(ctx context.Context, tx outbox.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, ErrTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueErrMany records one event for each of ps.
-func (f FakeStock) EnqueueErrMany(ctx context.Context, tx pgx.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeStock) EnqueueErrMany(ctx context.Context, tx outbox.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, ErrTopic.Untyped(), ps, opts...)
 }
 

@@ -44,14 +44,14 @@ func (p Ctx) Validate() error {
 
 // EnqueueCtx writes one stock/ctx event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueCtx(ctx context.Context, tx pgx.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueCtx(ctx context.Context, tx outbox.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return CtxTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueCtxMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueCtx. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueCtxMany(ctx context.Context, tx pgx.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueCtxMany(ctx context.Context, tx outbox.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return CtxTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

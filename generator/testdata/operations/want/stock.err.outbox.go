@@ -44,14 +44,14 @@ func (p Err) Validate() error {
 
 // EnqueueErr writes one stock/err event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueErr(ctx context.Context, tx pgx.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueErr(ctx context.Context, tx outbox.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ErrTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueErrMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueErr. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueErrMany(ctx context.Context, tx pgx.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueErrMany(ctx context.Context, tx outbox.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ErrTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,16 +19,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: StockOutbox writes to PostgreSQL, and FakeStock records. A new topic adds methods.
 type StockEnqueuer interface {
 	// EnqueueCtx enqueues one stock/ctx event with tx.
-	EnqueueCtx(ctx context.Context, tx pgx.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueCtx(ctx context.Context, tx outbox.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueCtxMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueCtxMany(ctx context.Context, tx pgx.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueCtxMany(ctx context.Context, tx outbox.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueErr enqueues one stock/err event with tx.
-	EnqueueErr(ctx context.Context, tx pgx.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueErr(ctx context.Context, tx outbox.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueErrMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueErrMany(ctx context.Context, tx pgx.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueErrMany(ctx context.Context, tx outbox.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // StockOutbox is the StockEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -37,22 +36,22 @@ type StockEnqueuer interface {
 type StockOutbox struct{}
 
 // EnqueueCtx calls the function EnqueueCtx.
-func (StockOutbox) EnqueueCtx(ctx context.Context, tx pgx.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (StockOutbox) EnqueueCtx(ctx context.Context, tx outbox.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueCtx(ctx, tx, p, opts...)
 }
 
 // EnqueueCtxMany calls the function EnqueueCtxMany.
-func (StockOutbox) EnqueueCtxMany(ctx context.Context, tx pgx.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (StockOutbox) EnqueueCtxMany(ctx context.Context, tx outbox.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueCtxMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueErr calls the function EnqueueErr.
-func (StockOutbox) EnqueueErr(ctx context.Context, tx pgx.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (StockOutbox) EnqueueErr(ctx context.Context, tx outbox.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueErr(ctx, tx, p, opts...)
 }
 
 // EnqueueErrMany calls the function EnqueueErrMany.
-func (StockOutbox) EnqueueErrMany(ctx context.Context, tx pgx.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (StockOutbox) EnqueueErrMany(ctx context.Context, tx outbox.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueErrMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeAudit() FakeAudit {
 }
 
 // EnqueueUserRenamed records one audit/user_renamed event.
-func (f FakeAudit) EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeAudit) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, UserRenamedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserRenamedMany records one event for each of ps.
-func (f FakeAudit) EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeAudit) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, UserRenamedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeAudit) UserRenamed() []UserRenamed {
 }
 
 // EnqueueUserDeleted records one audit/user_deleted event.
-func (f FakeAudit) EnqueueUserDeleted(ctx context.Context, tx pgx.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeAudit) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserDeletedMany records one event for each of ps.
-func (f FakeAudit) EnqueueUserDeletedMany(ctx context.Context, tx pgx.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeAudit) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
 }
 

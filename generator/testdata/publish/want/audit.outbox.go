@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -18,16 +17,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: AuditOutbox writes to PostgreSQL, and FakeAudit records. A new topic adds methods.
 type AuditEnqueuer interface {
 	// EnqueueUserRenamed enqueues one audit/user_renamed event with tx.
-	EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueUserRenamedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueUserDeleted enqueues one audit/user_deleted event with tx.
-	EnqueueUserDeleted(ctx context.Context, tx pgx.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueUserDeletedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueUserDeletedMany(ctx context.Context, tx pgx.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // AuditOutbox is the AuditEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -35,21 +34,21 @@ type AuditEnqueuer interface {
 type AuditOutbox struct{}
 
 // EnqueueUserRenamed calls the function EnqueueUserRenamed.
-func (AuditOutbox) EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (AuditOutbox) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueUserRenamed(ctx, tx, p, opts...)
 }
 
 // EnqueueUserRenamedMany calls the function EnqueueUserRenamedMany.
-func (AuditOutbox) EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (AuditOutbox) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueUserRenamedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueUserDeleted calls the function EnqueueUserDeleted.
-func (AuditOutbox) EnqueueUserDeleted(ctx context.Context, tx pgx.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (AuditOutbox) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueUserDeleted(ctx, tx, p, opts...)
 }
 
 // EnqueueUserDeletedMany calls the function EnqueueUserDeletedMany.
-func (AuditOutbox) EnqueueUserDeletedMany(ctx context.Context, tx pgx.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (AuditOutbox) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueUserDeletedMany(ctx, tx, ps, opts...)
 }

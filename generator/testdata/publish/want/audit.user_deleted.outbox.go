@@ -51,14 +51,14 @@ var userDeletedPublication = publish.Publication{
 
 // EnqueueUserDeleted appends one audit/user_deleted event to the log with tx: listeners read it if
 // and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueUserDeleted(ctx context.Context, tx pgx.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return UserDeletedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueUserDeletedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueUserDeleted. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueUserDeletedMany(ctx context.Context, tx pgx.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return UserDeletedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

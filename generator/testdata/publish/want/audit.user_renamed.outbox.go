@@ -77,14 +77,14 @@ func userRenamedPublishHeaders(untyped any) map[string]string {
 
 // EnqueueUserRenamed appends one audit/user_renamed event to the log with tx: listeners read it if
 // and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueUserRenamed(ctx context.Context, tx pgx.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return UserRenamedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueUserRenamedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueUserRenamed. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueUserRenamedMany(ctx context.Context, tx pgx.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return UserRenamedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeBilling() FakeBilling {
 }
 
 // EnqueueInvoiceSent records one billing/invoice_sent event.
-func (f FakeBilling) EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeBilling) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, InvoiceSentTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueInvoiceSentMany records one event for each of ps.
-func (f FakeBilling) EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeBilling) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, InvoiceSentTopic.Untyped(), ps, opts...)
 }
 

@@ -56,14 +56,14 @@ func invoiceSentPublishHeaders(untyped any) map[string]string {
 
 // EnqueueInvoiceSent writes one billing/invoice_sent event with tx: it is delivered if and only if
 // tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return InvoiceSentTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueInvoiceSentMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueInvoiceSent. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return InvoiceSentTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,10 +20,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // methods.
 type BillingEnqueuer interface {
 	// EnqueueInvoiceSent enqueues one billing/invoice_sent event with tx.
-	EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueInvoiceSentMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // BillingOutbox is the BillingEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -32,12 +31,12 @@ type BillingEnqueuer interface {
 type BillingOutbox struct{}
 
 // EnqueueInvoiceSent calls the function EnqueueInvoiceSent.
-func (BillingOutbox) EnqueueInvoiceSent(ctx context.Context, tx pgx.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (BillingOutbox) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueInvoiceSent(ctx, tx, p, opts...)
 }
 
 // EnqueueInvoiceSentMany calls the function EnqueueInvoiceSentMany.
-func (BillingOutbox) EnqueueInvoiceSentMany(ctx context.Context, tx pgx.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (BillingOutbox) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueInvoiceSentMany(ctx, tx, ps, opts...)
 }
 

@@ -49,7 +49,7 @@ func (v Plan) Validate() error {
 
 // Contact is the shared type contact.
 type Contact struct {
-	Email string       `json:"email"`
+	Email string       `json:"email" outbox:"sensitive"`
 	Since payload.Date `json:"since"`
 }
 

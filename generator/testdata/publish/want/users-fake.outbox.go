@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeUsers() FakeUsers {
 }
 
 // EnqueueUserCreated records one users/user_created event.
-func (f FakeUsers) EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeUsers) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, UserCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserCreatedMany records one event for each of ps.
-func (f FakeUsers) EnqueueUserCreatedMany(ctx context.Context, tx pgx.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeUsers) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, UserCreatedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeUsers) UserCreated() []UserCreated {
 }
 
 // EnqueueLoginFailed records one users/login_failed event.
-func (f FakeUsers) EnqueueLoginFailed(ctx context.Context, tx pgx.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeUsers) EnqueueLoginFailed(ctx context.Context, tx outbox.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, LoginFailedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLoginFailedMany records one event for each of ps.
-func (f FakeUsers) EnqueueLoginFailedMany(ctx context.Context, tx pgx.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeUsers) EnqueueLoginFailedMany(ctx context.Context, tx outbox.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, LoginFailedTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakeUsers) LoginFailed() []LoginFailed {
 }
 
 // EnqueueWelcomeDue records one users/welcome_due event.
-func (f FakeUsers) EnqueueWelcomeDue(ctx context.Context, tx pgx.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeUsers) EnqueueWelcomeDue(ctx context.Context, tx outbox.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, WelcomeDueTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueWelcomeDueMany records one event for each of ps.
-func (f FakeUsers) EnqueueWelcomeDueMany(ctx context.Context, tx pgx.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeUsers) EnqueueWelcomeDueMany(ctx context.Context, tx outbox.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, WelcomeDueTopic.Untyped(), ps, opts...)
 }
 

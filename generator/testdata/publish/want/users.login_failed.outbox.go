@@ -76,14 +76,14 @@ func loginFailedPublishHeaders(untyped any) map[string]string {
 
 // EnqueueLoginFailed writes one users/login_failed event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueLoginFailed(ctx context.Context, tx pgx.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueLoginFailed(ctx context.Context, tx outbox.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return LoginFailedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLoginFailedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueLoginFailed. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueLoginFailedMany(ctx context.Context, tx pgx.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueLoginFailedMany(ctx context.Context, tx outbox.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LoginFailedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,22 +19,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: UsersOutbox writes to PostgreSQL, and FakeUsers records. A new topic adds methods.
 type UsersEnqueuer interface {
 	// EnqueueUserCreated enqueues one users/user_created event with tx.
-	EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueUserCreatedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueUserCreatedMany(ctx context.Context, tx pgx.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueLoginFailed enqueues one users/login_failed event with tx.
-	EnqueueLoginFailed(ctx context.Context, tx pgx.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueLoginFailed(ctx context.Context, tx outbox.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueLoginFailedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueLoginFailedMany(ctx context.Context, tx pgx.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueLoginFailedMany(ctx context.Context, tx outbox.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueWelcomeDue enqueues one users/welcome_due event with tx.
-	EnqueueWelcomeDue(ctx context.Context, tx pgx.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueWelcomeDue(ctx context.Context, tx outbox.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueWelcomeDueMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueWelcomeDueMany(ctx context.Context, tx pgx.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueWelcomeDueMany(ctx context.Context, tx outbox.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // UsersOutbox is the UsersEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -43,32 +42,32 @@ type UsersEnqueuer interface {
 type UsersOutbox struct{}
 
 // EnqueueUserCreated calls the function EnqueueUserCreated.
-func (UsersOutbox) EnqueueUserCreated(ctx context.Context, tx pgx.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (UsersOutbox) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueUserCreated(ctx, tx, p, opts...)
 }
 
 // EnqueueUserCreatedMany calls the function EnqueueUserCreatedMany.
-func (UsersOutbox) EnqueueUserCreatedMany(ctx context.Context, tx pgx.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (UsersOutbox) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueUserCreatedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueLoginFailed calls the function EnqueueLoginFailed.
-func (UsersOutbox) EnqueueLoginFailed(ctx context.Context, tx pgx.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (UsersOutbox) EnqueueLoginFailed(ctx context.Context, tx outbox.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueLoginFailed(ctx, tx, p, opts...)
 }
 
 // EnqueueLoginFailedMany calls the function EnqueueLoginFailedMany.
-func (UsersOutbox) EnqueueLoginFailedMany(ctx context.Context, tx pgx.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (UsersOutbox) EnqueueLoginFailedMany(ctx context.Context, tx outbox.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueLoginFailedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueWelcomeDue calls the function EnqueueWelcomeDue.
-func (UsersOutbox) EnqueueWelcomeDue(ctx context.Context, tx pgx.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (UsersOutbox) EnqueueWelcomeDue(ctx context.Context, tx outbox.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueWelcomeDue(ctx, tx, p, opts...)
 }
 
 // EnqueueWelcomeDueMany calls the function EnqueueWelcomeDueMany.
-func (UsersOutbox) EnqueueWelcomeDueMany(ctx context.Context, tx pgx.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (UsersOutbox) EnqueueWelcomeDueMany(ctx context.Context, tx outbox.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueWelcomeDueMany(ctx, tx, ps, opts...)
 }
 

@@ -46,14 +46,14 @@ func (p WelcomeDue) Validate() error {
 
 // EnqueueWelcomeDue writes one users/welcome_due event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueWelcomeDue(ctx context.Context, tx pgx.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueWelcomeDue(ctx context.Context, tx outbox.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return WelcomeDueTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueWelcomeDueMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueWelcomeDue. Receipts are in the order of ps. If one payload is invalid, no
 // event is written.
-func EnqueueWelcomeDueMany(ctx context.Context, tx pgx.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueWelcomeDueMany(ctx context.Context, tx outbox.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return WelcomeDueTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeThreads() FakeThreads {
 }
 
 // EnqueueMessagePosted records one threads/message_posted event.
-func (f FakeThreads) EnqueueMessagePosted(ctx context.Context, tx pgx.Tx, p MessagePosted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeThreads) EnqueueMessagePosted(ctx context.Context, tx outbox.Tx, p MessagePosted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, MessagePostedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMessagePostedMany records one event for each of ps.
-func (f FakeThreads) EnqueueMessagePostedMany(ctx context.Context, tx pgx.Tx, ps []MessagePosted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeThreads) EnqueueMessagePostedMany(ctx context.Context, tx outbox.Tx, ps []MessagePosted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, MessagePostedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeThreads) MessagePosted() []MessagePosted {
 }
 
 // EnqueueThreadClosed records one threads/thread_closed event.
-func (f FakeThreads) EnqueueThreadClosed(ctx context.Context, tx pgx.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeThreads) EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, ThreadClosedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueThreadClosedMany records one event for each of ps.
-func (f FakeThreads) EnqueueThreadClosedMany(ctx context.Context, tx pgx.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeThreads) EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, ThreadClosedTopic.Untyped(), ps, opts...)
 }
 

@@ -45,14 +45,14 @@ func (p MessagePosted) Validate() error {
 
 // EnqueueMessagePosted appends one threads/message_posted event to the log with tx: listeners read
 // it if and only if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueMessagePosted(ctx context.Context, tx pgx.Tx, p MessagePosted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueMessagePosted(ctx context.Context, tx outbox.Tx, p MessagePosted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return MessagePostedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueMessagePostedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueMessagePosted. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueMessagePostedMany(ctx context.Context, tx pgx.Tx, ps []MessagePosted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueMessagePostedMany(ctx context.Context, tx outbox.Tx, ps []MessagePosted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return MessagePostedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

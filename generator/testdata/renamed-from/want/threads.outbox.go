@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -21,16 +20,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // methods.
 type ThreadsEnqueuer interface {
 	// EnqueueMessagePosted enqueues one threads/message_posted event with tx.
-	EnqueueMessagePosted(ctx context.Context, tx pgx.Tx, p MessagePosted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueMessagePosted(ctx context.Context, tx outbox.Tx, p MessagePosted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueMessagePostedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueMessagePostedMany(ctx context.Context, tx pgx.Tx, ps []MessagePosted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueMessagePostedMany(ctx context.Context, tx outbox.Tx, ps []MessagePosted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueThreadClosed enqueues one threads/thread_closed event with tx.
-	EnqueueThreadClosed(ctx context.Context, tx pgx.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueThreadClosedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueThreadClosedMany(ctx context.Context, tx pgx.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // ThreadsOutbox is the ThreadsEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -38,22 +37,22 @@ type ThreadsEnqueuer interface {
 type ThreadsOutbox struct{}
 
 // EnqueueMessagePosted calls the function EnqueueMessagePosted.
-func (ThreadsOutbox) EnqueueMessagePosted(ctx context.Context, tx pgx.Tx, p MessagePosted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ThreadsOutbox) EnqueueMessagePosted(ctx context.Context, tx outbox.Tx, p MessagePosted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueMessagePosted(ctx, tx, p, opts...)
 }
 
 // EnqueueMessagePostedMany calls the function EnqueueMessagePostedMany.
-func (ThreadsOutbox) EnqueueMessagePostedMany(ctx context.Context, tx pgx.Tx, ps []MessagePosted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ThreadsOutbox) EnqueueMessagePostedMany(ctx context.Context, tx outbox.Tx, ps []MessagePosted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueMessagePostedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueThreadClosed calls the function EnqueueThreadClosed.
-func (ThreadsOutbox) EnqueueThreadClosed(ctx context.Context, tx pgx.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (ThreadsOutbox) EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueThreadClosed(ctx, tx, p, opts...)
 }
 
 // EnqueueThreadClosedMany calls the function EnqueueThreadClosedMany.
-func (ThreadsOutbox) EnqueueThreadClosedMany(ctx context.Context, tx pgx.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (ThreadsOutbox) EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueThreadClosedMany(ctx, tx, ps, opts...)
 }
 

@@ -45,14 +45,14 @@ func (p ThreadClosed) Validate() error {
 
 // EnqueueThreadClosed writes one threads/thread_closed event with tx: it is delivered if and only
 // if tx commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueThreadClosed(ctx context.Context, tx pgx.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return ThreadClosedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueThreadClosedMany writes one event for each of ps, with one statement per 1,000. The
 // contract is that of EnqueueThreadClosed. Receipts are in the order of ps. If one payload is
 // invalid, no event is written.
-func EnqueueThreadClosedMany(ctx context.Context, tx pgx.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return ThreadClosedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

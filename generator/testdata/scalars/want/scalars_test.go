@@ -96,7 +96,7 @@ func TestRules(t *testing.T) {
 		"steps[0].at is not set":                             func(p *events.Ended) { p.Steps = []events.Step{p.Step}; p.Steps[0].At = time.Time{} },
 		"last.turn_id is not set":                            func(p *events.Ended) { last := p.Step; p.Last = &last; p.Last.TurnID = events.TurnID{} },
 		"slug has 1 character, at least 2 needed":            func(p *events.Ended) { p.Slug = "a" },
-		"alias does not match ^[a-z/%-]+$":                   func(p *events.Ended) { p.Alias = new(events.Slug("AB")) },
+		"alias does not match ^[a-z/%-]+$":                   func(p *events.Ended) { p.Alias = pointer(events.Slug("AB")) },
 		"slugs[0][0] has 1 character, at least 2 needed":     func(p *events.Ended) { p.Slugs[0][0] = "a" },
 		"label is not valid UTF-8":                           func(p *events.Ended) { p.Label = "\xff" },
 		"revision is below 1":                                func(p *events.Ended) { p.Revision = 0 },
@@ -159,3 +159,6 @@ func TestInDatabases(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT $1 = ANY($2::uuid[])", p.TurnID, []events.TurnID{p.TurnID}).Scan(&found))
 	require.True(t, found)
 }
+
+// pointer is new with a value, which needs Go 1.26.
+func pointer[T any](value T) *T { return &value }

@@ -7,7 +7,6 @@ package scalars
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeTurns() FakeTurns {
 }
 
 // EnqueueEnded records one turns/ended event.
-func (f FakeTurns) EnqueueEnded(ctx context.Context, tx pgx.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeTurns) EnqueueEnded(ctx context.Context, tx outbox.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, EndedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueEndedMany records one event for each of ps.
-func (f FakeTurns) EnqueueEndedMany(ctx context.Context, tx pgx.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeTurns) EnqueueEndedMany(ctx context.Context, tx outbox.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, EndedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeTurns) Ended() []Ended {
 }
 
 // EnqueueRanked records one turns/ranked event.
-func (f FakeTurns) EnqueueRanked(ctx context.Context, tx pgx.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeTurns) EnqueueRanked(ctx context.Context, tx outbox.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, RankedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueRankedMany records one event for each of ps.
-func (f FakeTurns) EnqueueRankedMany(ctx context.Context, tx pgx.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeTurns) EnqueueRankedMany(ctx context.Context, tx outbox.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, RankedTopic.Untyped(), ps, opts...)
 }
 

@@ -131,14 +131,14 @@ func endedPublishHeaders(untyped any) map[string]string {
 // EnqueueEnded writes one turns/ended event with tx: it is delivered if and only if tx commits. If
 // an event with its dedupe key already exists, nothing is written and the receipt has Duplicate
 // set. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueEnded(ctx context.Context, tx pgx.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueEnded(ctx context.Context, tx outbox.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EndedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueEndedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueEnded. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueEndedMany(ctx context.Context, tx pgx.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueEndedMany(ctx context.Context, tx outbox.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EndedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

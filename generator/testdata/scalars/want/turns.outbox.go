@@ -7,7 +7,6 @@ package scalars
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,16 +19,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: TurnsOutbox writes to PostgreSQL, and FakeTurns records. A new topic adds methods.
 type TurnsEnqueuer interface {
 	// EnqueueEnded enqueues one turns/ended event with tx.
-	EnqueueEnded(ctx context.Context, tx pgx.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueEnded(ctx context.Context, tx outbox.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueEndedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueEndedMany(ctx context.Context, tx pgx.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueEndedMany(ctx context.Context, tx outbox.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueRanked enqueues one turns/ranked event with tx.
-	EnqueueRanked(ctx context.Context, tx pgx.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueRanked(ctx context.Context, tx outbox.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueRankedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueRankedMany(ctx context.Context, tx pgx.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueRankedMany(ctx context.Context, tx outbox.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // TurnsOutbox is the TurnsEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -37,22 +36,22 @@ type TurnsEnqueuer interface {
 type TurnsOutbox struct{}
 
 // EnqueueEnded calls the function EnqueueEnded.
-func (TurnsOutbox) EnqueueEnded(ctx context.Context, tx pgx.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (TurnsOutbox) EnqueueEnded(ctx context.Context, tx outbox.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueEnded(ctx, tx, p, opts...)
 }
 
 // EnqueueEndedMany calls the function EnqueueEndedMany.
-func (TurnsOutbox) EnqueueEndedMany(ctx context.Context, tx pgx.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (TurnsOutbox) EnqueueEndedMany(ctx context.Context, tx outbox.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueEndedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueRanked calls the function EnqueueRanked.
-func (TurnsOutbox) EnqueueRanked(ctx context.Context, tx pgx.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (TurnsOutbox) EnqueueRanked(ctx context.Context, tx outbox.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueRanked(ctx, tx, p, opts...)
 }
 
 // EnqueueRankedMany calls the function EnqueueRankedMany.
-func (TurnsOutbox) EnqueueRankedMany(ctx context.Context, tx pgx.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (TurnsOutbox) EnqueueRankedMany(ctx context.Context, tx outbox.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueRankedMany(ctx, tx, ps, opts...)
 }
 

@@ -54,14 +54,14 @@ func rankedKeys(untyped any) outbox.Keys {
 
 // EnqueueRanked writes one turns/ranked event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueRanked(ctx context.Context, tx pgx.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueRanked(ctx context.Context, tx outbox.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return RankedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueRankedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueRanked. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueRankedMany(ctx context.Context, tx pgx.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueRankedMany(ctx context.Context, tx outbox.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return RankedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

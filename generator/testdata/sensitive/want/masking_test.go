@@ -26,11 +26,11 @@ func person() events.Joined {
 	return events.Joined{
 		PersonID: uuid.New(),
 		Email:    secret,
-		Phone:    new(secret),
+		Phone:    pointer(secret),
 		Born:     &payload.Date{Year: 1987, Month: time.May, Day: 4},
 		Pin:      4711,
 		Tokens:   []string{secret},
-		Nickname: new("nick"),
+		Nickname: pointer("nick"),
 		Photo:    []byte("photo"),
 		Home:     events.Address{City: "Berlin"},
 		Wallet:   &events.Wallet{Cards: []events.Card{card}, Spare: &card, Named: map[string]events.Card{"main": card}},
@@ -127,3 +127,6 @@ func requireNoSecret(t *testing.T, text string) {
 		require.NotContains(t, text, value)
 	}
 }
+
+// pointer returns a pointer to a copy of v.
+func pointer[T any](v T) *T { return &v }

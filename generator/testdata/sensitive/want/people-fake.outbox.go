@@ -7,7 +7,6 @@ package people
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakePeople() FakePeople {
 }
 
 // EnqueueJoined records one people/joined event.
-func (f FakePeople) EnqueueJoined(ctx context.Context, tx pgx.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakePeople) EnqueueJoined(ctx context.Context, tx outbox.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, JoinedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueJoinedMany records one event for each of ps.
-func (f FakePeople) EnqueueJoinedMany(ctx context.Context, tx pgx.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakePeople) EnqueueJoinedMany(ctx context.Context, tx outbox.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, JoinedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakePeople) Joined() []Joined {
 }
 
 // EnqueuePaid records one people/paid event.
-func (f FakePeople) EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakePeople) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, PaidTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePaidMany records one event for each of ps.
-func (f FakePeople) EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakePeople) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, PaidTopic.Untyped(), ps, opts...)
 }
 
@@ -63,12 +62,12 @@ func (f FakePeople) Paid() []Paid {
 }
 
 // EnqueueLeft records one people/left event.
-func (f FakePeople) EnqueueLeft(ctx context.Context, tx pgx.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakePeople) EnqueueLeft(ctx context.Context, tx outbox.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, LeftTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLeftMany records one event for each of ps.
-func (f FakePeople) EnqueueLeftMany(ctx context.Context, tx pgx.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakePeople) EnqueueLeftMany(ctx context.Context, tx outbox.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, LeftTopic.Untyped(), ps, opts...)
 }
 

@@ -36,11 +36,11 @@ var JoinedTopic = outbox.NewTopic[Joined](outbox.TopicSpec{
 // Joined is emitted when a person joins.
 type Joined struct {
 	PersonID uuid.UUID     `json:"person_id"`
-	Email    string        `json:"email"`
-	Phone    *string       `json:"phone,omitempty"`
-	Born     *payload.Date `json:"born,omitempty"`
-	Pin      int32         `json:"pin"`
-	Tokens   []string      `json:"tokens"`
+	Email    string        `json:"email" outbox:"sensitive"`
+	Phone    *string       `json:"phone,omitempty" outbox:"sensitive"`
+	Born     *payload.Date `json:"born,omitempty" outbox:"sensitive"`
+	Pin      int32         `json:"pin" outbox:"sensitive"`
+	Tokens   []string      `json:"tokens" outbox:"sensitive"`
 	Nickname *string       `json:"nickname,omitempty"`
 	Photo    []byte        `json:"photo"`
 	Home     Address       `json:"home"`
@@ -77,14 +77,14 @@ func (p Joined) LogValue() slog.Value {
 
 // EnqueueJoined writes one people/joined event with tx: it is delivered if and only if tx commits.
 // An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueJoined(ctx context.Context, tx pgx.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueJoined(ctx context.Context, tx outbox.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return JoinedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueJoinedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueJoined. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueJoinedMany(ctx context.Context, tx pgx.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueJoinedMany(ctx context.Context, tx outbox.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return JoinedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -46,14 +46,14 @@ func (p Left) Validate() error {
 
 // EnqueueLeft writes one people/left event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueLeft(ctx context.Context, tx pgx.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueLeft(ctx context.Context, tx outbox.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return LeftTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueLeftMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueLeft. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueLeftMany(ctx context.Context, tx pgx.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueLeftMany(ctx context.Context, tx outbox.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return LeftTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

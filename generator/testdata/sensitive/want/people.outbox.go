@@ -7,7 +7,6 @@ package people
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,22 +19,22 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // a database: PeopleOutbox writes to PostgreSQL, and FakePeople records. A new topic adds methods.
 type PeopleEnqueuer interface {
 	// EnqueueJoined enqueues one people/joined event with tx.
-	EnqueueJoined(ctx context.Context, tx pgx.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueJoined(ctx context.Context, tx outbox.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueJoinedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueJoinedMany(ctx context.Context, tx pgx.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueJoinedMany(ctx context.Context, tx outbox.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueuePaid enqueues one people/paid event with tx.
-	EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueuePaidMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueLeft enqueues one people/left event with tx.
-	EnqueueLeft(ctx context.Context, tx pgx.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueLeft(ctx context.Context, tx outbox.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueLeftMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueLeftMany(ctx context.Context, tx pgx.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueLeftMany(ctx context.Context, tx outbox.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // PeopleOutbox is the PeopleEnqueuer that writes to PostgreSQL. Its methods call the functions of
@@ -43,32 +42,32 @@ type PeopleEnqueuer interface {
 type PeopleOutbox struct{}
 
 // EnqueueJoined calls the function EnqueueJoined.
-func (PeopleOutbox) EnqueueJoined(ctx context.Context, tx pgx.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (PeopleOutbox) EnqueueJoined(ctx context.Context, tx outbox.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueJoined(ctx, tx, p, opts...)
 }
 
 // EnqueueJoinedMany calls the function EnqueueJoinedMany.
-func (PeopleOutbox) EnqueueJoinedMany(ctx context.Context, tx pgx.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (PeopleOutbox) EnqueueJoinedMany(ctx context.Context, tx outbox.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueJoinedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueuePaid calls the function EnqueuePaid.
-func (PeopleOutbox) EnqueuePaid(ctx context.Context, tx pgx.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (PeopleOutbox) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueuePaid(ctx, tx, p, opts...)
 }
 
 // EnqueuePaidMany calls the function EnqueuePaidMany.
-func (PeopleOutbox) EnqueuePaidMany(ctx context.Context, tx pgx.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (PeopleOutbox) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueuePaidMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueLeft calls the function EnqueueLeft.
-func (PeopleOutbox) EnqueueLeft(ctx context.Context, tx pgx.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (PeopleOutbox) EnqueueLeft(ctx context.Context, tx outbox.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueLeft(ctx, tx, p, opts...)
 }
 
 // EnqueueLeftMany calls the function EnqueueLeftMany.
-func (PeopleOutbox) EnqueueLeftMany(ctx context.Context, tx pgx.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (PeopleOutbox) EnqueueLeftMany(ctx context.Context, tx outbox.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueLeftMany(ctx, tx, ps, opts...)
 }
 

@@ -20,7 +20,7 @@ const _ = outbox.IsAtLeastVersion0_1_0
 //
 // Card is a payment card.
 type Card struct {
-	Number  string       `json:"number"`
+	Number  string       `json:"number" outbox:"sensitive"`
 	Expires payload.Date `json:"expires"`
 }
 

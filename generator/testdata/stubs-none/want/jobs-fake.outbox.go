@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeJobs() FakeJobs {
 }
 
 // EnqueueQueued records one jobs/queued event.
-func (f FakeJobs) EnqueueQueued(ctx context.Context, tx pgx.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeJobs) EnqueueQueued(ctx context.Context, tx outbox.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, QueuedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueQueuedMany records one event for each of ps.
-func (f FakeJobs) EnqueueQueuedMany(ctx context.Context, tx pgx.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeJobs) EnqueueQueuedMany(ctx context.Context, tx outbox.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, QueuedTopic.Untyped(), ps, opts...)
 }
 
@@ -47,12 +46,12 @@ func (f FakeJobs) Queued() []Queued {
 }
 
 // EnqueueDone records one jobs/done event.
-func (f FakeJobs) EnqueueDone(ctx context.Context, tx pgx.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeJobs) EnqueueDone(ctx context.Context, tx outbox.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, DoneTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueDoneMany records one event for each of ps.
-func (f FakeJobs) EnqueueDoneMany(ctx context.Context, tx pgx.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeJobs) EnqueueDoneMany(ctx context.Context, tx outbox.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, DoneTopic.Untyped(), ps, opts...)
 }
 

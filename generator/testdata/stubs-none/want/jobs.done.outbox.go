@@ -43,14 +43,14 @@ func (p Done) Validate() error {
 
 // EnqueueDone appends one jobs/done event to the log with tx: listeners read it if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueDone(ctx context.Context, tx pgx.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueDone(ctx context.Context, tx outbox.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return DoneTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueDoneMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueDone. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueDoneMany(ctx context.Context, tx pgx.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueDoneMany(ctx context.Context, tx outbox.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return DoneTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

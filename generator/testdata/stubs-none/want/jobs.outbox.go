@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,16 +19,16 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: JobsOutbox writes to PostgreSQL, and FakeJobs records. A new topic adds methods.
 type JobsEnqueuer interface {
 	// EnqueueQueued enqueues one jobs/queued event with tx.
-	EnqueueQueued(ctx context.Context, tx pgx.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueQueued(ctx context.Context, tx outbox.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueQueuedMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueQueuedMany(ctx context.Context, tx pgx.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueQueuedMany(ctx context.Context, tx outbox.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 
 	// EnqueueDone enqueues one jobs/done event with tx.
-	EnqueueDone(ctx context.Context, tx pgx.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueDone(ctx context.Context, tx outbox.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueDoneMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueDoneMany(ctx context.Context, tx pgx.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueDoneMany(ctx context.Context, tx outbox.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // JobsOutbox is the JobsEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -37,22 +36,22 @@ type JobsEnqueuer interface {
 type JobsOutbox struct{}
 
 // EnqueueQueued calls the function EnqueueQueued.
-func (JobsOutbox) EnqueueQueued(ctx context.Context, tx pgx.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (JobsOutbox) EnqueueQueued(ctx context.Context, tx outbox.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueQueued(ctx, tx, p, opts...)
 }
 
 // EnqueueQueuedMany calls the function EnqueueQueuedMany.
-func (JobsOutbox) EnqueueQueuedMany(ctx context.Context, tx pgx.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (JobsOutbox) EnqueueQueuedMany(ctx context.Context, tx outbox.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueQueuedMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueDone calls the function EnqueueDone.
-func (JobsOutbox) EnqueueDone(ctx context.Context, tx pgx.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (JobsOutbox) EnqueueDone(ctx context.Context, tx outbox.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueDone(ctx, tx, p, opts...)
 }
 
 // EnqueueDoneMany calls the function EnqueueDoneMany.
-func (JobsOutbox) EnqueueDoneMany(ctx context.Context, tx pgx.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (JobsOutbox) EnqueueDoneMany(ctx context.Context, tx outbox.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueDoneMany(ctx, tx, ps, opts...)
 }
 

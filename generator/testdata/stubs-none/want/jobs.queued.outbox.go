@@ -44,14 +44,14 @@ func (p Queued) Validate() error {
 
 // EnqueueQueued writes one jobs/queued event with tx: it is delivered if and only if tx commits. An
 // error leaves tx usable unless it came from PostgreSQL.
-func EnqueueQueued(ctx context.Context, tx pgx.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueQueued(ctx context.Context, tx outbox.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return QueuedTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueQueuedMany writes one event for each of ps, with one statement per 1,000. The contract is
 // that of EnqueueQueued. Receipts are in the order of ps. If one payload is invalid, no event is
 // written.
-func EnqueueQueuedMany(ctx context.Context, tx pgx.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueQueuedMany(ctx context.Context, tx outbox.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return QueuedTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -31,12 +30,12 @@ func NewFakeOther() FakeOther {
 }
 
 // EnqueueQueuedToo records one other/queued_too event.
-func (f FakeOther) EnqueueQueuedToo(ctx context.Context, tx pgx.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f FakeOther) EnqueueQueuedToo(ctx context.Context, tx outbox.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.Fake.Enqueue(ctx, tx, QueuedTooTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueQueuedTooMany records one event for each of ps.
-func (f FakeOther) EnqueueQueuedTooMany(ctx context.Context, tx pgx.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f FakeOther) EnqueueQueuedTooMany(ctx context.Context, tx outbox.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.Fake.EnqueueMany(ctx, tx, QueuedTooTopic.Untyped(), ps, opts...)
 }
 

@@ -7,7 +7,6 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -20,10 +19,10 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // database: OtherOutbox writes to PostgreSQL, and FakeOther records. A new topic adds methods.
 type OtherEnqueuer interface {
 	// EnqueueQueuedToo enqueues one other/queued_too event with tx.
-	EnqueueQueuedToo(ctx context.Context, tx pgx.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+	EnqueueQueuedToo(ctx context.Context, tx outbox.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
 
 	// EnqueueQueuedTooMany enqueues one event for each of ps. Receipts are in the order of ps.
-	EnqueueQueuedTooMany(ctx context.Context, tx pgx.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+	EnqueueQueuedTooMany(ctx context.Context, tx outbox.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // OtherOutbox is the OtherEnqueuer that writes to PostgreSQL. Its methods call the functions of the
@@ -31,12 +30,12 @@ type OtherEnqueuer interface {
 type OtherOutbox struct{}
 
 // EnqueueQueuedToo calls the function EnqueueQueuedToo.
-func (OtherOutbox) EnqueueQueuedToo(ctx context.Context, tx pgx.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (OtherOutbox) EnqueueQueuedToo(ctx context.Context, tx outbox.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return EnqueueQueuedToo(ctx, tx, p, opts...)
 }
 
 // EnqueueQueuedTooMany calls the function EnqueueQueuedTooMany.
-func (OtherOutbox) EnqueueQueuedTooMany(ctx context.Context, tx pgx.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (OtherOutbox) EnqueueQueuedTooMany(ctx context.Context, tx outbox.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueQueuedTooMany(ctx, tx, ps, opts...)
 }
 

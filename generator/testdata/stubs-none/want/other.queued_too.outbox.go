@@ -44,14 +44,14 @@ func (p QueuedToo) Validate() error {
 
 // EnqueueQueuedToo writes one other/queued_too event with tx: it is delivered if and only if tx
 // commits. An error leaves tx usable unless it came from PostgreSQL.
-func EnqueueQueuedToo(ctx context.Context, tx pgx.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func EnqueueQueuedToo(ctx context.Context, tx outbox.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return QueuedTooTopic.Untyped().Enqueue(ctx, tx, &p, opts...)
 }
 
 // EnqueueQueuedTooMany writes one event for each of ps, with one statement per 1,000. The contract
 // is that of EnqueueQueuedToo. Receipts are in the order of ps. If one payload is invalid, no event
 // is written.
-func EnqueueQueuedTooMany(ctx context.Context, tx pgx.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func EnqueueQueuedTooMany(ctx context.Context, tx outbox.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return QueuedTooTopic.Untyped().EnqueueMany(ctx, tx, ps, opts...)
 }
 

@@ -42,7 +42,7 @@ func (p PostedV1) LogValue() slog.Value {
 // PostedV1Usage is the shared type usage as PostedV1 has it.
 type PostedV1Usage struct {
 	Tokens int32  `json:"tokens"`
-	Key    string `json:"key"`
+	Key    string `json:"key" outbox:"sensitive"`
 }
 
 // Format writes v the same way for every verb of package fmt, with Key masked.

@@ -1,0 +1,139 @@
+package browsertest
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/dashboard"
+	"github.com/outboxgen/outboxgen/internal/campaign"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+)
+
+// axeSource is axe-core, which tools/need.sh fetches; "" without it.
+var axeSource = sync.OnceValue(func() string {
+	source, err := os.ReadFile("../../bin/axe-4.14.1.min.js")
+	if err != nil {
+		return ""
+	}
+	return string(source)
+})
+
+// accessible requires that axe finds nothing serious in the page as it is.
+func (tb *tab) accessible(rules string) {
+	tb.t.Helper()
+	if axeSource() == "" {
+		return // TestPages says so
+	}
+	found := value[[]string](tb, `(window.axe ? Promise.resolve() : Promise.resolve((0, eval)(`+quoted(axeSource())+`))).then(function () {
+		return axe.run(document, {resultTypes: ["violations"]`+rules+`});
+	}).then(function (r) {
+		return r.violations.filter(function (v) { return v.impact === "serious" || v.impact === "critical"; }).map(function (v) {
+			return v.id + ": " + v.help + ": " + v.nodes.map(function (n) { return n.html.slice(0, 200) + " (" + n.failureSummary.replace(/\s+/g, " ") + ")"; }).join("; ");
+		});
+	})`)
+	require.Empty(tb.t, found, "serious findings of axe")
+}
+
+// narrow requires that the page itself does not scroll sideways.
+func (tb *tab) narrow() {
+	tb.t.Helper()
+	require.Empty(tb.t, value[string](tb, `(function () {
+		const width = document.documentElement.clientWidth;
+		if (document.documentElement.scrollWidth <= width) return "";
+		return "the page is " + document.documentElement.scrollWidth + " wide in " + width + ": " + Array.from(document.querySelectorAll("body *"))
+			.filter(function (e) { return e.getBoundingClientRect().right > width + 1 && !e.closest(".scroll > *"); }).slice(0, 5)
+			.map(function (e) { return e.tagName + "." + e.className + " " + e.textContent.trim().slice(0, 40); }).join("; ");
+	})()`))
+}
+
+// TestPages opens every page on a database with every kind of row and hostile values. A tab fails its test if it has seen an
+// error, a warning, a violation of the policy, a dialog, or a request to another origin.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	if axeSource() == "" {
+		t.Log("no axe-core in bin: the accessibility of the pages is NOT tested; `tools/need.sh axe` fetches it")
+	}
+	w := newWorld(t)
+	url := serve(t, dashboard.Config{Pool: w.pool, Title: "staging " + script, Mask: dashboard.Unmasked, TraceURL: "https://traces.example.com/{trace_id}", Prefix: "/ops"})
+	// axe takes seconds, so it looks at the first page of each kind; all in a campaign.
+	looked := make(map[string]int)
+	t.Run("all", func(t *testing.T) {
+		for _, path := range w.pages {
+			parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' || r == '?' })
+			kind := strings.Join(parts[:min(len(parts), 1)], "")
+			if kind == "acts" {
+				kind = strings.Join(parts[:2], " ")
+			}
+			looked[kind]++
+			axe := looked[kind] <= campaign.Of(1, len(w.pages))
+			t.Run(strings.ReplaceAll(path[1:], "/", " "), func(t *testing.T) {
+				t.Parallel()
+				tb := open(t, url)
+				tb.look("light", 1280, 800)
+				tb.visit(path)
+				tb.until(`document.readyState === "complete" && document.querySelector("h1").innerText && !document.querySelector('main [role="alert"]')`)
+				if path == "/doctor" {
+					tb.untilText("Checks:")
+				}
+				require.Equal(t, "outboxgen", tb.text("header strong"))
+				require.Zero(t, value[int](tb, `document.querySelectorAll("img, main script, main style, svg[onload], [onfocus]").length`), "elements that came from data")
+				tb.narrow()
+				if axe {
+					tb.accessible("")
+				}
+				tb.look("dark", 375, 700)
+				tb.narrow()
+				if !axe {
+					return
+				}
+				// What depends on colors and sizes. The rest is the same page.
+				tb.accessible(`, runOnly: ["color-contrast", "scrollable-region-focusable", "target-size", "link-in-text-block"]`)
+			})
+		}
+	})
+}
+
+// TestPagesThatAreNotThere have a way back too.
+func TestPagesThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	url := serve(t, dashboard.Config{Pool: pgtest.Plain(t)})
+	tb := open(t, url)
+	tb.allow("the server responded with a status of")
+	for path, text := range map[string]string{
+		"/nothing": "There is nothing to get at this address.", "/topics/no/topic": "There is no topic no/topic.", "/listeners/nobody": "There is no listener nobody.",
+		"/events/" + imageText: "is not a valid event id", "/events?since=" + "yesterday": "is not a valid time", "/acts/explode": "There is no such act.",
+	} {
+		tb.look("light", 375, 700)
+		tb.visit(path)
+		tb.untilText(text)
+		tb.narrow()
+		tb.accessible("")
+		tb.look("dark", 1280, 800)
+		tb.accessible("")
+		tb.follow("main a.button")
+		require.Equal(t, "Overview", tb.text("h1"))
+	}
+}
+
+// TestEmptyPages are those of a database in which nothing has happened.
+func TestEmptyPages(t *testing.T) {
+	t.Parallel()
+	url := serve(t, dashboard.Config{Pool: pgtest.Plain(t), ReadOnly: true})
+	tb := open(t, url)
+	for path, text := range map[string]string{
+		"/": "Nothing is here yet", "/events": "No event matches", "/dead": "No dead letters", "/listeners": "No listener is attached", "/audit": "No entries", "/doctor": "Checks:",
+	} {
+		tb.look("light", 1280, 800)
+		tb.visit(path)
+		tb.untilText(text)
+		require.Equal(t, "ada, read-only", tb.text(".who"))
+		tb.accessible("")
+		tb.look("dark", 375, 700)
+		tb.accessible("")
+		tb.narrow()
+	}
+}

@@ -1,0 +1,146 @@
+package dashboard_test
+
+import (
+	"html"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/dashboard"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/listener"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+func TestMain(m *testing.M) { runtimetest.Main(m) }
+
+// site is a page that a test looks at.
+type site struct {
+	t    testing.TB
+	page *dashboard.Page
+	url  string
+}
+
+// open serves the page. Whoever asks is "tester", unless cfg says otherwise.
+func open(t testing.TB, cfg dashboard.Config) *site {
+	t.Helper()
+	if cfg.Authorize == nil {
+		cfg.Authorize = func(*http.Request) (string, error) { return "tester", nil }
+	}
+	cfg.Logger = runtimetest.DiscardLogger()
+	page, err := dashboard.New(cfg)
+	require.NoError(t, err)
+	server := httptest.NewServer(page)
+	t.Cleanup(func() { server.Close(); page.Close() })
+	return &site{t, page, server.URL + cfg.Prefix}
+}
+
+// answer is what a request got.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	url    string // after redirects
+}
+
+func (s *site) send(r *http.Request) answer {
+	s.t.Helper()
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(s.t, err)
+	return answer{resp.StatusCode, resp.Header, string(body), strings.TrimPrefix(resp.Request.URL.String(), s.url)}
+}
+
+func (s *site) request(method, path string, form url.Values) *http.Request {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(form.Encode()))
+	require.NoError(s.t, err)
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return r
+}
+
+func (s *site) get(path string) answer {
+	s.t.Helper()
+	return s.send(s.request(http.MethodGet, path, nil))
+}
+
+// ok returns the source of a page that must be shown.
+func (s *site) ok(path string) string {
+	s.t.Helper()
+	a := s.get(path)
+	require.Equal(s.t, http.StatusOK, a.status, "%s: %s", path, a.body)
+	return a.body
+}
+
+// link returns the address of the link with a text, which a page must have once.
+func (s *site) link(path, text string) string {
+	s.t.Helper()
+	found := regexp.MustCompile(`<a [^>]*href="([^"]*)"[^>]*>`+regexp.QuoteMeta(text)+`</a>`).FindAllStringSubmatch(s.ok(path), -1)
+	require.Len(s.t, found, 1, "links %q on %s", text, path)
+	return strings.TrimPrefix(html.UnescapeString(found[0][1]), strings.TrimPrefix(s.url, "http://"+strings.SplitN(strings.TrimPrefix(s.url, "http://"), "/", 2)[0]))
+}
+
+var (
+	formPattern   = regexp.MustCompile(`(?s)<form class="act" method="post" action="([^"]*)">(.*?)</form>`)
+	hiddenPattern = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
+)
+
+// form returns what the confirmation of an act would send.
+func (s *site) form(path string) url.Values {
+	s.t.Helper()
+	found := formPattern.FindStringSubmatch(s.ok(path))
+	require.NotNil(s.t, found, "no form on %s", path)
+	values := url.Values{}
+	for _, in := range hiddenPattern.FindAllStringSubmatch(found[2], -1) {
+		values.Set(in[1], html.UnescapeString(in[2]))
+	}
+	return values
+}
+
+// confirm sends the confirmation of an act that a page asks for, with what somebody types, and follows the redirect.
+func (s *site) confirm(path string, typed ...string) answer {
+	s.t.Helper()
+	values := s.form(path)
+	for i := 0; i+1 < len(typed); i += 2 {
+		values.Set(typed[i], typed[i+1])
+	}
+	action, _, _ := strings.Cut(path, "?")
+	return s.send(s.request(http.MethodPost, action, values))
+}
+
+// said returns what the page says that an act has done.
+func said(t testing.TB, a answer) string {
+	t.Helper()
+	require.Equal(t, http.StatusOK, a.status, a.body)
+	found := regexp.MustCompile(`<p class="done" role="status">(.*?)</p>`).FindStringSubmatch(a.body)
+	require.NotNil(t, found, a.body)
+	return html.UnescapeString(found[1])
+}
+
+func audits(t testing.TB, pool *pgxpool.Pool) string {
+	t.Helper()
+	return pgtest.Value[string](t, pool, "SELECT coalesce(string_agg(concat_ws(' ', who, act, why, events), '; ' ORDER BY no), '') FROM outbox.audit")
+}
+
+// deaf attaches the listener "ears", which has failed once at "b1", and has read "a1".
+func deaf(t testing.TB, pool *pgxpool.Pool, retry outbox.Retry) *listener.Listener {
+	t.Helper()
+	h := runtimetest.NewNotes()
+	h.Fail = runtimetest.FailFor("b")
+	l := runtimetest.ListenTo(t, pool, listener.Spec{Retry: retry}, listener.Config{}, h)
+	runtimetest.PutAll(t, pool, "a1", "b1", "a2")
+	runtimetest.DrainAll(t, l)
+	return l
+}

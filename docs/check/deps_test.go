@@ -1,0 +1,16 @@
+package check
+
+// What the blocks import: the module of the blocks has the requirements of this module.
+import (
+	_ "github.com/google/uuid"
+	_ "github.com/prometheus/client_golang/prometheus"
+	_ "github.com/twmb/franz-go/pkg/kgo"
+	_ "go.opentelemetry.io/otel/propagation"
+	_ "golang.org/x/sync/errgroup"
+
+	_ "github.com/outboxgen/outboxgen/publish/kafka"
+	_ "github.com/outboxgen/outboxgen/publish/nats"
+	_ "github.com/outboxgen/outboxgen/publish/webhook"
+	_ "github.com/outboxgen/outboxgen/telemetry/otel"
+	_ "github.com/outboxgen/outboxgen/telemetry/prometheus"
+)

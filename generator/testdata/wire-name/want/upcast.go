@@ -1,0 +1,5 @@
+package events
+
+func upcastUserCreatedV1(old UserCreatedV1) (UserCreated, error) {
+	return UserCreated{UserID: old.UserID}, nil
+}

@@ -1,0 +1,3 @@
+package pgserver
+
+var MemoryParent = memoryParent
