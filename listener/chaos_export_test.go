@@ -25,8 +25,6 @@ var (
 	// WithoutFence lets a lease that waited for the row continue with the snapshot from before the wait, and accepts
 	// late copies.
 	WithoutFence = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
-	// SlowLease makes a check of the log take 50 ms.
-	SlowLease = Edit{Statement: dbsqlc.ListenerTakeLease, Old: retryIsDue, New: retryIsDue + " AND pg_sleep(0.05) IS NOT NULL"}
 	// GatedLease makes a lease wait while another session has the lock LeaseGate. Its snapshot is taken by then, and
 	// the row is not locked yet.
 	GatedLease = Edit{

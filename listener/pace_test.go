@@ -29,16 +29,14 @@ func TestListenerPausesBetweenEmptyChecks(t *testing.T) {
 				cfg.PollInterval, cfg.MaxPollInterval = time.Millisecond, time.Millisecond
 			}
 			watched, leases := runtimetest.NewGate(t, pool, "name: ListenerTakeLease ")
-			began := make(chan time.Time, 1000)
-			leases.OnPass(func() { began <- time.Now() })
+			ended := runtimetest.SlowChecks(leases, look)
 			l := runtimetest.ListenTo(t, watched, listener.Spec{}, cfg, runtimetest.NewNotes())
-			listener.Mutate(l, listener.SlowLease)
 			tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 			_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
 			require.NoError(t, err)
 			watch := listener.Watch(l)
 			runtimetest.StartListener(t, l)
-			runtimetest.Restful(t, runtimetest.IfDoorbell(wake, watch.Refused), began, look)
+			runtimetest.Restful(t, runtimetest.IfDoorbell(wake, watch.Refused), ended, look)
 		})
 	}
 }

@@ -90,7 +90,7 @@ func (w *watch) run(ctx context.Context) {
 			w.OnRing()
 			w.wakeShards()
 		case <-w.Polls():
-			w.wakeShards()
+			w.pollShards()
 			w.OnPoll(w.pause()) // and later, when the checks are over
 		}
 	}
@@ -99,16 +99,30 @@ func (w *watch) run(ctx context.Context) {
 // pause is the longest pause that the checks of the shards require.
 func (w *watch) pause() time.Duration { return slices.Max(w.pauses) }
 
-// wakeShards makes every waiting shard check what there is to do.
+// wakeShards makes every shard check what there is to do, also those that are checking now.
 func (w *watch) wakeShards() {
+	for i := range w.states {
+		w.wake(i)
+	}
+}
+
+// pollShards makes every shard check except those that are checking. A check that is slower than its pause is not
+// followed by another without a pause.
+func (w *watch) pollShards() {
 	for i, state := range w.states {
-		if state != shardWorking {
-			w.states[i] = shardChecking
+		if state != shardChecking {
+			w.wake(i)
 		}
-		select {
-		case w.of.wakeups[i] <- struct{}{}:
-		default: // it checks anyway
-		}
+	}
+}
+
+func (w *watch) wake(shard int) {
+	if w.states[shard] != shardWorking {
+		w.states[shard] = shardChecking
+	}
+	select {
+	case w.of.wakeups[shard] <- struct{}{}:
+	default: // it checks anyway
 	}
 }
 

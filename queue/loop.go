@@ -306,7 +306,9 @@ func (l *loop) wait() {
 	case a := <-l.Answers():
 		l.onWake(a)
 	case <-l.Polls():
-		l.requestLook()
+		if !l.looks.running { // a look that is slower than its pause is not followed by another without a pause
+			l.requestLook()
+		}
 		l.OnPoll(l.pace.Pause())
 	}
 }

@@ -24,11 +24,7 @@ func TestDispatcherPausesBetweenEmptyClaims(t *testing.T) {
 			const look = 50 * time.Millisecond
 			pool := pgtest.Database(t)
 			watched, claims := runtimetest.NewGate(t, pool, "name: EventClaim")
-			began := make(chan time.Time, 1000)
-			claims.OnPass(func() {
-				began <- time.Now()
-				<-time.After(look) // as if the database took this long
-			})
+			ended := runtimetest.SlowChecks(claims, look)
 			cfg := queue.Config{PollInterval: runtimetest.Rarely, MaxPollInterval: runtimetest.Rarely, LeaseDuration: 3 * runtimetest.Rarely, Wake: wake, Logger: runtimetest.DiscardLogger()}
 			if wake == outbox.WakePoll {
 				cfg.PollInterval, cfg.MaxPollInterval = time.Millisecond, time.Millisecond
@@ -40,7 +36,7 @@ func TestDispatcherPausesBetweenEmptyClaims(t *testing.T) {
 			d := runtimetest.Dispatcher(t, watched, cfg, runtimetest.OnJob(topic, runtimetest.Succeed))
 			watch := queue.Watch(d)
 			runtimetest.StartDispatcher(t, d)
-			runtimetest.Restful(t, runtimetest.IfDoorbell(wake, watch.Refused), began, look)
+			runtimetest.Restful(t, runtimetest.IfDoorbell(wake, watch.Refused), ended, look)
 		})
 	}
 }
