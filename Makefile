@@ -102,7 +102,7 @@ generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/cli.
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) generate ./...) || exit 1; done
 
 .PHONY: demo
-demo: postgres ## run minichat: four producers, two dispatchers, a kill -9, and a check of every event; DEMO=stay keeps its dashboard
+demo: postgres ## run minichat: four producers, two workers, a Kafka consumer, a kill -9, and a check of every event; DEMO=stay keeps its dashboard
 	@cd examples/minichat && $(GO) run ./cmd/demo $(if $(filter stay,$(DEMO)),-stay)
 
 .PHONY: screenshots

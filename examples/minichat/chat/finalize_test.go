@@ -76,6 +76,23 @@ func TestRefusedTurnHasNoEvent(t *testing.T) {
 	_, err = f.FinalizeTx(t.Context(), tx, f.ending(turn))
 	require.ErrorIs(t, err, chat.ErrTurnNotRunning)
 	outboxtest.RequireNotEnqueued(t, tx, events.TurnFinalizedTopic, of(turn))
+	outboxtest.RequireNotEnqueued(t, tx, events.TurnStartedTopic, func(p events.TurnStarted) bool { return p.TurnID == turn })
+}
+
+func TestStartReservesAndEnqueues(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := f.request(reserve)
+	turn, err := f.Start(t.Context(), r)
+	require.NoError(t, err)
+	require.Equal(t, chat.Quota{Budget: budget, Reserved: reserve}, f.quota())
+	want := events.TurnStarted{TenantID: f.tenant, TurnID: turn, ChatID: r.ChatID, Model: r.Model}
+	require.Equal(t, want, outboxtest.RequireEnqueued(t, f.pool, events.TurnStartedTopic, func(p events.TurnStarted) bool { return p.TurnID == turn }))
+
+	_, err = f.Start(t.Context(), r) // the same request again: its transaction rolls back
+	require.ErrorIs(t, err, chat.ErrRequestRepeated)
+	outboxtest.RequireNotEnqueued(t, f.pool, events.TurnStartedTopic, func(p events.TurnStarted) bool { return p.TurnID != turn })
+	require.Equal(t, chat.Quota{Budget: budget, Reserved: reserve}, f.quota())
 }
 
 func TestFailingSettlementLeavesNothing(t *testing.T) {

@@ -41,7 +41,7 @@ type StartRequest struct {
 	ReserveTokens               int64 // the most that the turn is expected to use
 }
 
-// Start begins a turn and returns its id. If the budget does not cover ReserveTokens, the turn is stored as refused
+// Start begins a turn, emits its event and returns its id. If the budget does not cover ReserveTokens, the turn is stored as refused
 // and the error is ErrQuotaExceeded. A refused turn never ran, so it has no event.
 func (s *Service) Start(ctx context.Context, r StartRequest) (events.TurnID, error) {
 	v7, err := uuid.NewV7()
@@ -59,7 +59,11 @@ func (s *Service) Start(ctx context.Context, r StartRequest) (events.TurnID, err
 		case refusal != nil:
 			return refusal
 		}
-		return insertTurn(ctx, tx, id, state, r)
+		if err := insertTurn(ctx, tx, id, state, r); err != nil || refusal != nil {
+			return err
+		}
+		_, err := events.EnqueueTurnStarted(ctx, tx, events.TurnStarted{TenantID: r.TenantID, TurnID: id, ChatID: r.ChatID, Model: r.Model})
+		return err
 	})
 	if err != nil {
 		return events.TurnID{}, fmt.Errorf("start turn: %w", err)

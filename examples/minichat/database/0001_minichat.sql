@@ -41,3 +41,11 @@ CREATE TABLE IF NOT EXISTS usage_ledger (
     PRIMARY KEY (tenant_id, turn_id, request_id)
 );
 CREATE INDEX IF NOT EXISTS usage_ledger_tenant ON usage_ledger (tenant_id, finalized_at);
+
+-- The turns of each tenant in the order in which they started, by the listener activity.
+CREATE TABLE IF NOT EXISTS activity (
+    no        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant_id uuid   NOT NULL,
+    turn_id   uuid   NOT NULL,
+    event_id  uuid   NOT NULL  -- not unique: the listener's transaction has to write it once
+);

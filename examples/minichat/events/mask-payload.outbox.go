@@ -20,5 +20,6 @@ const _ = outbox.IsAtLeastVersion0_1_0
 func MaskPayload(topic string, _ int, payload json.RawMessage) (json.RawMessage, bool) {
 	return outbox.MaskPayload(topic, payload,
 		TurnFinalizedTopic.Untyped(),
+		TurnStartedTopic.Untyped(),
 	)
 }

@@ -44,3 +44,19 @@ func (f FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx
 func (f FakeMiniChat) TurnFinalized() []TurnFinalized {
 	return outbox.FakePayloads(f.Fake, TurnFinalizedTopic)
 }
+
+// EnqueueTurnStarted records one mini_chat/turn_started event.
+func (f FakeMiniChat) EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.Fake.Enqueue(ctx, tx, TurnStartedTopic.Untyped(), &p, opts...)
+}
+
+// EnqueueTurnStartedMany records one event for each of ps.
+func (f FakeMiniChat) EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.Fake.EnqueueMany(ctx, tx, TurnStartedTopic.Untyped(), ps, opts...)
+}
+
+// TurnStarted returns the payloads of the mini_chat/turn_started events that were recorded, without
+// duplicates, in their order. For keys and headers use outbox.FakeEvents.
+func (f FakeMiniChat) TurnStarted() []TurnStarted {
+	return outbox.FakePayloads(f.Fake, TurnStartedTopic)
+}

@@ -24,6 +24,12 @@ type MiniChatEnqueuer interface {
 
 	// EnqueueTurnFinalizedMany enqueues one event for each of ps. Receipts are in the order of ps.
 	EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
+
+	// EnqueueTurnStarted enqueues one mini_chat/turn_started event with tx.
+	EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error)
+
+	// EnqueueTurnStartedMany enqueues one event for each of ps. Receipts are in the order of ps.
+	EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error)
 }
 
 // MiniChatOutbox is the MiniChatEnqueuer that writes to PostgreSQL. Its methods call the functions
@@ -38,6 +44,16 @@ func (MiniChatOutbox) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p 
 // EnqueueTurnFinalizedMany calls the function EnqueueTurnFinalizedMany.
 func (MiniChatOutbox) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return EnqueueTurnFinalizedMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueTurnStarted calls the function EnqueueTurnStarted.
+func (MiniChatOutbox) EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return EnqueueTurnStarted(ctx, tx, p, opts...)
+}
+
+// EnqueueTurnStartedMany calls the function EnqueueTurnStartedMany.
+func (MiniChatOutbox) EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return EnqueueTurnStartedMany(ctx, tx, ps, opts...)
 }
 
 // MiniChatHandlers handles the queue topics of namespace mini_chat. A new topic adds a method, and

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -24,6 +25,12 @@ type Account struct {
 	InHand      int      `json:"in_hand_at_kill"` // held by the dispatcher that was killed
 	Dead        int      `json:"dead"`
 	Left        int      `json:"left"`
+	Started     int      `json:"started"`     // turns; each has an event that the listeners read
+	Activity    int      `json:"activity"`    // turns that the listener activity wrote
+	Shown       int      `json:"shown"`       // turns that the listener typing showed
+	ShownAgain  int      `json:"shown_again"` // of these
+	Messages    int      `json:"messages"`    // that the other service got from Kafka
+	Analytics   int      `json:"analytics"`   // turns that it applied
 	Seconds     float64  `json:"seconds"`
 	Correct     bool     `json:"correct"`
 	Problems    []string `json:"problems"`
@@ -40,8 +47,12 @@ func settle(h history) Account {
 	s.handlers(h.deliveries)
 	s.table(h.events)
 	s.effects(h)
+	s.starts(h)
 	if !h.kill.done || h.kill.inHand == 0 {
-		s.problem("no dispatcher was killed in the middle of a batch")
+		s.problem("no worker was killed in the middle of a batch")
+	}
+	if !h.died {
+		s.problem("the consumer of the other service did not die before it committed its offsets")
 	}
 	a := &s.account
 	if a.Committed != a.Delivered+a.Dead {
@@ -205,6 +216,52 @@ func (s *settlement) effects(h history) {
 	}
 }
 
+// starts compares the turns that were started with what each reader of the log has of them.
+func (s *settlement) starts(h history) {
+	a := &s.account
+	a.Started, a.Messages = len(h.started), h.messages
+	if logged := count(h.logged); logged != a.Started {
+		s.problem("%d turns were started, and the log has %d events", a.Started, logged)
+	}
+	a.Activity, a.Analytics = count(h.activity), count(h.analytics)
+	for tenant, want := range h.logged {
+		s.inOrder("the listener activity", tenant, want, h.activity[tenant])
+		s.inOrder("the other service", tenant, want, h.analytics[tenant])
+	}
+	if a.Activity != a.Started || a.Analytics != a.Started {
+		s.problem("%d turns were started, the listener activity has %d and the other service %d", a.Started, a.Activity, a.Analytics)
+	}
+	times := make(map[events.TurnID]int)
+	for _, turn := range h.shown {
+		times[turn.Turn]++
+	}
+	for _, turn := range h.started {
+		if times[turn] == 0 {
+			s.problem("turn %s was started, and the listener typing did not show it", turn)
+		}
+		if times[turn] > 1 {
+			a.ShownAgain++
+		}
+	}
+	if a.Shown = len(times); a.Shown > a.Started {
+		s.problem("%d turns were shown, and %d were started", a.Shown, a.Started)
+	}
+}
+
+// inOrder requires that a reader has the events of a tenant once each, in the order of the log.
+func (s *settlement) inOrder(reader string, tenant uuid.UUID, want, got []uuid.UUID) {
+	if !slices.Equal(want, got) {
+		s.problem("%s does not have the %d started turns of tenant %s once each and in order: it has %d", reader, len(want), tenant, len(got))
+	}
+}
+
+func count(byTenant map[uuid.UUID][]uuid.UUID) (n int) {
+	for _, found := range byTenant {
+		n += len(found)
+	}
+	return n
+}
+
 // write prints the account.
 func (a Account) write(out io.Writer, asJSON bool) error {
 	if asJSON {
@@ -223,11 +280,16 @@ func (a Account) write(out io.Writer, asJSON bool) error {
 	line("  redelivered", a.Redelivered, fmt.Sprintf("handed out again after SIGKILL, of %d in hand", a.InHand))
 	line("dead", a.Dead, "dead letters, each with its reason")
 	line("left", a.Left, "neither delivered nor dead")
+	line("started", a.Started, "turns, each with an event that three listeners read")
+	line("  activity", a.Activity, "written once each, in the listener's transaction")
+	line("  typing", a.Shown, fmt.Sprintf("shown, %d of them again after SIGKILL", a.ShownAgain))
+	line("  Kafka", a.Analytics, fmt.Sprintf("applied once each by another service, from %d messages", a.Messages))
 	outcome := "correct"
 	if !a.Correct {
 		outcome = "WRONG"
 	}
-	fmt.Fprintf(&b, "\n%s: %d committed = %d delivered + %d dead, in %.1f s\n", outcome, a.Committed, a.Delivered, a.Dead, a.Seconds)
+	fmt.Fprintf(&b, "\n%s: %d committed = %d delivered + %d dead, and %d started = %d written = %d shown = %d over Kafka, in %.1f s\n",
+		outcome, a.Committed, a.Delivered, a.Dead, a.Started, a.Activity, a.Shown, a.Analytics, a.Seconds)
 	const shown = 20
 	for i, problem := range a.Problems {
 		if i == shown {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -14,13 +15,19 @@ import (
 var (
 	turnA, turnB, turnC, turnD     = newTurn(), newTurn(), newTurn(), newTurn()
 	eventA, eventB, eventC, eventX = uuid.New(), uuid.New(), uuid.New(), uuid.New()
+	startA, startB, startC, startD = uuid.New(), uuid.New(), uuid.New(), uuid.New()
+	tenant, other                  = uuid.New(), uuid.New()
 )
 
 func newTurn() events.TurnID { return events.TurnID(uuid.New()) }
 
 // example is a correct history: turn A is delivered after a failure, B is delivered again after the kill, C becomes a
-// dead letter, D is rolled back and refused, and the first attempt to finalise B failed.
+// dead letter, D is rolled back and refused, and the first attempt to finalise B failed. The start of C was shown twice,
+// and the other service got the start of B twice.
 func example() history {
+	starts := func() map[uuid.UUID][]uuid.UUID {
+		return map[uuid.UUID][]uuid.UUID{tenant: {startA, startB}, other: {startC, startD}}
+	}
 	return history{
 		attempts: []attempt{
 			{turnA, known(eventA), committed},
@@ -44,6 +51,14 @@ func example() history {
 		finalized: []events.TurnID{turnA, turnB, turnC},
 		ledger:    []uuid.UUID{eventA, eventB},
 		kill:      kill{done: true, inHand: 3},
+
+		started:   []events.TurnID{turnA, turnB, turnC, turnD},
+		logged:    starts(),
+		activity:  starts(),
+		shown:     []shown{{turnA, startA}, {turnC, startC}, {turnB, startB}, {turnC, startC}, {turnD, startD}},
+		analytics: starts(),
+		messages:  5,
+		died:      true,
 	}
 }
 
@@ -52,6 +67,7 @@ func TestSettleCorrectHistory(t *testing.T) {
 	require.Equal(t, Account{
 		Committed: 3, RolledBack: 2, Refused: 1, Duplicates: 1,
 		Delivered: 2, Retried: 1, Redelivered: 1, InHand: 3, Dead: 1,
+		Started: 4, Activity: 4, Shown: 4, ShownAgain: 1, Messages: 5, Analytics: 4,
 		Correct: true, Problems: []string{},
 	}, settle(example()))
 }
@@ -87,8 +103,19 @@ func TestSettleFindsWhatIsWrong(t *testing.T) {
 		"event without turn":   {func(h *history) { h.finalized = h.finalized[1:] }, "is committed without its turn"},
 		"no effect":            {func(h *history) { h.ledger = h.ledger[1:] }, "without an entry in the ledger"},
 		"effect of nothing":    {func(h *history) { h.ledger = append(h.ledger, eventX) }, "which no producer committed"},
-		"nobody killed":        {func(h *history) { h.kill = kill{} }, "no dispatcher was killed"},
-		"killed when idle":     {func(h *history) { h.kill.inHand = 0 }, "no dispatcher was killed"},
+		"nobody killed":        {func(h *history) { h.kill = kill{} }, "no worker was killed"},
+		"killed when idle":     {func(h *history) { h.kill.inHand = 0 }, "no worker was killed"},
+		"consumer never died":  {func(h *history) { h.died = false }, "did not die"},
+		"start without event":  {func(h *history) { h.logged[tenant] = h.logged[tenant][1:] }, "4 turns were started, and the log has 3 events"},
+		"start not written":    {func(h *history) { h.activity[tenant] = h.activity[tenant][1:] }, "the listener activity does not have"},
+		"start written twice": {func(h *history) {
+			h.activity[other] = append(h.activity[other], startD)
+		}, "the listener activity does not have"},
+		"start out of order":    {func(h *history) { slices.Reverse(h.analytics[other]) }, "the other service does not have"},
+		"start not over Kafka":  {func(h *history) { delete(h.analytics, tenant) }, "the other service does not have"},
+		"start of nobody":       {func(h *history) { h.analytics[uuid.New()] = []uuid.UUID{startA} }, "the other service 5"},
+		"start not shown":       {func(h *history) { h.shown = h.shown[1:] }, "did not show it"},
+		"shown and not started": {func(h *history) { h.shown = append(h.shown, shown{newTurn(), startA}) }, "5 turns were shown, and 4 were started"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,15 +18,15 @@ import (
 // The words that parent and child send each other, one per line. The parent writes to the child's standard input; its
 // end tells the child to stop. The child writes to its standard output.
 const (
-	dispatchCommand = "dispatch"
-	sayHold         = "hold"
-	saysReady       = "ready"
-	saysHolding     = "holding"
+	workCommand = "work"
+	sayHold     = "hold"
+	saysReady   = "ready"
+	saysHolding = "holding"
 )
 
 const stopTimeout = 20 * time.Second
 
-// child is a dispatcher process in its parent.
+// child is a worker process in its parent.
 type child struct {
 	name    string
 	worker  uuid.UUID // marks its claims
@@ -39,23 +39,23 @@ type child struct {
 	err     error         // of the process; set before ended is closed
 }
 
-// startChild runs this program again as a dispatcher that keeps its records in dir. If the process ends without being
-// stopped or killed, startChild calls abort.
-func startChild(name, dir, url string, abort context.CancelCauseFunc) (*child, error) {
+// startChild runs this program again as a worker on the database at url and Kafka at brokers. It keeps its records in dir.
+// If the process ends without being stopped or killed, startChild calls abort.
+func startChild(name, dir, url, brokers string, abort context.CancelCauseFunc) (*child, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("start dispatcher %s: %w", name, err)
+		return nil, fmt.Errorf("start worker %s: %w", name, err)
 	}
 	c := &child{
 		name: name, worker: uuid.New(),
-		cmd:   exec.Command(program, dispatchCommand, filepath.Join(dir, "delivery-"+name+journalSuffix)),
+		cmd:   exec.Command(program, workCommand, filepath.Join(dir, "delivery-"+name+journalSuffix), filepath.Join(dir, "shown-"+name+journalSuffix)),
 		log:   filepath.Join(dir, name+".log"),
 		said:  make(chan string, 8),
 		ended: make(chan struct{}), ending: make(chan struct{}),
 	}
-	c.cmd.Env = append(os.Environ(), "DATABASE_URL="+url, workerVariable+"="+c.worker.String())
+	c.cmd.Env = append(os.Environ(), "DATABASE_URL="+url, "KAFKA_BROKERS="+brokers, workerVariable+"="+c.worker.String())
 	if err := c.launch(abort); err != nil {
-		return nil, fmt.Errorf("start dispatcher %s: %w", name, err)
+		return nil, fmt.Errorf("start worker %s: %w", name, err)
 	}
 	return c, nil
 }
@@ -126,7 +126,7 @@ func (c *child) kill() error {
 	return nil
 }
 
-// stop stops the dispatcher gracefully.
+// stop stops the worker gracefully.
 func (c *child) stop() error {
 	c.expectEnd()
 	_ = c.control.Close() // fails if the process has ended, which is checked below
@@ -158,5 +158,5 @@ func (c *child) failure(err error) error {
 	}
 	text, _ := os.ReadFile(c.log) // if it cannot be read, err alone must do
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return fmt.Errorf("dispatcher %s: %w; its log ends: %s", c.name, err, lines[len(lines)-1])
+	return fmt.Errorf("worker %s: %w; its log ends: %s", c.name, err, lines[len(lines)-1])
 }

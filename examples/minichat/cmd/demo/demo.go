@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/examples/minichat/database"
 	"github.com/outboxgen/outboxgen/internal/pgserver"
 )
@@ -24,16 +25,19 @@ const (
 
 // demo is one run: a server, a folder for the records, and the processes that use them.
 type demo struct {
-	dir      string // of the records
-	url      string
-	pool     *pgxpool.Pool
-	progress *progress
-	traffic  *traffic
-	children []*child
-	killed   kill
+	dir       string // of the records
+	url       string
+	brokers   string
+	pool      *pgxpool.Pool
+	operator  *admin.Admin
+	analytics *analytics
+	progress  *progress
+	traffic   *traffic
+	children  []*child
+	killed    kill
 }
 
-// kill is the state that was found after a dispatcher was killed.
+// kill is the state that was found after a worker was killed.
 type kill struct {
 	done   bool
 	inHand int // events that it held
@@ -42,7 +46,7 @@ type kill struct {
 // options say how the demo runs.
 type options struct {
 	turns int
-	stay  bool // keep the dashboard, a dispatcher and the server until ctx ends
+	stay  bool // keep the dashboard, a worker and the servers until ctx ends
 }
 
 // runDemo runs the whole demo, calls show with the account, and leaves nothing behind.
@@ -68,19 +72,38 @@ func runDemo(ctx context.Context, opts options, stderr io.Writer, show func(Acco
 	}
 	defer pool.Close()
 
-	d := &demo{dir: dir, url: server.URL(), pool: pool, progress: p}
+	p.say("start Kafka in this process")
+	cluster, err := startKafka()
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+
+	d := &demo{dir: dir, url: server.URL(), brokers: cluster.ListenAddrs()[0], pool: pool, progress: p}
 	defer d.killAll()
 	p.say("migrate")
 	if err := database.Migrate(ctx, pool); err != nil {
 		return err
 	}
+	if d.operator, err = admin.New(pool, database.Schema); err != nil {
+		return err
+	}
+	if d.analytics, err = openAnalytics(ctx, pool, server.URLOf("analytics"), cluster.ListenAddrs()); err != nil {
+		return err
+	}
+	defer d.analytics.pool.Close()
 	site, err := openPage(ctx, pool)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, site.close()) }()
 	p.say("dashboard: %s", site.url)
-	if err := d.run(ctx, opts.turns); err != nil {
+	consuming, stopConsumer := context.WithCancel(ctx)
+	consumed := make(chan error, 1)
+	go func() { consumed <- d.analytics.run(consuming) }()
+	err = d.run(ctx, opts.turns)
+	stopConsumer()
+	if err := errors.Join(err, <-consumed); err != nil {
 		return err
 	}
 	p.stop()
@@ -99,7 +122,7 @@ func runDemo(ctx context.Context, opts options, stderr io.Writer, show func(Acco
 	return nil
 }
 
-// stay keeps a dispatcher and the dashboard until ctx ends, so that somebody can look, and replay dead letters.
+// stay keeps a worker and the dashboard until ctx ends, so that somebody can look, and replay dead letters.
 func (d *demo) stay(ctx context.Context, url string) error {
 	running, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
@@ -107,7 +130,7 @@ func (d *demo) stay(ctx context.Context, url string) error {
 	if err := d.start(running, "c", abort); err != nil {
 		return cause(running, err)
 	}
-	d.progress.say("the dashboard and a dispatcher stay until Ctrl-C: %s", url)
+	d.progress.say("the dashboard and a worker stay until Ctrl-C: %s", url)
 	<-running.Done()
 	if ctx.Err() == nil {
 		return context.Cause(running)
@@ -145,9 +168,11 @@ func (d *demo) run(ctx context.Context, turns int) error {
 	return nil
 }
 
-// killInBatch blocks the handlers of the first dispatcher before they return, waits until the dispatcher signals that
-// some are blocked, and kills the process. The work of these handlers is done, but not acked.
+// killInBatch blocks the handlers of the first worker before they return, waits until the worker signals that some are
+// blocked, and kills the process. The work of these handlers is done, but not acked. The consumer of the other service
+// dies as well.
 func (d *demo) killInBatch(ctx context.Context, abort context.CancelCauseFunc) error {
+	d.analytics.failNow.Store(true)
 	c := d.children[0]
 	if err := c.hold(); err != nil {
 		return err
@@ -163,17 +188,17 @@ func (d *demo) killInBatch(ctx context.Context, abort context.CancelCauseFunc) e
 		FROM outbox.queue
 		WHERE locked_until IS NOT NULL AND locked_by = $1`, c.worker).Scan(&d.killed.inHand)
 	if err != nil {
-		return fmt.Errorf("count events of the killed dispatcher: %w", err)
+		return fmt.Errorf("count events of the killed worker: %w", err)
 	}
 	d.killed.done = true
-	d.progress.say("dispatcher %s killed in the middle of a batch with %d events in hand; start it again", c.name, d.killed.inHand)
+	d.progress.say("worker %s killed in the middle of a batch with %d events in hand; start it again", c.name, d.killed.inHand)
 	d.children = d.children[1:]
 	return d.start(ctx, c.name+"2", abort)
 }
 
-// start adds a dispatcher process. If the process ends by itself, abort is called.
+// start adds a worker process. If the process ends by itself, abort is called.
 func (d *demo) start(ctx context.Context, name string, abort context.CancelCauseFunc) error {
-	c, err := startChild(name, d.dir, d.url, abort)
+	c, err := startChild(name, d.dir, d.url, d.brokers, abort)
 	if err != nil {
 		return err
 	}
@@ -181,20 +206,16 @@ func (d *demo) start(ctx context.Context, name string, abort context.CancelCause
 	return c.await(ctx, saysReady)
 }
 
-// drain waits until every event is delivered or dead. A timeout is not an error: the account says what is left.
+// drain waits until every event of the queue is delivered or dead, the listeners have caught up, and the other service
+// has what they sent. A timeout is not an error: the account says what is left.
 func (d *demo) drain(ctx context.Context) error {
 	timeout := time.NewTimer(drainTimeout)
 	defer timeout.Stop()
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
 	for {
-		var left bool
-		err := d.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM outbox.queue)").Scan(&left)
-		switch {
-		case err != nil:
-			return fmt.Errorf("count events that are left: %w", err)
-		case !left:
-			return nil
+		if done, err := d.isDone(ctx); err != nil || done {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -204,6 +225,27 @@ func (d *demo) drain(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+func (d *demo) isDone(ctx context.Context) (bool, error) {
+	var queued, logged, applied int
+	err := d.pool.QueryRow(ctx, "SELECT (SELECT count(*) FROM outbox.queue), (SELECT count(*) FROM outbox.log)").Scan(&queued, &logged)
+	if err != nil {
+		return false, fmt.Errorf("count events that are left: %w", err)
+	}
+	if err := d.analytics.pool.QueryRow(ctx, "SELECT count(*) FROM turns").Scan(&applied); err != nil {
+		return false, fmt.Errorf("count turns of the other service: %w", err)
+	}
+	listeners, err := d.operator.Listeners(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range listeners {
+		if l.Lag > 0 {
+			return false, nil
+		}
+	}
+	return queued == 0 && applied >= logged, nil
 }
 
 func (d *demo) killAll() {

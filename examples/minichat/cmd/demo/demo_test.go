@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain makes the test binary also work as the dispatcher process, because the demo runs its own binary again.
+// TestMain makes the test binary also work as the worker process, because the demo runs its own binary again.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == dispatchCommand {
-		os.Exit(dispatchMain(os.Args[2]))
+	if len(os.Args) == 4 && os.Args[1] == workCommand {
+		os.Exit(workMain(os.Args[2], os.Args[3]))
 	}
 	os.Exit(m.Run())
 }
@@ -43,6 +43,9 @@ func TestDemoAccountsForEveryEvent(t *testing.T) {
 	require.GreaterOrEqual(t, a.InHand, holdUp)
 	require.Positive(t, a.Redelivered)
 	require.Positive(t, a.Retried)
+	require.Equal(t, 196, a.Started)
+	require.Equal(t, []int{196, 196, 196}, []int{a.Activity, a.Shown, a.Analytics})
+	require.Greater(t, a.Messages, 196) // the consumer died before it had committed its offsets
 }
 
 func TestDashboardStaysUntilItIsInterrupted(t *testing.T) {
@@ -82,7 +85,7 @@ func TestInterruptLeavesNothingBehind(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	stderr := &watcher{text: "dispatcher a killed", do: interrupt}
+	stderr := &watcher{text: "worker a killed", do: interrupt}
 	var stdout bytes.Buffer
 	require.Equal(t, exitInterrupted, demoMain(ctx, []string{"-turns", "1000"}, &stdout, stderr))
 	require.Empty(t, stdout.String())

@@ -46,6 +46,12 @@ type delivery struct {
 	Step    string        `json:"step"`
 }
 
+// shown is the record of a turn that the listener typing has shown.
+type shown struct {
+	Turn  events.TurnID `json:"turn"`
+	Event uuid.UUID     `json:"event"`
+}
+
 // journal is a file of records, one JSON object per line. The records survive the death of the process that wrote them.
 // Any goroutine may call its methods.
 type journal struct {

@@ -1,10 +1,13 @@
 // Command demo puts minichat under load, injects failures, and then accounts for every event.
 //
-// It starts its own PostgreSQL server with durable settings. Four producers start and finalise chat turns: some
-// transactions are rolled back, and some turns are finalised twice. Two dispatcher processes deliver the events to
-// handlers, some of which are slow, fail once or always fail. One dispatcher is killed with SIGKILL while its handlers
-// run, and started again. The account at the end compares the records of producers and handlers with the table of events:
-// every committed event must be delivered or dead, and no event that was rolled back may have reached a handler.
+// It starts its own PostgreSQL server with durable settings, and a Kafka broker. Four producers start and finalise chat
+// turns: some transactions are rolled back, and some turns are finalised twice. Two worker processes deliver the events of
+// finalised turns to handlers, some of which are slow, fail once or always fail. They also run the listeners of the turns
+// that were started: one writes to the database, one shows, and one sends to Kafka, from where another service reads. One
+// worker is killed with SIGKILL while its handlers run, and started again, and the other service dies once before it has
+// committed its offsets. The account at the end compares the records of producers and handlers with the tables: every
+// committed event must be delivered or dead, no event that was rolled back may have reached a handler, and each listener
+// and the other service must have every started turn.
 //
 // Exit status: 0 if the account is correct, 1 if it is not, 2 for wrong usage, 3 if the demo could not run, 130 after an
 // interrupt.
@@ -30,8 +33,8 @@ const (
 )
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == dispatchCommand {
-		os.Exit(dispatchMain(os.Args[2]))
+	if len(os.Args) == 4 && os.Args[1] == workCommand {
+		os.Exit(workMain(os.Args[2], os.Args[3]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := demoMain(ctx, os.Args[1:], os.Stdout, os.Stderr)

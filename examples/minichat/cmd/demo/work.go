@@ -17,16 +17,21 @@ import (
 
 	"github.com/outboxgen/outboxgen/examples/minichat/events"
 	"github.com/outboxgen/outboxgen/examples/minichat/ledger"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/kafka"
 	"github.com/outboxgen/outboxgen/queue"
+	"github.com/outboxgen/outboxgen/worker"
 )
 
 const (
 	workerVariable = "MINICHAT_WORKER_ID"
 	concurrency    = 8
-	// lease is short, so that the events of the killed dispatcher are claimed again soon.
-	lease = 3 * time.Second
-	// holdUp is how many handlers must be blocked before the dispatcher reports it.
+	// lease is short, so that the events of the killed worker are claimed again soon.
+	lease           = 3 * time.Second
+	shutdownTimeout = 5 * time.Second
+	// holdUp is how many handlers must be blocked before the worker reports it.
 	holdUp = 4
 )
 
@@ -39,22 +44,22 @@ const (
 	tagVerySlow  = "demo:very-slow" // takes longer than the lease
 )
 
-// dispatchMain is the child process: a dispatcher of minichat that runs until its standard input ends. The input also
-// ends when the parent dies.
-func dispatchMain(journalPath string) int {
+// workMain is the child process: a worker of minichat that runs until its standard input ends. The input also ends when
+// the parent dies. It records what its handlers did in the journals deliveries and shown.
+func workMain(deliveries, shown string) int {
 	// An interrupt from the terminal reaches the whole process group. The parent decides what to do.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	if err := dispatch(ctx, stop, journalPath); err != nil {
+	if err := work(ctx, stop, deliveries, shown); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		return exitBroken
 	}
 	return exitFine
 }
 
-func dispatch(ctx context.Context, stop context.CancelFunc, journalPath string) error {
-	worker, err := uuid.Parse(os.Getenv(workerVariable))
+func work(ctx context.Context, stop context.CancelFunc, deliveries, shown string) error {
+	id, err := uuid.Parse(os.Getenv(workerVariable))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", workerVariable, err)
 	}
@@ -63,19 +68,36 @@ func dispatch(ctx context.Context, stop context.CancelFunc, journalPath string) 
 		return fmt.Errorf("open database: %w", err)
 	}
 	defer pool.Close()
-	j, err := openJournal(journalPath)
+	ofEvents, err := openJournal(deliveries)
 	if err != nil {
 		return err
 	}
-	h := &witness{next: &events.MiniChatHandler{Ledger: ledger.New(pool)}, journal: j}
-	d, err := events.NewMiniChatDispatcher(pool, h, queue.Config{
-		WorkerID:        worker,
+	ofScreen, err := openJournal(shown)
+	if err != nil {
+		return err
+	}
+	h := &witness{next: &events.MiniChatHandler{Ledger: ledger.New(pool)}, journal: ofEvents}
+	dispatcher, err := events.NewMiniChatDispatcher(pool, h, queue.Config{
+		WorkerID:        id,
 		BatchSize:       50,
 		Concurrency:     concurrency,
 		LeaseDuration:   lease,
 		MaxAttempts:     3,
-		ShutdownTimeout: 5 * time.Second,
+		ShutdownTimeout: shutdownTimeout,
 	})
+	if err != nil {
+		return err
+	}
+	toKafka, err := kafka.New(kafka.Config{Brokers: []string{os.Getenv("KAFKA_BROKERS")}})
+	if err != nil {
+		return err
+	}
+	defer toKafka.Close()
+	listeners, err := listen(pool, screen{ofScreen}, toKafka)
+	if err != nil {
+		return err
+	}
+	w, err := worker.New(append(listeners, worker.Part{Name: "mini_chat", Runner: dispatcher})...)
 	if err != nil {
 		return err
 	}
@@ -86,7 +108,35 @@ func dispatch(ctx context.Context, stop context.CancelFunc, journalPath string) 
 		}
 	}()
 	_, _ = fmt.Println(saysReady)
-	return errors.Join(d.Run(ctx), j.close())
+	return errors.Join(w.Run(ctx), ofEvents.close(), ofScreen.close())
+}
+
+// listen returns the listeners of the turns that were started.
+func listen(pool *pgxpool.Pool, members events.Members, toKafka publish.Publisher) ([]worker.Part, error) {
+	// A short lease, so that another worker soon continues where the killed one was.
+	cfg := listener.Config{LeaseDuration: lease, ShutdownTimeout: shutdownTimeout}
+	activity, err := events.NewActivityListener(pool, &events.ActivityHandler{}, cfg)
+	if err != nil {
+		return nil, err
+	}
+	typing, err := events.NewTypingListener(pool, &events.TypingHandler{Members: members}, cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Publishers = map[string]publish.Publisher{"kafka": toKafka}
+	relay, err := events.NewRelayListener(pool, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return []worker.Part{{Name: "activity", Runner: activity}, {Name: "typing", Runner: typing}, {Name: "relay", Runner: relay}}, nil
+}
+
+// screen records what would be shown to the members of a chat.
+type screen struct{ journal *journal }
+
+// ShowTyping records the turn.
+func (s screen) ShowTyping(_ context.Context, eventID uuid.UUID, turn events.TurnStarted) error {
+	return s.journal.add(shown{Turn: turn.TurnID, Event: eventID})
 }
 
 // witness passes events to the handlers of minichat, misbehaves according to their tags, and records what happened.
