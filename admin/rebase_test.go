@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
@@ -26,11 +28,15 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// tool runs a program that comes with the server and returns what it writes.
+// tool runs a program that comes with the server and returns what it writes. The binaries of `make test-matrix` are the
+// server alone: there the test is skipped.
 func tool(t testing.TB, in []byte, name string, args ...string) []byte {
 	t.Helper()
 	bin, err := pgserver.Find()
 	require.NoError(t, err)
+	if _, err := os.Stat(filepath.Join(bin, name)); errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("%s does not come with this server: %s", name, bin)
+	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, name), args...)
 	var out, complaints bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &complaints

@@ -48,11 +48,12 @@ type watch struct {
 	*doorbell.Sleeper
 	of     *listenerRun
 	states []shardState
+	woken  []bool // and has not reported since
 	pauses []time.Duration
 }
 
 func newWatch(r *listenerRun) *watch {
-	w := &watch{of: r, states: make([]shardState, len(r.wakeups)), pauses: make([]time.Duration, len(r.wakeups))}
+	w := &watch{of: r, states: make([]shardState, len(r.wakeups)), woken: make([]bool, len(r.wakeups)), pauses: make([]time.Duration, len(r.wakeups))}
 	var e *doorbell.Config
 	if r.l.cfg.Wake == outbox.WakeDoorbell {
 		e = &doorbell.Config{Bell: doorbell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log, Listening: r.l.rep.Listening(r.l.cfg.ListenPool != nil)}
@@ -73,7 +74,7 @@ func (w *watch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case r := <-w.of.states:
-			w.states[r.shard], w.pauses[r.shard] = r.state, r.pause
+			w.states[r.shard], w.woken[r.shard], w.pauses[r.shard] = r.state, false, r.pause
 			if r.state == shardWorking {
 				w.Found()
 			}
@@ -106,17 +107,18 @@ func (w *watch) wakeShards() {
 	}
 }
 
-// pollShards makes every shard check except those that are checking. A check that is slower than its pause is not
-// followed by another without a pause.
+// pollShards makes every shard check except those that have not finished the check they were woken for. A check that is
+// slower than its pause is not followed by another without a pause.
 func (w *watch) pollShards() {
-	for i, state := range w.states {
-		if state != shardChecking {
+	for i, woken := range w.woken {
+		if !woken {
 			w.wake(i)
 		}
 	}
 }
 
 func (w *watch) wake(shard int) {
+	w.woken[shard] = true
 	if w.states[shard] != shardWorking {
 		w.states[shard] = shardChecking
 	}
