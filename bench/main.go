@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -37,6 +38,8 @@ type options struct {
 	history int
 	minutes int
 	out     string
+
+	capacity []int
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -49,6 +52,16 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.history, "history", 1_000_000, "delivered events in the tables of the workloads history and claims, and pending ones of status; the other rows are in proportion")
 	f.IntVar(&o.minutes, "minutes", 0, "minutes of the sustained workload, 1,000 events/s; 0 leaves it out")
 	f.StringVar(&o.out, "out", "", "folder for benchmarks.md, benchmarks.json and benchmarks.svg; empty writes no files")
+	f.Func("capacity", "histories, such as 10000000,100000000: print what one server carries next to each, and run no workload", func(list string) error {
+		for _, text := range strings.Split(list, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 10_000 {
+				return errors.New("use numbers of 10,000 or more, separated by commas")
+			}
+			o.capacity = append(o.capacity, n)
+		}
+		return nil
+	})
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -120,6 +133,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer func() { _ = s.stop() }()
 	rep.PostgreSQL = s.version
+	if len(o.capacity) > 0 {
+		return capacities(ctx, s, o.capacity, stdout, log)
+	}
 	var failed error
 	for _, w := range selected {
 		r, err := runWorkload(ctx, s, w, o.runs, log)
