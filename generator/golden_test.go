@@ -103,8 +103,8 @@ func goFiles(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestGoldensBuild compiles and vets the goldens, and runs the tests next to them. It names them, because ./... skips
-// testdata.
+// TestGoldensBuild compiles the goldens, and runs the tests next to them. It names them, because ./... skips testdata.
+// `make verify` vets them.
 func TestGoldensBuild(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -114,10 +114,8 @@ func TestGoldensBuild(t *testing.T) {
 	for _, name := range goldenCases(t) {
 		packages = append(packages, "./testdata/"+name+"/want/...")
 	}
-	for _, command := range [][]string{{"vet"}, {"test"}} {
-		out, err := exec.Command("go", append(command, packages...)...).CombinedOutput()
-		require.NoError(t, err, string(out))
-	}
+	out, err := exec.Command("go", append([]string{"test", "-vet=off"}, packages...)...).CombinedOutput()
+	require.NoError(t, err, string(out))
 }
 
 // TestGoldenFileNames checks that go build includes every golden on every platform. TestGolden, which lists the folder

@@ -348,7 +348,7 @@ func (d *shapes) payloads(fields []*model.Field) []json.RawMessage {
 	for i := range 3 {
 		all = append(all, sample.Payload(fields, extreme(i)))
 	}
-	for range 40 {
+	for range campaign.Of(8, 40) {
 		all = append(all, sample.Payload(fields, chance{d.Rand}))
 	}
 	return all

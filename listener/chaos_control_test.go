@@ -42,7 +42,7 @@ func TestChaosFindsWrongCursors(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	server := calmServer(t)
-	const each = chaosSteps / 4
+	const each = 5000
 	wrong := map[string]control{
 		"seq above cursor": aboveHighest, "xmin horizon": belowHorizon, "without bound": without(listener.WithoutBound),
 	}

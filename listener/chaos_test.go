@@ -28,7 +28,7 @@ import (
 const (
 	// stepsVariable says how many steps the writers take, for a long run.
 	stepsVariable = "OUTBOXGEN_CHAOS_STEPS"
-	chaosSteps    = 20_000
+	chaosSteps    = 8_000
 	chaosWriters  = 8
 	chaosEntities = 24
 	progressSteps = 50_000 // between two progress lines of a long run

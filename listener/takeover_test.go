@@ -104,7 +104,9 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	h := runtimetest.NewNotes()
 	c := crowded()
 	c.Enqueue(t, pool, 100)
-	cfg := listener.Config{Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: 2 * time.Millisecond, PruneInterval: -1}
+	// It is idle between two polls if it has checked all shards by then, on a busy machine too.
+	const poll = 200 * time.Millisecond
+	cfg := listener.Config{Wake: outbox.WakePoll, PollInterval: poll, MaxPollInterval: poll, PruneInterval: -1}
 	var watches []listener.TestSignals
 	for range 3 {
 		l := runtimetest.ListenTo(t, pool, listener.Spec{Shards: 7}, cfg, h)
@@ -115,7 +117,7 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	h.Await(t, 100)
 	pgtest.Settles(t, pool, 7, "SELECT count(*) FROM outbox.listeners WHERE NOT running AND NOT in_batch AND high_seq = 100")
 	idle := func() {
-		for range 20 {
+		for range 6 {
 			for _, w := range watches {
 				pgtest.Receive(t, w.Idle, "idleness")
 			}

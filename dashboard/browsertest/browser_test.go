@@ -80,9 +80,19 @@ func open(t testing.TB, base string) *tab {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		cancel()
-		assert.Empty(t, tb.wrong(), "troubles of a tab")
+		tb.t = t
+		tb.calm()
 	})
 	return tb
+}
+
+// calm requires that the tab has seen no trouble, and forgets what it has seen.
+func (tb *tab) calm() {
+	tb.t.Helper()
+	assert.Empty(tb.t, tb.wrong(), "troubles of a tab")
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	tb.troubles = nil
 }
 
 // heard is called for each event of the tab.

@@ -61,6 +61,11 @@ func TestPages(t *testing.T) {
 	url := serve(t, dashboard.Config{Pool: w.pool, Title: "staging " + script, Mask: dashboard.Unmasked, TraceURL: "https://traces.example.com/{trace_id}", Prefix: "/ops"})
 	// axe takes seconds, so it looks at the first page of each kind; all in a campaign.
 	looked := make(map[string]int)
+	// The pages share tabs, because to start one costs more than to look at a page.
+	tabs := make(chan *tab, 3)
+	for range cap(tabs) {
+		tabs <- open(t, url)
+	}
 	t.Run("all", func(t *testing.T) {
 		for _, path := range w.pages {
 			parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' || r == '?' })
@@ -72,7 +77,10 @@ func TestPages(t *testing.T) {
 			axe := looked[kind] <= campaign.Of(1, len(w.pages))
 			t.Run(strings.ReplaceAll(path[1:], "/", " "), func(t *testing.T) {
 				t.Parallel()
-				tb := open(t, url)
+				tb := <-tabs
+				defer func() { tabs <- tb }()
+				tb.t = t
+				defer tb.calm()
 				tb.look("light", 1280, 800)
 				tb.visit(path)
 				tb.until(`document.readyState === "complete" && document.querySelector("h1").innerText && !document.querySelector('main [role="alert"]')`)

@@ -20,7 +20,7 @@ var awkward = map[string]string{
 	"synchronous_commit":             "off",
 	"plan_cache_mode":                "force_custom_plan",
 	"jit":                            "on",
-	"jit_above_cost":                 "0",
+	"jit_above_cost":                 "1",
 	"enable_nestloop":                "off",
 	"enable_indexscan":               "off",
 	"search_path":                    "public, pg_catalog",

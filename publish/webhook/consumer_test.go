@@ -80,7 +80,11 @@ func (c *consumer) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		f.answer(status, q)
 		return
 	}
-	c.deliveries <- d
+	select {
+	case c.deliveries <- d:
+	case <-q.Context().Done(): // the test failed, and nobody takes deliveries any more
+		return
+	}
 	switch err := <-d.done; {
 	case err != nil:
 		w.WriteHeader(http.StatusInternalServerError)
