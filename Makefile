@@ -31,8 +31,8 @@ $(TESTS): test-in-%:
 
 # Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
 # Packages of internal without goroutines, and those of the tests' servers, are left to it too.
-CALM  := $(addprefix ./internal/,absent archtest backoff campaign cli drift fit freeport incoming jsonb lane mark mask moment pgname \
-	pgserver pgtest secret shape upcast vet)
+CALM  := $(addprefix ./internal/,absent archtest backoff campaign fit freeport incoming jsonb lane mark mask moment pgname \
+	pgserver pgtest secret shape upcast)
 RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume ./worker ./publish/... \
 	$(filter-out $(CALM),$(patsubst %/,./%,$(sort $(dir $(wildcard internal/*/*_test.go)))))
 .PHONY: test-race
