@@ -31,8 +31,8 @@ $(TESTS): test-in-%:
 
 # Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
 # Packages of internal without goroutines, and those of the tests' servers, are left to it too.
-CALM  := $(addprefix ./internal/,absent archtest backoff campaign cli drift fit freeport incoming jsonb lane mark mask moment pgname \
-	pgserver pgtest secret shape upcast vet)
+CALM  := $(addprefix ./internal/,absent archtest backoff campaign fit freeport incoming jsonb lane mark mask moment pgname \
+	pgserver pgtest secret shape upcast)
 RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume ./worker ./publish/... \
 	$(filter-out $(CALM),$(patsubst %/,./%,$(sort $(dir $(wildcard internal/*/*_test.go)))))
 .PHONY: test-race
@@ -87,16 +87,18 @@ verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linte
 	@for d in $(EXAMPLES); do \
 		echo "== outboxgen generate --check in $$d" && (cd $$d && $(GO) tool outboxgen generate --check) || exit 1; \
 	done
-	@for m in $(MODULES); do \
-		echo "== vet, staticcheck, tidy in $$m" && \
-		(cd $$m && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(GO) mod tidy -diff) || exit 1; \
-	done
+	@$(MAKE) --no-print-directory -j2 $(VERIFY)
 	@for m in $(wildcard examples/*/go.mod); do \
 		d=$$(dirname $$m) && echo "== outboxgen vet in $$d" && (cd $$d && $(GO) tool outboxgen vet) || exit 1; \
 	done
 	@echo "== vet, staticcheck of the golden packages" && \
 		p="$$(dirname $$(ls ./generator/testdata/*/want/*.go) | sort -u)" && \
 		$(GO) vet $$p && bin/staticcheck $$p
+
+VERIFY := $(MODULES:%=verify-in-%)
+.PHONY: $(VERIFY)
+$(VERIFY): verify-in-%: bin/staticcheck
+	@echo "== vet, staticcheck, tidy in $*" && cd $* && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(GO) mod tidy -diff
 
 .PHONY: generate
 generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/cli.md, examples

@@ -174,8 +174,8 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
 			h := runtimetest.NewNotes()
-			const poll = 100 * time.Millisecond // more than all shards take to check on a busy machine
-			cfg := listener.Config{Wake: wake, PollInterval: poll, MaxPollInterval: poll, PruneInterval: -1}
+			// The pause grows to more than all shards take to check on a busy machine.
+			cfg := listener.Config{Wake: wake, PollInterval: 20 * time.Millisecond, MaxPollInterval: time.Second, PruneInterval: -1}
 			l := runtimetest.ListenTo(t, pool, listener.Spec{Shards: 3}, cfg, h)
 			watch := listener.Watch(l)
 			runtimetest.StartListener(t, l)
