@@ -26,8 +26,7 @@ func crowded() *runtimetest.Crowd {
 	return c
 }
 
-// flow makes c enqueue a few events at a time, up to 1,000 a second and not faster than h handles them, until stop, which
-// returns their number.
+// flow makes c enqueue a few events at a time, not faster than h handles them, until stop, which returns their number.
 func flow(t *testing.T, pool *pgxpool.Pool, c *runtimetest.Crowd, h *runtimetest.Notes) (stop func() int) {
 	t.Helper()
 	over, ended := make(chan struct{}), make(chan struct{})
@@ -38,7 +37,7 @@ func flow(t *testing.T, pool *pgxpool.Pool, c *runtimetest.Crowd, h *runtimetest
 			select {
 			case <-over:
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(time.Millisecond):
 			}
 			h.Mu.Lock()
 			ahead := total - len(h.Got)

@@ -104,9 +104,7 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	h := runtimetest.NewNotes()
 	c := crowded()
 	c.Enqueue(t, pool, 100)
-	// A process is idle if it has checked all shards before its next poll. The pause grows to more than that takes, on a busy
-	// machine too.
-	cfg := listener.Config{Wake: outbox.WakePoll, PollInterval: 20 * time.Millisecond, MaxPollInterval: time.Second, PruneInterval: -1}
+	cfg := listener.Config{Wake: outbox.WakePoll, PollInterval: 2 * time.Millisecond, MaxPollInterval: 2 * time.Millisecond, PruneInterval: -1}
 	var watches []listener.TestSignals
 	for range 3 {
 		l := runtimetest.ListenTo(t, pool, listener.Spec{Shards: 7}, cfg, h)
@@ -117,7 +115,7 @@ func TestListenerIdleReplicasWriteNothing(t *testing.T) {
 	h.Await(t, 100)
 	pgtest.Settles(t, pool, 7, "SELECT count(*) FROM outbox.listeners WHERE NOT running AND NOT in_batch AND high_seq = 100")
 	idle := func() {
-		for range 4 {
+		for range 20 {
 			for _, w := range watches {
 				pgtest.Receive(t, w.Idle, "idleness")
 			}

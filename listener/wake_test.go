@@ -174,8 +174,7 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
 			h := runtimetest.NewNotes()
-			// The pause grows to more than all shards take to check on a busy machine.
-			cfg := listener.Config{Wake: wake, PollInterval: 20 * time.Millisecond, MaxPollInterval: time.Second, PruneInterval: -1}
+			cfg := listener.Config{Wake: wake, PollInterval: 2 * time.Millisecond, MaxPollInterval: 2 * time.Millisecond, PruneInterval: -1}
 			l := runtimetest.ListenTo(t, pool, listener.Spec{Shards: 3}, cfg, h)
 			watch := listener.Watch(l)
 			runtimetest.StartListener(t, l)
@@ -192,7 +191,7 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 				}
 				const versions = "SELECT string_agg(concat(shard, ' ', xmin, ' ', ctid), ', ' ORDER BY shard) FROM outbox.listeners"
 				before := pgtest.Value[string](t, pool, versions)
-				for range 5 {
+				for range 20 {
 					pgtest.Receive(t, watch.Idle, "idleness")
 				}
 				require.Equal(t, before, pgtest.Value[string](t, pool, versions))
