@@ -42,7 +42,8 @@ func TestForeignKeyBlocksNothing(t *testing.T) {
 	require.Equal(t, runtimetest.Repeat(5, queue.Applied), outcomes)
 	_, err = s.Ack(ctx, claimed[0])
 	require.NoError(t, err)
-	_, err = s.Nack(ctx, failures(runtimetest.ErrHandler, claimed[1])...)
+	later := queue.Failure{Claimed: claimed[1], Err: runtimetest.ErrHandler, RetryAt: time.Now().Add(time.Hour)}
+	_, err = s.Nack(ctx, later)
 	require.NoError(t, err)
 	_, err = s.Release(ctx, claimed[2])
 	require.NoError(t, err)
