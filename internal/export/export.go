@@ -37,11 +37,14 @@ func Kinds(m *model.Model) []Kind {
 			for _, p := range t.History {
 				kinds = append(kinds, Kind{t, p.Version, p.GoName, p.Fields})
 			}
-			kinds = append(kinds, Kind{t, t.Version, t.GoName, t.Fields})
+			kinds = append(kinds, KindOf(t))
 		}
 	}
 	return kinds
 }
+
+// KindOf returns the payload that events of t have today. t need not be published.
+func KindOf(t *model.Topic) Kind { return Kind{t, t.Version, t.GoName, t.Fields} }
 
 // Name returns the name of k in documents: users.user_created.v2.
 func (k Kind) Name() string {
