@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/internal/export"
 	"github.com/outboxgen/outboxgen/internal/pgserver"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -410,4 +411,31 @@ func TestGoldens(t *testing.T) {
 		golden(t, "testdata/want/setup.sql", d.Setup)
 		golden(t, "testdata/want/cleanup.sql", d.Cleanup)
 	}
+}
+
+// TestDocs: the schema in docs/exporting.md is that of its YAML, and the headers of Debezium's records are those of the connector.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/exporting.md")
+	require.NoError(t, err)
+	block := func(language string) string {
+		_, rest, found := strings.Cut(string(page), "\n```"+language+"\n")
+		require.True(t, found, language)
+		text, _, _ := strings.Cut(rest, "```")
+		return text
+	}
+	m, findings := generator.Load([]byte(block("yaml")), generator.Options{})
+	require.NoError(t, findings.Err())
+	schema, err := export.JSONSchema(export.Kinds(m)[0], "")
+	require.NoError(t, err)
+	require.Equal(t, string(schema), block("json"))
+	d, err := export.ExportDebezium(m, export.DebeziumConfig{})
+	require.NoError(t, err)
+	for _, placed := range strings.Split(newRouter(t, d.Connector).config["transforms.outbox.table.fields.additional.placement"], ",") {
+		parts := strings.Split(placed, ":")
+		require.Contains(t, string(page), "`"+parts[2]+"`")
+		require.Contains(t, string(page), "`"+parts[0]+"`")
+	}
+	require.Contains(t, string(page), "`outbox_debezium.unknown`")
+	require.Contains(t, d.Kafka, "outbox_debezium.unknown")
 }
