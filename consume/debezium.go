@@ -11,6 +11,7 @@ const (
 	routedNamespace = "outbox-namespace"
 	routedTopic     = "outbox-topic"
 	routedHeaders   = "outbox-headers" // a JSON object
+	routedSource    = "outbox-source"  // if our publishers had one
 	routedID        = "id"             // the router always adds it
 )
 
@@ -19,6 +20,7 @@ const (
 func routed(facts, headers map[string]string, body []byte) ([]byte, error) {
 	topic, is := facts[routedTopic]
 	if _, typed := facts[outboxNames.topic]; !is || typed {
+		delete(facts, routedSource)
 		return body, nil
 	}
 	facts[outboxNames.topic] = facts[routedNamespace] + "." + topic

@@ -73,6 +73,13 @@ func TestParseReadsDebezium(t *testing.T) {
 	require.Contains(t, string(full.Payload), "9007199254740993")
 	want.Payload, full.Payload = nil, nil
 	require.Equal(t, want, full)
+	source, topic := "/accounts", "users.user_created"
+	sourced, err := consume.Parse(records[0].with("outbox-source", &source).message())
+	require.NoError(t, err)
+	require.Equal(t, source, sourced.Source)
+	plain, err := consume.Parse(records[0].with("outbox-source", &source).with("outbox-type", &topic).message())
+	require.NoError(t, err)
+	require.Empty(t, plain.Source, "plain JSON has no source")
 
 	few, err := consume.Parse(records[1].message())
 	require.NoError(t, err)

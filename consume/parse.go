@@ -153,6 +153,7 @@ func parseJSON(m Message) (Received, error) {
 	case !isJSON(m.ContentType):
 		return Received{Event: e}, malformed(&e, contentType, "is not JSON")
 	}
+	e.Source = facts[routedSource]
 	e.Headers = headers
 	return Received{Event: e, Payload: body}, nil
 }

@@ -197,6 +197,7 @@ the SQL that --cleanup prints.`,
 	c.Flags().BoolVar(&cfg.Queue, "queue-topics", false, "capture queue topics too")
 	c.Flags().StringVar(&cfg.Namespace, "namespace", "", "only the topics of this `namespace`, in a connector of its own (PostgreSQL 15 or newer)")
 	c.Flags().StringVar(&cfg.Name, "name", "", "`name` of the slot and the publication; default: the schema and _debezium")
+	c.Flags().StringVar(&cfg.Source, "source", "", "`source` of the CloudEvents that the publishers sent, so that an inbox knows their events")
 	c.Flags().StringVar(&cfg.Role, "role", "debezium", "`role` that Debezium connects as")
 	return c
 }

@@ -17,6 +17,7 @@ type DebeziumConfig struct {
 	Role      string // that Debezium connects as; "" means debezium
 	Namespace string // only the events of this namespace; "" means all
 	Queue     bool   // captures queue topics too
+	Source    string // the source of the CloudEvents that our publishers sent; "" means none, or a slash and the namespace
 }
 
 // Debezium is the configuration of Debezium for the topics of a YAML.
@@ -254,6 +255,12 @@ func connector(schema string, cfg DebeziumConfig, tables []string, routes []*rou
 		}
 	}
 	set("outbox", router)
+	if cfg.Source != "" {
+		transforms = append(transforms, "source")
+		set("source", object{
+			{"type", "org.apache.kafka.connect.transforms.InsertHeader"}, {"header", "outbox-source"}, {"value.literal", cfg.Source},
+		})
+	}
 	reroute := func(name, pattern, to string) {
 		transforms = append(transforms, name)
 		set(name, object{{"type", "org.apache.kafka.connect.transforms.RegexRouter"}, {"regex", pattern}, {"replacement", to}})

@@ -227,7 +227,7 @@ func TestDebeziumOfQueueTopics(t *testing.T) {
 	t.Parallel()
 	pool := logical(t)
 	conn := hijacked(t, pool)
-	d := debezium(t, export.DebeziumConfig{Queue: true, Name: "billing", Role: "reader"})
+	d := debezium(t, export.DebeziumConfig{Queue: true, Name: "billing", Role: "reader", Source: "/accounts"})
 	require.NoError(t, run(t, conn, d.Setup))
 	require.Equal(t, []string{"billing.unknown", "sc.domain.bill", "sc.domain.user"}, d.Kafka)
 	_, err := pool.Exec(t.Context(), `SELECT outbox.enqueue('users', topic, '{"n": 1}') FROM unnest('{bill_due,mail_due,bill_due}'::text[]) AS topic`)
@@ -242,6 +242,7 @@ func TestDebeziumOfQueueTopics(t *testing.T) {
 	}
 	require.Equal(t, []string{"sc.domain.bill", "sc.domain.bill", "sc.domain.user"}, to)
 	require.Equal(t, "users.bill_due", receive(t, records)[1].Type)
+	require.Equal(t, "/accounts", receive(t, records)[1].Source)
 
 	_, err = pool.Exec(t.Context(), `UPDATE outbox.events SET created_at = created_at - interval '48 hours 1 second'
 		WHERE id = (SELECT id FROM outbox.events WHERE topic = 'bill_due' LIMIT 1) OR topic = 'mail_due'`)
@@ -320,7 +321,7 @@ func TestDebeziumOptions(t *testing.T) {
 			known[line] = true
 		}
 	}
-	for _, cfg := range []export.DebeziumConfig{{}, {Queue: true}, {Namespace: "users"}} {
+	for _, cfg := range []export.DebeziumConfig{{}, {Queue: true}, {Namespace: "users", Source: "/x"}} {
 		r := newRouter(t, debezium(t, cfg).Connector)
 		for option := range r.config {
 			parts := strings.SplitN(option, ".", 3)

@@ -93,6 +93,9 @@ func (r *router) transform(row row) *record {
 			rec = r.route(row, option)
 		case "org.apache.kafka.connect.transforms.RegexRouter":
 			rec.Topic = r.replace(rec.Topic, option("regex"), option("replacement"))
+		case "org.apache.kafka.connect.transforms.InsertHeader":
+			value := option("value.literal")
+			rec.header(option("header"), &value)
 		case "org.apache.kafka.connect.transforms.Filter":
 			predicate := "predicates." + option("predicate") + "."
 			require.Contains(r.t, strings.Split(r.config["predicates"], ","), option("predicate"))
