@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -18,7 +18,7 @@ TEST := $(GO) test -vet=off -parallel 8
 
 .PHONY: test
 test: postgres ## run all tests of all modules with PostgreSQL, and the fast ones with the race detector if there is a C compiler
-	@tools/need.sh promtool && tools/need.sh chromium && tools/need.sh axe
+	@tools/need.sh promtool && tools/need.sh chromium && tools/need.sh axe && tools/need.sh asyncapi
 	@race="$$(tools/need.sh race)" && PATH="$(CURDIR)/bin:$$PATH" $(MAKE) --no-print-directory -j2 $(TESTS) $${race:+test-race}
 
 # Most tests wait, for PostgreSQL or for a lease, so more of them run concurrently than there are processors. Two modules
@@ -63,9 +63,11 @@ test-go-before: postgres
 	@cd publish/webhook && GOTOOLCHAIN=$(GO_BEFORE) $(GO) build ./...
 
 .PHONY: campaign
-campaign: postgres ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random YAML, 2,000 pairs of payloads
+campaign: postgres ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random YAML, 2,000 pairs of payloads, every mutant of a payload
 	OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(Test.*CutConnection|Test.*CutAtEveryByte|TestWireClass|TestGenerateDeterministic|TestMaskPayload)' ./queue ./listener ./generator
 	cd dashboard/browsertest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
+	@tools/need.sh asyncapi
+	cd internal/export/exporttest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
 
 .PHONY: race
 race: postgres ## run all tests of all modules with the race detector: 25 minutes

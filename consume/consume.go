@@ -51,7 +51,7 @@ const IsAtLeastVersion0_1_0 = true
 // have are zero.
 type Event struct {
 	ID uuid.UUID
-	// Source names the emitter of the event. Only CloudEvents have it.
+	// Source names the emitter of the event. Only CloudEvents have it, and records of Debezium if it was exported with a source.
 	Source string
 	// Type is the name of the topic on the wire: namespace.topic, or the wire_name that the producer's YAML gives it.
 	Type string

@@ -30,7 +30,8 @@ type KafkaHeader interface {
 }
 
 // FromKafka returns the Message of a Kafka record. Headers that begin with ce_, in any case, become attributes. Of several
-// headers with one name the first counts.
+// headers with one name the first counts. The record may come from Debezium, in the configuration that outboxgen export
+// debezium prints.
 func FromKafka[H KafkaHeader](headers []H, value []byte) Message {
 	m := newMessage(value)
 	for _, header := range headers {

@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Parse reads the envelope of m: a CloudEvent 1.0 in binary or structured mode, or plain JSON with outbox headers. It
-// does not look into the payload, which shares its memory with m. The error is an *Error that wraps ErrMalformed.
+// Parse reads the envelope of m: a CloudEvent 1.0 in binary or structured mode, or plain JSON with outbox headers, also those
+// of Debezium's outbox event router. It does not look into the payload, which shares its memory with m. The error is an *Error that wraps ErrMalformed.
 func Parse(m Message) (Received, error) {
 	r, err := parse(m)
 	if err != nil {
@@ -142,6 +142,10 @@ func parseJSON(m Message) (Received, error) {
 	if len(facts) == 0 {
 		return Received{}, malformed(&Event{}, "", "it has neither CloudEvent attributes nor outbox headers")
 	}
+	body, err := routed(facts, headers, m.Body)
+	if err != nil {
+		return Received{}, err
+	}
 	e, err := envelope{facts, outboxNames}.event()
 	switch {
 	case err != nil:
@@ -149,8 +153,9 @@ func parseJSON(m Message) (Received, error) {
 	case !isJSON(m.ContentType):
 		return Received{Event: e}, malformed(&e, contentType, "is not JSON")
 	}
+	e.Source = facts[routedSource]
 	e.Headers = headers
-	return Received{Event: e, Payload: m.Body}, nil
+	return Received{Event: e, Payload: body}, nil
 }
 
 // names are the names of an event's facts in one kind of envelope.

@@ -176,23 +176,30 @@ func FrozenTopic(locked []byte, source, topic string, version int) (*model.Topic
 // PlanFreeze compares f with the files next to the YAML whose path is source.
 func PlanFreeze(source string, f *Frozen) (*Changes, error) {
 	dir := filepath.Dir(source)
-	c := &Changes{Dir: dir}
-	for _, file := range []struct {
-		path    string
-		content []byte
-	}{{lock.Name(source), f.Lock}, {ExamplesName(source), f.Examples}} {
-		name, err := filepath.Rel(dir, file.path)
+	var files []File
+	for _, file := range []File{{Name: lock.Name(source), Content: f.Lock}, {Name: ExamplesName(source), Content: f.Examples}} {
+		name, err := filepath.Rel(dir, file.Name)
 		if err != nil {
-			return nil, fmt.Errorf("write %s: %w", file.path, err)
+			return nil, fmt.Errorf("write %s: %w", file.Name, err)
 		}
-		change := Change{Name: filepath.ToSlash(name), Kind: Create, New: file.content, mode: 0o644}
-		switch old, err := os.ReadFile(file.path); {
-		case err == nil && bytes.Equal(unixLines(old), file.content):
+		files = append(files, File{Name: filepath.ToSlash(name), Content: file.Content})
+	}
+	return PlanFiles(dir, files)
+}
+
+// PlanFiles compares files with those of the folder dir, which it replaces.
+func PlanFiles(dir string, files []File) (*Changes, error) {
+	c := &Changes{Dir: dir}
+	for _, file := range files {
+		path := filepath.Join(dir, file.Name)
+		change := Change{Name: file.Name, Kind: Create, New: file.Content, mode: 0o644}
+		switch old, err := os.ReadFile(path); {
+		case err == nil && bytes.Equal(unixLines(old), file.Content):
 			change.Kind, change.Old = Unchanged, old
 		case err == nil:
 			change.Kind, change.Old = Update, old
 		case !errors.Is(err, fs.ErrNotExist):
-			return nil, fmt.Errorf("read %s: %w", file.path, cause(err))
+			return nil, fmt.Errorf("read %s: %w", path, cause(err))
 		}
 		c.Files = append(c.Files, change)
 	}

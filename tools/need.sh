@@ -8,6 +8,7 @@
 #   need.sh promtool   wants promtool of Prometheus; without it a test is skipped
 #   need.sh chromium   wants Chromium; without it the dashboard is not tested in a browser
 #   need.sh axe        wants axe-core; without it the accessibility of the dashboard is not tested
+#   need.sh asyncapi   wants Ajv and the parser of AsyncAPI; without them exports are checked in Go only
 set -eu
 
 has_postgres() {
@@ -65,6 +66,17 @@ fetch_axe() {
 	return $status
 }
 
+# The tools of npm are installed together. The tests look for them in bin/npm.
+npm="@asyncapi/parser@3.6.3 @asyncapi/specs@6.11.1 ajv@8.20.0 ajv-formats@3.0.1"
+has_asyncapi() { command -v node >/dev/null 2>&1 && [ "$(cat bin/npm/installed 2>/dev/null)" = "$npm" ]; }
+fetch_asyncapi() {
+	command -v npm >/dev/null 2>&1 || return 1
+	echo "installing the parser of AsyncAPI and Ajv with npm" >&2
+	mkdir -p bin/npm && rm -f bin/npm/installed || return 1
+	# shellcheck disable=SC2086
+	(cd bin/npm && npm install --silent --no-audit --no-fund --no-save --ignore-scripts $npm >/dev/null 2>&1) && echo "$npm" >bin/npm/installed
+}
+
 case "$1" in
 postgres)
 	has_postgres || { install postgresql && has_postgres; } || {
@@ -92,4 +104,7 @@ chromium)
 axe)
 	has_axe || fetch_axe ||
 		echo "no axe-core found: the accessibility of the dashboard is NOT tested; to test it, install npm" >&2 ;;
+asyncapi)
+	has_asyncapi || fetch_asyncapi ||
+		echo "no parser of AsyncAPI found: exports are NOT checked with the official tools; to check them, install Node.js with npm" >&2 ;;
 esac

@@ -226,7 +226,7 @@ var rules = []RuleInfo{
 	{PublishKey, "A publish key follows the rules of a partition_key. Only a queue topic has one: a log topic is published in the order of its partition_key."},
 	{PublishHeader, "The name of a header matches ^[a-z][a-z0-9-]{0,60}$ and is not reserved for publishers. Its value is printable ASCII with {field} of required scalars and enums that are not sensitive."},
 	{PublishWireName, "A wire_name is 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and begins and ends with a letter or digit. Only a topic with publish has one, and no other published topic has it or had it."},
-	{PublishUnread, "A log topic with publish is read by a listener with publish: true."},
+	{PublishUnread, "A log topic with publish is read by a listener with publish: true, or has listeners: none."},
 	{ListenerPublish, "A listener with publish: true is leased, and all its topics have publish, to the same broker."},
 	{ConsumerEmpty, "A file with a consumer publishes at least one topic."},
 	{ConsumerInternal, "Warning: the consumer package is not below a folder named internal, from which other modules cannot import it."},

@@ -21,7 +21,7 @@ var places = map[model.Broker]string{
 // addPublication declares where the events of t are published, and the methods that its publication needs.
 func addPublication(g *jen.Group, t *model.Topic) {
 	p := t.Publish
-	if p == nil {
+	if p == nil || t.Unpublished() {
 		return
 	}
 	list := []member{{"Broker", jen.Lit(string(p.Broker))}, {"Destination", jen.Lit(p.Destination)}}

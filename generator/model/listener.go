@@ -118,8 +118,8 @@ func (b *builder) reader(s *spec.Topic, t *Topic) {
 		b.Errorf(none.Pos, diag.ListenerNone, "listeners: %s has delivery queue: remove listeners, which only applies to a log topic", where)
 	case none.Set() && len(t.Listeners) > 0:
 		b.Errorf(none.Pos, diag.ListenerNone, "listeners: listener %s reads %s: remove \"listeners: none\"", spec.Show(t.Listeners[0].Name), where)
-	case t.unpublished() && unread:
-		b.Errorf(s.Publish.Pos, diag.PublishUnread, "publish: no listener with \"publish: true\" reads %s: add one under listeners", where)
+	case t.Unpublished() && unread && !none.Set():
+		b.Errorf(s.Publish.Pos, diag.PublishUnread, "publish: no listener with \"publish: true\" reads %s: add one under listeners, or set \"listeners: none\" if another tool publishes it", where)
 	case t.Delivery == Log && !none.Set() && len(t.Listeners) == 0 && unread:
 		b.Errorf(s.Delivery.Pos, diag.ListenerMissing, "delivery: no listener reads %s: add one under listeners, or set \"listeners: none\"", where)
 	}

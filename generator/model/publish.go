@@ -285,8 +285,8 @@ func (b *builder) topicPos(s *spec.Listener, t *Topic) diag.Pos {
 	return s.Topics.Pos
 }
 
-// unpublished reports whether t is a log topic with a publish that no listener publishes.
-func (t *Topic) unpublished() bool {
+// Unpublished reports whether t is a log topic with a publish that no listener publishes: another tool does.
+func (t *Topic) Unpublished() bool {
 	if t.Publish == nil || t.Delivery != Log {
 		return false
 	}

@@ -14,9 +14,13 @@ import (
 )
 
 func (a *app) exportCommand() *cobra.Command {
-	return group("export", "Print alerts for Prometheus or a dashboard for Grafana",
-		`export prints what monitors an outbox whose processes export the metrics of module telemetry/prometheus.
+	return group("export", "Print what other tools need: schemas, connectors, alerts",
+		`export prints files for other tools. asyncapi, jsonschema and debezium are about published events: docs/exporting.md.
+prometheus-rules and grafana monitor an outbox whose processes export the metrics of module telemetry/prometheus:
 docs/telemetry.md has the set-up and lists the metrics.`,
+		a.exportAsyncAPI(),
+		a.exportJSONSchema(),
+		a.exportDebezium(),
 		a.exportMonitor("prometheus-rules", "Print alerting rules for Prometheus", "outbox.rules.yml",
 			`prometheus-rules prints a rule file. Each alert links to its entry in docs/operations.md, which says what to look at
 and what to do. The bound of the age of the oldest event is max_lag in the YAML, or --max-lag for topics
