@@ -108,19 +108,19 @@ func (c *client) close() {
 // produce sends records and returns an error for each. It returns when no record is left in the client, so that a failed
 // record is not sent any more. A record is unsent if nothing of it went to a broker, because the record had no partition or
 // the client had no connection.
-func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []error, unsent []bool) {
-	r := newRound(records)
-	c.round.Store(r)
-	defer c.round.Store(nil)
-	c.connErr.Store(nil)
-	c.answered.Store(false)
+func (c *client) produce(ctx context.Context, records []kgo.Record) (errs []error, unsent []bool) {
 	// The client always notices a cancelled context, but in some places not a context past its deadline.
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
+	r := newRound(sending, records)
+	c.round.Store(r)
+	defer c.round.Store(nil)
+	c.connErr.Store(nil)
+	c.answered.Store(false)
 
-	for i, record := range records {
-		c.kgo.Produce(sending, record, func(_ *kgo.Record, err error) { r.finish(i, err) })
+	for i := range records {
+		c.kgo.Produce(&r.places[i], &records[i], r.finish)
 	}
 	c.await(ctx, r.placed)
 	if r.partlyFailed() {
@@ -132,8 +132,9 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []err
 	c.await(ctx, r.finished)
 	flush.Wait()
 	unsent = make([]bool, len(records))
+	connected := c.connected.Load()
 	for i := range unsent {
-		unsent[i] = !r.has[i] || !c.connected.Load()
+		unsent[i] = !r.has[i] || !connected
 	}
 	return r.errs, unsent
 }
@@ -211,10 +212,10 @@ func (c *client) away() bool {
 type round struct {
 	placed   chan struct{} // closed when each record has a partition, or has failed
 	finished chan struct{} // closed when each record has its result
+	records  []kgo.Record
+	places   []place
 
 	mu       sync.Mutex
-	records  []*kgo.Record
-	index    map[*kgo.Record]int
 	has      []bool // has a partition
 	done     []bool
 	errs     []error
@@ -222,29 +223,69 @@ type round struct {
 	open     int // number of records that are not done
 }
 
-func newRound(records []*kgo.Record) *round {
+// place is the context of a record. It says which record of the round it is.
+type place struct {
+	context.Context
+	at int
+}
+
+type placeKey struct{}
+
+// Value implements context.Context.
+func (p *place) Value(key any) any {
+	if key == (placeKey{}) {
+		return p
+	}
+	return p.Context.Value(key)
+}
+
+func newRound(sending context.Context, records []kgo.Record) *round {
 	r := &round{
 		placed: make(chan struct{}), finished: make(chan struct{}),
-		records: records, index: make(map[*kgo.Record]int, len(records)),
+		records: records, places: make([]place, len(records)),
 		has: make([]bool, len(records)), done: make([]bool, len(records)), errs: make([]error, len(records)),
 		unplaced: len(records), open: len(records),
 	}
-	for i, record := range records {
-		r.index[record] = i
+	for i := range r.places {
+		r.places[i] = place{Context: sending, at: i}
 	}
 	return r
 }
 
+// find returns which record of the round record is, or -1. Hooks of the options may have put another context around that of
+// the record, or in its place.
+func (r *round) find(record *kgo.Record) int {
+	p, ok := record.Context.(*place)
+	if !ok && record.Context != nil {
+		p, ok = record.Context.Value(placeKey{}).(*place)
+	}
+	if ok && p.at < len(r.records) && &r.records[p.at] == record {
+		return p.at
+	}
+	for i := range r.records {
+		if &r.records[i] == record {
+			return i
+		}
+	}
+	return -1
+}
+
 func (r *round) place(record *kgo.Record) {
+	i := r.find(record)
+	if i < 0 {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i, mine := r.index[record]; mine && !r.has[i] && !r.done[i] {
+	if !r.has[i] && !r.done[i] {
 		r.has[i] = true
 		r.settle()
 	}
 }
 
-func (r *round) finish(i int, err error) {
+// finish is the promise of the records.
+func (r *round) finish(record *kgo.Record, err error) {
+	i := r.find(record)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.errs[i] = err
@@ -268,12 +309,16 @@ func (r *round) settle() {
 func (r *round) partlyFailed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	failed := make(map[string]bool)
-	for i, record := range r.records {
-		failed[record.Topic] = failed[record.Topic] || r.done[i]
+	if r.open == len(r.records) {
+		return false
 	}
-	for i, record := range r.records {
-		if !r.done[i] && failed[record.Topic] {
+	failed := make(map[string]bool)
+	for i := range r.records {
+		topic := r.records[i].Topic
+		failed[topic] = failed[topic] || r.done[i]
+	}
+	for i := range r.records {
+		if !r.done[i] && failed[r.records[i].Topic] {
 			return true
 		}
 	}

@@ -71,7 +71,7 @@ var ErrClosed = errors.New("the publisher is closed")
 type Config struct {
 	// Brokers are the addresses of some brokers of the cluster, as host or host:port.
 	Brokers []string
-	// Encoder makes records of events; nil means CloudEvents in binary mode.
+	// Encoder makes records of events; nil means CloudEvents in binary mode, which costs the least.
 	Encoder publish.Encoder
 	// Timeout is how long a batch may take until all replicas have it, including the client's retries. After that its
 	// events count as unavailable. 0 means 10 s.
@@ -247,10 +247,8 @@ func (p *Publisher) Close() {
 // do not wait for each other.
 func (p *Publisher) enter(ctx context.Context, events []publish.Outgoing) (leave func(), err error) {
 	destination := events[0].Destination
-	for _, o := range events {
-		if o.Destination != destination {
-			destination = "" // no event that can be sent has this destination
-		}
+	if !sameDestination(events) {
+		destination = "" // no event that can be sent has this destination
 	}
 	p.mu.Lock()
 	if p.closed {
