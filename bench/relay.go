@@ -226,7 +226,7 @@ func relayListener(n int, cfg listener.Config) func(context.Context, *database) 
 			}
 			defer p.Close()
 			cfg, t := cfg, newTally(n)
-			cfg.PruneInterval, cfg.Logger = -1, quiet
+			cfg.PruneInterval, cfg.Logger, cfg.Wake = -1, quiet, outbox.WakePoll
 			cfg.Publishers = map[string]publish.Publisher{"kafka": &countedPublisher{Publisher: p, t: t}}
 			l, err := listener.New(db.pool, listener.Spec{Schema: "outbox", Name: "relay"}, cfg,
 				listener.Publish(events.OrderMovedTopic, publish.Publication{Broker: "kafka", Destination: relayTopic}))

@@ -19,6 +19,9 @@ import (
 // one key go to one topic, and a topic gets no more than fits into a batch.
 type call struct {
 	p       *Publisher
+	lane    *lane // nil unless the call has a transactional id
+	of      publish.Lane
+	fenced  int // how often another process has taken its transactional id
 	events  []publish.Outgoing
 	records []record
 	refused map[int]error // events that could not be encoded
@@ -127,6 +130,14 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	if len(round) == 0 {
 		return
 	}
+	if c.lane != nil {
+		var err error
+		if producer, err = c.producer(ctx); err != nil {
+			c.halted = err
+			c.sendable(round)
+			return
+		}
+	}
 	records := make([]kgo.Record, len(round)) // for each attempt, because the client writes into records
 	began := time.Now()
 	for at, i := range round {
@@ -136,8 +147,11 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	waiting, cancel := context.WithTimeoutCause(ctx, c.p.cfg.Timeout, errNoAnswer)
 	defer cancel()
 	errs, unsent := producer.produce(waiting, records)
-
-	c.remember(producer, round, records, errs, unsent)
+	if c.lane != nil {
+		c.conclude(waiting, producer, errs)
+	} else {
+		c.remember(producer, round, records, errs, unsent)
+	}
 	batches := make(map[target][]int)
 	var targets []target
 	var known string // a topic that has taken a record
@@ -150,6 +164,9 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 			}
 			c.settle(i, nil)
 			continue
+		}
+		if errs[at] == errAborted {
+			continue // for the next round
 		}
 		if v := classOf(errs[at]); v == refused || v == doubtful {
 			t := target{topic, records[at].Partition}

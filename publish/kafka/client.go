@@ -31,12 +31,13 @@ const (
 // of a round are in the client's buffers before the first is sent. So a partition gets one batch, which Kafka takes as a
 // whole or not at all, and no record is added to a partition after a failure in it.
 type client struct {
-	kgo    *kgo.Client
-	turn   chan struct{}              // has one element while a call uses the client
-	unfit  bool                       // must not be used after this call, except for the keys that are bound to it
-	broken bool                       // is unfit, and the pool knows it
-	closed bool                       // cannot be used at all
-	doubts map[target]map[string]bool // keys of records that may be in flight to a target; guarded by the pool
+	kgo           *kgo.Client
+	turn          chan struct{} // has one element while a call uses the client
+	unfit         bool          // must not be used after this call, except for the keys that are bound to it
+	broken        bool          // is unfit, and the pool knows it
+	closed        bool          // cannot be used at all
+	transactional bool
+	doubts        map[target]map[string]bool // keys of records that may be in flight to a target; guarded by the pool
 
 	round     atomic.Pointer[round]
 	connected atomic.Bool           // has been connected to a broker
@@ -45,7 +46,8 @@ type client struct {
 	answered  atomic.Bool           // a broker has answered in this round
 }
 
-func newClient(cfg Config) (*client, error) {
+// newClient returns a producer. A transactional id makes it that of a lane.
+func newClient(cfg Config, transactionalID string) (*client, error) {
 	c := &client{turn: make(chan struct{}, 1)}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
@@ -69,10 +71,14 @@ func newClient(cfg Config) (*client, error) {
 		kgo.ProduceRequestTimeout(cfg.Timeout),
 		kgo.RecordRetries(10),
 		kgo.UnknownTopicRetries(4),
+	)
+	if c.transactional = transactionalID != ""; c.transactional {
+		opts = append(opts, transactional(transactionalID, cfg.Timeout)...)
+	} else {
 		// A record that may have been written can be given up. The client then raises its epoch, and after the partition has
 		// seen the new epoch the cluster refuses records that are still in flight.
-		kgo.AllowIdempotentProduceCancellation(),
-	)
+		opts = append(opts, kgo.AllowIdempotentProduceCancellation())
+	}
 	var err error
 	if c.kgo, err = kgo.NewClient(opts...); err != nil {
 		return nil, err
@@ -119,6 +125,14 @@ func (c *client) produce(ctx context.Context, records []kgo.Record) (errs []erro
 	c.connErr.Store(nil)
 	c.answered.Store(false)
 
+	if c.transactional {
+		if err := c.kgo.BeginTransaction(); err != nil {
+			for i := range records {
+				r.finish(&records[i], err)
+			}
+			return r.errs, make([]bool, len(records))
+		}
+	}
 	for i := range records {
 		c.kgo.Produce(&r.places[i], &records[i], r.finish)
 	}

@@ -1,0 +1,150 @@
+package kafka_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/kafka"
+)
+
+// inLane returns a context for calls of the holder of a shard.
+func inLane(ctx context.Context, held func(context.Context) error) context.Context {
+	return publish.ContextWithLane(ctx, publish.Lane{Name: "outbox/relay/0", Held: held})
+}
+
+func holds(context.Context) error { return nil }
+
+func isFenced(cfg *kafka.Config) { cfg.TransactionalID = "relay" }
+
+// toOne returns an event for the topic "one", which has one partition.
+func toOne(key string, n int) publish.Outgoing {
+	o := event(key, n)
+	o.Destination = "one"
+	return o
+}
+
+func (c *cluster) idsOf(topic, key string) (ids []string) {
+	for _, r := range c.received(topic) {
+		if string(r.Key) == key {
+			ids = append(ids, idOf(r))
+		}
+	}
+	return ids
+}
+
+func idsOf(events []publish.Outgoing) (ids []string) {
+	for _, o := range events {
+		ids = append(ids, o.ID.String())
+	}
+	return ids
+}
+
+// TestLateRecordOfAnEarlierProcess: a process loses its lease while a produce request is on its way. The next process sends
+// that event and newer ones of the key. Then the request arrives. With a transactional id the cluster refuses it. Without one
+// it is the last record of its key.
+func TestLateRecordOfAnEarlierProcess(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*kafka.Config){"transactional id": isFenced, "no transactional id": func(*kafka.Config) {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, kfake.SeedTopics(1, "one"))
+			before, after := c.publisher(t, change), c.publisher(t, change)
+			ctx := inLane(t.Context(), holds)
+			events := []publish.Outgoing{toOne("a", 0), toOne("a", 1), toOne("a", 2), toOne("a", 3)}
+			require.Equal(t, []error{nil}, before.Publish(ctx, events[:1]))
+
+			seen, waken := make(chan struct{}), make(chan struct{})
+			held := false
+			c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+				if !held { // the next request, until the events after it have been taken
+					held = true
+					close(seen)
+					c.SleepControl(func() { <-waken })
+				}
+				return nil, nil, false
+			})
+			leased, lose := context.WithCancelCause(ctx)
+			late := make(chan []error, 1)
+			go func() { late <- before.Publish(leased, events[1:2]) }()
+			<-seen
+			lose(outbox.ErrLeaseLost)
+			require.Equal(t, make([]error, 3), after.Publish(ctx, events[1:]))
+			close(waken)
+			require.ErrorIs(t, (<-late)[0], outbox.ErrLeaseLost)
+			for n := range 20 { // behind the late request
+				require.Equal(t, []error{nil}, after.Publish(ctx, []publish.Outgoing{toOne("b", n)}))
+			}
+
+			want := idsOf(events)
+			if name == "no transactional id" {
+				want = append(want, events[1].ID.String())
+			}
+			require.Equal(t, want, c.idsOf("one", "a"))
+		})
+	}
+}
+
+// TestLateProcessSendsNothing: a process that has lost its lease takes over the transactional id, because it has not noticed.
+// It asks for the lease before it sends anything. The holder takes the id back and loses no time.
+func TestLateProcessSendsNothing(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(1, "one"))
+	holder, late := c.publisher(t, isFenced), c.publisher(t, isFenced)
+	events := []publish.Outgoing{toOne("a", 0), toOne("a", 1), toOne("a", 2)}
+	var asked atomic.Int32
+	ctx := inLane(t.Context(), func(context.Context) error {
+		asked.Add(1)
+		return nil
+	})
+	require.Equal(t, []error{nil}, holder.Publish(ctx, events[:1]))
+	for n := range 2 {
+		err := late.Publish(inLane(t.Context(), func(context.Context) error { return outbox.ErrLeaseLost }), events[:1])[0]
+		require.ErrorIs(t, err, outbox.ErrNotSent)
+		require.ErrorIs(t, err, outbox.ErrLeaseLost)
+		require.Equal(t, []error{nil}, holder.Publish(ctx, events[n+1:n+2]))
+		require.EqualValues(t, n+2, asked.Load(), "once for each time that the holder takes the id")
+	}
+	require.Equal(t, idsOf(events), c.idsOf("one", "a"))
+}
+
+// TestTransactionWithARefusedRecord: a record that the cluster refuses does not keep back the others of its transaction, and
+// what was written in an aborted transaction is not for consumers that read what is committed.
+func TestTransactionWithARefusedRecord(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(1, "one"))
+	p := c.publisher(t, isFenced)
+	events := []publish.Outgoing{toOne("a", 0), toOne("b", 1), large(toOne("c", 2)), toOne("a", 3), toOne("c", 4)}
+	errs := p.Publish(inLane(t.Context(), holds), events)
+	require.NoError(t, errs[0])
+	require.NoError(t, errs[1])
+	require.True(t, outbox.IsPermanent(errs[2]), "%v", errs[2])
+	require.ErrorIs(t, errs[2], kerr.MessageTooLarge)
+	require.NoError(t, errs[3])
+	require.Equal(t, outbox.ErrBehind, errs[4])
+	require.Equal(t, []error{nil}, p.Publish(inLane(t.Context(), holds), events[4:]))
+
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.ConsumeTopics("one"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableClientMetrics())
+	require.NoError(t, err)
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var got []string
+	for len(got) < 4 {
+		fetches := cl.PollFetches(ctx)
+		require.NoError(t, ctx.Err())
+		for _, r := range fetches.Records() {
+			got = append(got, idOf(r))
+		}
+	}
+	require.ElementsMatch(t, []string{events[0].ID.String(), events[1].ID.String(), events[3].ID.String(), events[4].ID.String()}, got)
+}
