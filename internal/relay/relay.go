@@ -22,11 +22,12 @@ import (
 // Route is a Publication without its type parameter.
 type Route struct {
 	broker, destination, wireName string
+	tombstone                     bool
 	derive                        func(o *publish.Outgoing) error // the key and the headers, by user code; nil if there is none
 }
 
 func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
-	r := &Route{broker: p.Broker, destination: p.Destination, wireName: p.WireName}
+	r := &Route{broker: p.Broker, destination: p.Destination, wireName: p.WireName, tombstone: p.Tombstone}
 	if p.Key == nil && p.Headers == nil {
 		return r
 	}
@@ -59,7 +60,7 @@ func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 
 // outgoing returns the outgoing form of an event as far as no user code is needed.
 func (r *Route) outgoing(e *outbox.Event, payload json.RawMessage) publish.Outgoing {
-	return publish.Outgoing{Event: *e, Payload: payload, Destination: r.destination, Key: e.PartitionKey, WireName: r.wireName}
+	return publish.Outgoing{Event: *e, Payload: payload, Destination: r.destination, Key: e.PartitionKey, WireName: r.wireName, Tombstone: r.tombstone}
 }
 
 // BatchSize is how many events one call of a Publisher takes.

@@ -53,6 +53,9 @@ func (e *encoding) record(o *publish.Outgoing) (record, error) {
 	if o.Destination == "" {
 		return record{}, outbox.Permanent(errors.New("produce event: its destination is empty"))
 	}
+	if o.Tombstone && o.Key == "" {
+		return record{}, outbox.Permanent(errors.New("produce event: a tombstone without a key deletes nothing: give its topic a partition_key"))
+	}
 	var r record
 	if e.encoder == nil {
 		var err error
@@ -60,7 +63,7 @@ func (e *encoding) record(o *publish.Outgoing) (record, error) {
 			return record{}, err
 		}
 		r.value = o.Payload
-		e.room(1 + len(e.found) + len(o.Headers))
+		e.room(2 + len(e.found) + len(o.Headers))
 		e.add(contentType, jsonType)
 		for _, a := range e.found {
 			e.add(prefixed[a.Name], a.Value)
@@ -75,7 +78,7 @@ func (e *encoding) record(o *publish.Outgoing) (record, error) {
 			return record{}, err
 		}
 		r.value = m.Body
-		e.room(1 + len(m.Attributes) + len(m.Headers))
+		e.room(2 + len(m.Attributes) + len(m.Headers))
 		if m.ContentType != "" {
 			e.add(contentType, []byte(m.ContentType))
 		}
@@ -83,6 +86,10 @@ func (e *encoding) record(o *publish.Outgoing) (record, error) {
 			e.add(attributePrefix+name, []byte(m.Attributes[name]))
 		}
 		e.addHeaders(m.Headers, false)
+	}
+	if o.Tombstone {
+		e.add(publish.TombstoneHeader, r.value)
+		r.value = nil
 	}
 	r.headers, e.headers = e.headers[:len(e.headers):len(e.headers)], e.headers[len(e.headers):]
 	if r.key == nil && o.Key != "" {
@@ -130,7 +137,7 @@ func (e *encoding) sorted(values map[string]string) []string {
 
 // withheld reports whether a header of an event is left out, because it has a meaning for consumers.
 func withheld(name string) bool {
-	return strings.EqualFold(name, contentType) ||
+	return strings.EqualFold(name, contentType) || strings.EqualFold(name, publish.TombstoneHeader) ||
 		len(name) >= len(attributePrefix) && strings.EqualFold(name[:len(attributePrefix)], attributePrefix)
 }
 
