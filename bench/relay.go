@@ -39,8 +39,9 @@ func relay(n int) workload {
 			{"franz-go", relayDirect(n, 0)},
 			{"franz-go, 1,000 at a time", relayDirect(n, 1000)},
 			{"Publisher", relayPublisher(n)},
-			{"listener, batches of 1,000", relayListener(n, listener.Config{BatchSize: 1000})},
-			{"listener, as it comes", relayListener(n, listener.Config{})},
+			{"listener, batches of 1,000", relayListener(n, listener.Config{BatchSize: 1000}, "")},
+			{"listener, transactional id", relayListener(n, listener.Config{BatchSize: 1000}, "relay")},
+			{"listener, as it comes", relayListener(n, listener.Config{}, "")},
 		},
 		targets: []target{
 			{of: "listener, batches of 1,000", to: "franz-go", atLeast: 0.6},
@@ -71,9 +72,7 @@ func relayTo(n int, produce func(c *kfake.Cluster) (time.Duration, error)) (floa
 	}
 	defer c.Close()
 	runtime.GC() // not of what the run before has left
-	relayBefore()
 	took, err := produce(c)
-	relayAfter()
 	if err != nil {
 		return 0, err
 	}
@@ -81,8 +80,8 @@ func relayTo(n int, produce func(c *kfake.Cluster) (time.Duration, error)) (floa
 	for _, p := range c.PartitionInfos(relayTopic) {
 		got += p.HighWatermark
 	}
-	if got != int64(n) {
-		return 0, fmt.Errorf("%d records, want %d", got, n)
+	if got < int64(n) {
+		return 0, fmt.Errorf("%d offsets, want %d or more", got, n)
 	}
 	return float64(n) / took.Seconds(), nil
 }
@@ -214,19 +213,19 @@ func (c *countedPublisher) Publish(ctx context.Context, events []publish.Outgoin
 	return errs
 }
 
-func relayListener(n int, cfg listener.Config) func(context.Context, *database) (float64, error) {
+func relayListener(n int, cfg listener.Config, transactionalID string) func(context.Context, *database) (float64, error) {
 	return func(ctx context.Context, db *database) (float64, error) {
 		if err := fillQueue(ctx, db, n, relayOrder, events.EnqueueOrderMovedMany); err != nil {
 			return 0, err
 		}
 		return relayTo(n, func(c *kfake.Cluster) (time.Duration, error) {
-			p, err := kafka.New(kafka.Config{Brokers: c.ListenAddrs(), Logger: quiet})
+			p, err := kafka.New(kafka.Config{Brokers: c.ListenAddrs(), Logger: quiet, TransactionalID: transactionalID})
 			if err != nil {
 				return 0, err
 			}
 			defer p.Close()
 			cfg, t := cfg, newTally(n)
-			cfg.PruneInterval, cfg.Logger, cfg.Wake = -1, quiet, outbox.WakePoll
+			cfg.PruneInterval, cfg.Logger = -1, quiet
 			cfg.Publishers = map[string]publish.Publisher{"kafka": &countedPublisher{Publisher: p, t: t}}
 			l, err := listener.New(db.pool, listener.Spec{Schema: "outbox", Name: "relay"}, cfg,
 				listener.Publish(events.OrderMovedTopic, publish.Publication{Broker: "kafka", Destination: relayTopic}))
@@ -237,5 +236,3 @@ func relayListener(n int, cfg listener.Config) func(context.Context, *database) 
 		})
 	}
 }
-
-var relayBefore, relayAfter = func() {}, func() {}

@@ -24,8 +24,14 @@
 // An event that may have been written and is sent again may be there twice. The consumer's inbox notices that. The first
 // copy of an event never comes after an event that follows it. Nor does a late copy become the last record of its key: a
 // key with a record that may still be in flight stays with the producer of that record until this producer has written to
-// the same partition again. Then the cluster refuses the late record. That holds within one Publisher. A process that
-// takes over from a killed one has another Publisher, so a consumer of a compacted topic should use entity versions.
+// the same partition again. Then the cluster refuses the late record. That holds within one Publisher. With
+// Config.TransactionalID it also holds for the events of a listener when another process takes over a shard. Without it, a
+// consumer of a compacted topic should use entity versions.
+//
+// # Tombstones
+//
+// An event of a topic with tombstone: true is a record without a value. A compacted topic then drops what it has of the key.
+// The value is in the header publish.TombstoneHeader, from which consume.FromKafka takes it.
 //
 // # Failures
 //

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outboxgen/outboxgen/outbox"
@@ -126,13 +127,18 @@ func (c *call) conclude(ctx context.Context, producer *client, errs []error) {
 	for i, err := range errs {
 		if err == nil {
 			errs[i] = errAborted
-		} else if classOf(err) == fenced && c.fenced < maxFenced {
+		} else if takenOver(err) && c.fenced < maxFenced {
 			errs[i], again = errAborted, true
 		}
 	}
 	if again {
 		c.fenced++
 	}
+}
+
+// takenOver reports whether a producer has failed because its transactional id was taken, or its transaction was aborted.
+func takenOver(err error) bool {
+	return classOf(err) == fenced || errors.Is(err, kerr.InvalidTxnState) || errors.Is(err, kerr.TransactionAbortable)
 }
 
 // transactional returns the options of the producer of a lane.
