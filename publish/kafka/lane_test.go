@@ -49,26 +49,30 @@ func idsOf(events []publish.Outgoing) (ids []string) {
 }
 
 // TestLateRecordOfAnEarlierProcess: a process loses its lease while a produce request is on its way. The next process sends
-// that event and newer ones of the key. Then the request arrives. With a transactional id the cluster refuses it. Without one
-// it is the last record of its key.
+// that event and newer ones of the key. Then the request arrives. If both have the same transactional id, the cluster refuses it.
+// Otherwise it is the last record of its key.
 func TestLateRecordOfAnEarlierProcess(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*kafka.Config){"transactional id": isFenced, "no transactional id": func(*kafka.Config) {}} {
+	for name, ids := range map[string][2]string{
+		"the same transactional id": {"relay", "relay"}, "no transactional id": {}, "another transactional id": {"relay", "other"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, kfake.SeedTopics(1, "one"))
-			before, after := c.publisher(t, change), c.publisher(t, change)
+			before := c.publisher(t, func(cfg *kafka.Config) { cfg.TransactionalID = ids[0] })
+			after := c.publisher(t, func(cfg *kafka.Config) { cfg.TransactionalID = ids[1] })
 			ctx := inLane(t.Context(), holds)
 			events := []publish.Outgoing{toOne("a", 0), toOne("a", 1), toOne("a", 2), toOne("a", 3)}
 			require.Equal(t, []error{nil}, before.Publish(ctx, events[:1]))
 
-			seen, waken := make(chan struct{}), make(chan struct{})
+			seen, waken, woken := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			held := false
 			c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 				if !held { // the next request, until the events after it have been taken
 					held = true
 					close(seen)
 					c.SleepControl(func() { <-waken })
+					close(woken)
 				}
 				return nil, nil, false
 			})
@@ -77,15 +81,16 @@ func TestLateRecordOfAnEarlierProcess(t *testing.T) {
 			go func() { late <- before.Publish(leased, events[1:2]) }()
 			<-seen
 			lose(outbox.ErrLeaseLost)
+			require.ErrorIs(t, (<-late)[0], outbox.ErrLeaseLost)
 			require.Equal(t, make([]error, 3), after.Publish(ctx, events[1:]))
 			close(waken)
-			require.ErrorIs(t, (<-late)[0], outbox.ErrLeaseLost)
+			<-woken
 			for n := range 20 { // behind the late request
 				require.Equal(t, []error{nil}, after.Publish(ctx, []publish.Outgoing{toOne("b", n)}))
 			}
 
 			want := idsOf(events)
-			if name == "no transactional id" {
+			if name != "the same transactional id" {
 				want = append(want, events[1].ID.String())
 			}
 			require.Equal(t, want, c.idsOf("one", "a"))

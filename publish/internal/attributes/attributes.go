@@ -57,6 +57,7 @@ type Attribute struct {
 type List struct {
 	room   []byte
 	seen   [Count]seen // the latest text of each attribute
+	of     seen        // the latest namespace, and the source that it gives
 	time   time.Time
 	timeAs []byte
 }
@@ -139,7 +140,7 @@ func (l *List) text(n Name, s string) []byte {
 
 // ofNamespace returns the source of a namespace.
 func (l *List) ofNamespace(namespace string) []byte {
-	last := &l.seen[Source]
+	last := &l.of
 	if last.bytes != nil && last.text == namespace {
 		return last.bytes
 	}
