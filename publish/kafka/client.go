@@ -318,8 +318,9 @@ func (r *round) settle() {
 	}
 }
 
-// partlyFailed reports whether some but not all records of a topic have failed before anything was sent. The other records
-// of the topic must not be sent, because they may be behind a failed one.
+// partlyFailed reports whether some but not all records of a topic have failed before the others were sent. The others must
+// not be sent, because they may be behind a failed one. A record that was written already is no failure: when a round begins
+// immediately after another one, the client may still be looking for records to send.
 func (r *round) partlyFailed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -329,7 +330,7 @@ func (r *round) partlyFailed() bool {
 	failed := make(map[string]bool)
 	for i := range r.records {
 		topic := r.records[i].Topic
-		failed[topic] = failed[topic] || r.done[i]
+		failed[topic] = failed[topic] || r.errs[i] != nil
 	}
 	for i := range r.records {
 		if !r.done[i] && failed[r.records[i].Topic] {
