@@ -34,7 +34,7 @@ func relay(n int) workload {
 		about: fmt.Sprintf("From the start of the listener to the end of a graceful stop. Kafka is kfake with 3 brokers and %d partitions, in this process "+
 			"and in memory, and acknowledges by all replicas. Each event has one of %d keys, a payload of about two hundred bytes and the headers of CloudEvents. "+
 			"franz-go: one client as it comes, idempotent, which has the same records in memory, does not wait for one before it sends the next, and reads nothing. "+
-			"Publisher: calls of 1,000 events, one after the other, without a database.", relayPartitions, relayKeys),
+			"Publisher: calls of 1,000 events, one after the other, without a database. Transactional id: the listener with batches of 1,000, in transactions.", relayPartitions, relayKeys),
 		contenders: []contender{
 			{"franz-go", relayDirect(n, 0)},
 			{"franz-go, 1,000 at a time", relayDirect(n, 1000)},
