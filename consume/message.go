@@ -29,9 +29,15 @@ type KafkaHeader interface {
 	}
 }
 
+// tombstone is the header that has what would be the value of a Kafka record: publish.TombstoneHeader.
+const tombstone = "outbox-tombstone"
+
 // FromKafka returns the Message of a Kafka record. Headers that begin with ce_, in any case, become attributes. Of several
 // headers with one name the first counts. The record may come from Debezium, in the configuration that outboxgen export
 // debezium prints.
+//
+// A tombstone of the publisher, which is a record without a value, has its body in a header. It is decoded like any other
+// message of its topic, so its handler gets the payload. Other records without a value are malformed.
 func FromKafka[H KafkaHeader](headers []H, value []byte) Message {
 	m := newMessage(value)
 	for _, header := range headers {
@@ -41,6 +47,10 @@ func FromKafka[H KafkaHeader](headers []H, value []byte) Message {
 		}(header)
 		if strings.EqualFold(h.Key, contentType) {
 			m.setContentType(string(h.Value))
+		} else if strings.EqualFold(h.Key, tombstone) {
+			if len(m.Body) == 0 {
+				m.Body = h.Value
+			}
 		} else if name, is := strings.CutPrefix(strings.ToLower(h.Key), "ce_"); is {
 			setOnce(m.Attributes, name, string(h.Value))
 		} else {

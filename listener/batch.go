@@ -19,6 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 )
 
 // batch runs the handlers of one lease: those of one key one after the other, those of different keys concurrently.
@@ -31,6 +32,7 @@ type batch struct {
 	of    *listenerRun    // of a batch in leased mode
 	limit *budget         // of what may be started
 	keys  map[string]*keyState
+	lane  publish.Lane // of its calls of publishers
 
 	mu        sync.Mutex
 	entries   []*entry // not processed yet, parked ones first
@@ -54,6 +56,11 @@ type keyState struct {
 func (s *shardLoop) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) *batch {
 	b := &batch{
 		l: s.l, limit: s.run.budget, lease: lease, ctx: ctx, tx: tx, keys: make(map[string]*keyState), finished: make(chan struct{}),
+	}
+	if s.l.publishes {
+		b.lane = publish.Lane{Name: fmt.Sprintf("%s/%s/%d", s.l.db.Name(), s.l.spec.Name, s.shard), Held: func(ctx context.Context) error {
+			return s.held(ctx, lease)
+		}}
 	}
 	b.entries = slices.Concat(lease.parked, lease.events)
 	return b
@@ -277,7 +284,8 @@ func (b *batch) names() string {
 // handle runs the handler of e and records its result. It recovers from panics, and reports runtime.Goexit, which still
 // ends the goroutine.
 func (b *batch) handle(work context.Context, e *entry) {
-	h, there := b.l.handlers[e.Namespace+"/"+e.Topic]
+	h := b.l.of(e)
+	there := h != nil
 	began := time.Now()
 	var told []outbox.Event // nil if nobody is told
 	guard.Run("handler", func() error {
@@ -309,7 +317,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 }
 
 // call calls the handler of e inside the middleware.
-func (l *Listener) call(ctx context.Context, tx pgx.Tx, h Handler, e *entry) error {
+func (l *Listener) call(ctx context.Context, tx pgx.Tx, h *served, e *entry) error {
 	if len(l.cfg.Middleware) == 0 {
 		return h.run(ctx, tx, e.Event, e.payload)
 	}

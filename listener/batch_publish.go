@@ -135,14 +135,15 @@ func (s *sending) leaveBehind() bool {
 func (s *sending) run(ctx context.Context, done func()) {
 	defer done()
 	defer close(s.done)
+	ctx = publish.ContextWithLane(ctx, s.b.lane)
 	for {
 		entries := s.sendable()
 		if len(entries) == 0 {
 			return
 		}
-		made, results := relay.Prepare(len(entries), func(i int) (*relay.Route, outbox.Event, json.RawMessage) {
+		made, results := relay.Prepare(len(entries), func(i int) (*relay.Route, *outbox.Event, json.RawMessage) {
 			e := entries[i]
-			return s.b.l.handlers[e.Namespace+"/"+e.Topic].publication, e.Event, e.payload
+			return s.b.l.of(e).publication, &e.Event, e.payload
 		})
 		sent, events := s.encoded(entries, made, results)
 		if len(events) == 0 {
@@ -200,13 +201,17 @@ func (s *sending) sendable() (entries []*entry) {
 
 // mayStart reports whether no event of e's key is before e. If one is, e waits. The caller holds b.mu.
 func (b *batch) mayStart(e *entry) bool {
-	k := b.stateOf(e.key)
+	var k keyState
+	if known := b.keys[e.key]; known != nil {
+		k = *known
+	}
 	switch {
 	case k.parked && e.parkedNo == 0:
 		e.status = statusParked
 		return false
 	case b.mustWait(e):
-		k.stopped = true
+		b.stateOf(e.key).stopped = true
+		return false
 	}
 	return !k.stopped
 }
@@ -216,6 +221,7 @@ func (s *sending) encoded(entries []*entry, made []publish.Outgoing, results []m
 	b := s.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	sent = make([]*entry, 0, len(entries))
 	for i, e := range entries {
 		switch {
 		case !b.mayStart(e):
@@ -224,11 +230,14 @@ func (s *sending) encoded(entries []*entry, made []publish.Outgoing, results []m
 			b.settle(e, results[i], true)
 		default:
 			e.running = true
-			sent, events = append(sent, e), append(events, made[i])
+			sent = append(sent, e)
+			if at := len(sent) - 1; at != i {
+				made[at] = made[i]
+			}
 		}
 	}
 	s.calls, s.since = sent, time.Now()
-	return sent, events
+	return sent, made[:len(sent)]
 }
 
 // sent records the results of a call, and reports whether the call has outlived the lease.

@@ -388,6 +388,22 @@ func (c *cursor) keepLease(ctx context.Context, lease *shardLease, lose func()) 
 	}
 }
 
+// held returns nil if this process still has lease, which it renews.
+func (c *cursor) held(ctx context.Context, lease *shardLease) error {
+	ctx, cancel := c.l.limited(ctx)
+	defer cancel()
+	n, err := c.l.db.Each(c.l.pool).ListenerRenew(ctx, dbsqlc.ListenerRenewParams{
+		Lease: pgvalue.Interval(c.l.cfg.LeaseDuration), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
+	})
+	switch {
+	case err != nil:
+		return dbschema.Wrap("listener "+c.l.spec.Name+": ask for the lease", err)
+	case n == 0:
+		return outbox.ErrLeaseLost
+	}
+	return nil
+}
+
 // renew extends lease; false means that another process has it. If the database cannot be reached, renew returns true,
 // and the caller tries again.
 func (c *cursor) renew(ctx context.Context, lease *shardLease) bool {

@@ -61,6 +61,7 @@ type entry struct {
 	retry        *pendingRetry // not to be tried yet
 	away         bool          // it waits because its target is unavailable; its attempt is not counted
 	newer        bool          // this process does not know its version
+	served       *served       // what the listener knows of its topic; see Listener.of
 }
 
 // entryStatus is the state of an entry in its lease.

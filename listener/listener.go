@@ -258,7 +258,7 @@ type Listener struct {
 	cfg           Config
 	pool          *pgxpool.Pool
 	db            *dbschema.Schema
-	handlers      map[string]Handler // by "namespace/topic"
+	handlers      map[string]*served // by "namespace/topic"
 	topics        []string
 	versions      []int32 // the newest that is known of each topic
 	transactional bool
@@ -300,7 +300,26 @@ func New(pool *pgxpool.Pool, spec Spec, cfg Config, handlers ...Handler) (*Liste
 }
 
 // target returns the target of e, or nil if the listener no longer reads its topic.
-func (l *Listener) target(e *entry) *relay.Target { return l.targets.ByTopic[e.Namespace+"/"+e.Topic] }
+func (l *Listener) target(e *entry) *relay.Target {
+	if s := l.of(e); s != nil {
+		return s.target
+	}
+	return nil
+}
+
+// served is a topic of the listener: its handler and the target of its events.
+type served struct {
+	Handler
+	target *relay.Target
+}
+
+// of returns what the listener knows of the topic of e. It is nil if the listener does not read that topic any more.
+func (l *Listener) of(e *entry) *served {
+	if e.served == nil {
+		e.served = l.handlers[e.Namespace+"/"+e.Topic]
+	}
+	return e.served
+}
 
 func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) (*Listener, error) {
 	if pool == nil {
@@ -326,7 +345,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 	}
 	l := &Listener{
 		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, leaseAge: leaseAge, takeOverAfter: takeOverPause,
-		handlers: make(map[string]Handler, len(handlers)), transactional: handlers[0].transactional,
+		handlers: make(map[string]*served, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
 		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
@@ -363,7 +382,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 			}
 			l.targets.Alias(known, name)
 			h.topic = alias // as its events have it
-			l.handlers[known] = h
+			l.handlers[known] = &served{h, l.targets.ByTopic[known]}
 			l.keyPrefixes = append(l.keyPrefixes, prefix)
 			l.topics, l.versions = append(l.topics, known), append(l.versions, int32(h.version))
 		}

@@ -19,8 +19,8 @@ import (
 
 // isNewer reports whether e is a newer event.
 func (l *Listener) isNewer(e *entry) bool {
-	h, there := l.handlers[e.Namespace+"/"+e.Topic]
-	return there && e.Version > h.version
+	s := l.of(e)
+	return s != nil && e.Version > s.version
 }
 
 // stopAt ends the events of the lease with e, the first newer one.
@@ -63,7 +63,7 @@ func (c *cursor) giveUp(ctx context.Context, a *advance) {
 	c.wakesOthers = c.wakesOthers || c.newerSeq != e.seq
 	c.newerSeq = e.seq
 	c.l.newerAt.Store(time.Now().UnixNano())
-	c.l.newerVersions.found(e, c.l.handlers[e.Namespace+"/"+e.Topic].version, to.Valid)
+	c.l.newerVersions.found(e, c.l.of(e).version, to.Valid)
 }
 
 // idle reports whether the lease stopped at a newer event before anything was handled.

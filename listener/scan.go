@@ -130,6 +130,7 @@ func (p *prefetch) scan(l *Listener, rows pgx.Rows, size int) error {
 		}
 		h := l.handlers[l.topics[topic.Int32-1]]
 		e := r.entry(h.namespace, h.topic, size-len(p.events))
+		e.served = h
 		if parked {
 			e.status, e.parkedBefore = statusParked, true
 		}

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish/internal/attributes"
 )
 
 // Mode says where the attributes of a CloudEvent go.
@@ -29,9 +28,6 @@ const (
 	jsonType       = "application/json"
 	structuredType = "application/cloudevents+json"
 )
-
-// traceHeaders are the event headers that CloudEvents has as extensions.
-var traceHeaders = [...]string{"traceparent", "tracestate"}
 
 // CloudEvents returns an Encoder for CloudEvents 1.0 (https://github.com/cloudevents/spec). The source is a URI reference
 // that names the emitter of the events; "" means a slash and the namespace of each event.
@@ -65,7 +61,7 @@ func refuse(err error) Encoder {
 }
 
 func checkSource(source string) error {
-	if !isText(source) {
+	if !attributes.IsText(source) {
 		return errors.New("has a control character")
 	}
 	if _, err := url.Parse(source); err != nil {
@@ -75,23 +71,23 @@ func checkSource(source string) error {
 }
 
 func encodeBinary(source string, o Outgoing) (Message, error) {
-	attributes, headers, err := attributesOf(source, o)
+	values, headers, err := attributesOf(source, o)
 	if err != nil {
 		return Message{}, err
 	}
-	return Message{ContentType: jsonType, Attributes: attributes, Headers: headers, Body: o.Payload}, nil
+	return Message{ContentType: jsonType, Attributes: values, Headers: headers, Body: o.Payload}, nil
 }
 
 func encodeStructured(source string, o Outgoing) (Message, error) {
-	attributes, headers, err := attributesOf(source, o)
+	values, headers, err := attributesOf(source, o)
 	if err != nil {
 		return Message{}, err
 	}
 	if !json.Valid(o.Payload) {
 		return Message{}, outbox.Permanent(errors.New("encode event: the payload is not valid JSON"))
 	}
-	attributes["datacontenttype"] = jsonType
-	body, err := json.Marshal(attributes)
+	values["datacontenttype"] = jsonType
+	body, err := json.Marshal(values)
 	if err != nil {
 		return Message{}, outbox.Permanent(fmt.Errorf("encode event: %w", err))
 	}
@@ -102,62 +98,23 @@ func encodeStructured(source string, o Outgoing) (Message, error) {
 }
 
 // attributesOf returns the attributes of an event except datacontenttype, and the headers that are not attributes.
-func attributesOf(source string, o Outgoing) (attributes, headers map[string]string, err error) {
-	if source == "" {
-		source = "/" + o.Namespace
+func attributesOf(source string, o Outgoing) (values, headers map[string]string, err error) {
+	var list attributes.List
+	of, err := list.Append(make([]attributes.Attribute, 0, attributes.Count), source, o.Type(), &o.Event)
+	if err != nil {
+		return nil, nil, err
 	}
-	attributes = map[string]string{
-		"specversion": "1.0",
-		"id":          o.ID.String(),
-		"source":      source,
-		"type":        o.Type(),
-		"dataversion": strconv.Itoa(max(o.Version, 1)),
+	values = make(map[string]string, len(of)+1)
+	for _, a := range of {
+		values[a.Name.String()] = string(a.Value)
 	}
-	set := func(name, value string) {
-		if value != "" {
-			attributes[name] = value
-		}
-	}
-	subject := o.Entity.ID
-	if subject == "" {
-		subject = o.PartitionKey
-	}
-	set("subject", subject)
-	set("time", instant(o.CreatedAt))
-	set("partitionkey", o.PartitionKey)
-	set("dedupekey", o.DedupeKey)
-	set("tenantid", tenant(o))
-	set("entitytype", o.Entity.Type)
-	set("entityid", o.Entity.ID)
-	set("entityversion", entityVersion(o))
-
 	headers = maps.Clone(o.Headers)
-	for _, name := range traceHeaders {
-		set(name, headers[name])
-		delete(headers, name)
-	}
-	for _, name := range slices.Sorted(maps.Keys(attributes)) {
-		if !isText(attributes[name]) {
-			return nil, nil, outbox.Permanent(fmt.Errorf("encode event: attribute %s has a control character", name))
+	for name := range headers {
+		if attributes.IsTrace(name) {
+			delete(headers, name)
 		}
 	}
-	return attributes, headers, nil
-}
-
-// isText reports whether CloudEvents allows s as a String: valid Unicode without control characters and
-// noncharacters (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md#type-system).
-func isText(s string) bool {
-	for i, r := range s {
-		switch {
-		case r < 0x20, r >= 0x7f && r <= 0x9f, r >= 0xfdd0 && r <= 0xfdef, r&0xfffe == 0xfffe:
-			return false
-		case r == utf8.RuneError:
-			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
-				return false
-			}
-		}
-	}
-	return true
+	return values, headers, nil
 }
 
 // instant writes t as RFC 3339 in UTC; the zero time is "".

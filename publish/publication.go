@@ -16,4 +16,6 @@ type Publication struct {
 	// Headers are made from the payload, a pointer to a value of the topic's type, and sent with those of the event. nil means
 	// none. If both have a header of the same name, the event's is sent.
 	Headers func(payload any) map[string]string
+	// Tombstone makes the events of the topic tombstones: see Outgoing.
+	Tombstone bool
 }

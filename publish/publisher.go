@@ -46,7 +46,13 @@ type Outgoing struct {
 	Key string
 	// WireName is the name of the topic for consumers; "" means namespace.topic. Encoders use Type.
 	WireName string
+	// Tombstone says that the event deletes what the broker keeps of its key. A Kafka record then has no value, and the body of
+	// the message is its header TombstoneHeader. Other brokers have no tombstones, and their publishers ignore it.
+	Tombstone bool
 }
+
+// TombstoneHeader is the header of a Kafka record that has no value. It has what the value would be.
+const TombstoneHeader = "outbox-tombstone"
 
 // Type returns the type of the message, by which consumers know the topic: WireName, or else namespace.topic.
 func (o Outgoing) Type() string {

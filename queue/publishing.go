@@ -41,8 +41,8 @@ func (d *Dispatcher) publish(ctx context.Context, l *leases, t *relay.Target, ta
 	if begun = begun[:admitted]; len(begun) == 0 {
 		return
 	}
-	made, results := relay.Prepare(len(begun), func(i int) (*relay.Route, outbox.Event, json.RawMessage) {
-		return d.handlers[begun[i].Topic].publication, begun[i].Event, begun[i].Payload
+	made, results := relay.Prepare(len(begun), func(i int) (*relay.Route, *outbox.Event, json.RawMessage) {
+		return d.handlers[begun[i].Topic].publication, &begun[i].Event, begun[i].Payload
 	})
 	events := make([]publish.Outgoing, 0, len(begun))
 	sent := make([]*task, 0, len(begun))

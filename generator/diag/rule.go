@@ -84,6 +84,7 @@ const (
 	PublishDestination Rule = "publish-destination"
 	PublishKey         Rule = "publish-key"
 	PublishHeader      Rule = "publish-header"
+	PublishTombstone   Rule = "publish-tombstone"
 	PublishUnread      Rule = "publish-unread"
 	PublishWireName    Rule = "publish-wire-name"
 	ListenerPublish    Rule = "listener-publish"
@@ -225,6 +226,7 @@ var rules = []RuleInfo{
 	{PublishDestination, "A Kafka topic is 1 to 249 letters, digits, '.', '_' or '-'. A NATS subject is tokens of printable ASCII joined by '.', without spaces or wildcards. A webhook is a name."},
 	{PublishKey, "A publish key follows the rules of a partition_key. Only a queue topic has one: a log topic is published in the order of its partition_key."},
 	{PublishHeader, "The name of a header matches ^[a-z][a-z0-9-]{0,60}$ and is not reserved for publishers. Its value is printable ASCII with {field} of required scalars and enums that are not sensitive."},
+	{PublishTombstone, "A tombstone is published to Kafka and has a key: the partition_key, or a publish key."},
 	{PublishWireName, "A wire_name is 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and begins and ends with a letter or digit. Only a topic with publish has one, and no other published topic has it or had it."},
 	{PublishUnread, "A log topic with publish is read by a listener with publish: true, or has listeners: none."},
 	{ListenerPublish, "A listener with publish: true is leased, and all its topics have publish, to the same broker."},

@@ -36,6 +36,10 @@ func addPublication(g *jen.Group, t *model.Topic) {
 	if len(p.Headers) > 0 {
 		list = append(list, member{"Headers", jen.Id(publishHeadersFunc(t))})
 	}
+	if p.Tombstone {
+		list = append(list, member{"Tombstone", jen.True()})
+		as += ", as tombstones"
+	}
 	addComment(g, publicationVar(t)+" says where "+t.FullName()+" is published: to "+fmt.Sprintf(places[p.Broker], p.Destination)+as+".")
 	g.Var().Id(publicationVar(t)).Op("=").Qual(publishPath, "Publication").Add(members(list))
 	g.Line()

@@ -32,6 +32,7 @@ type Publication struct {
 	Destination string    // topic of Kafka, subject of NATS, name of a webhook
 	Key         *Template // nil for the partition key
 	Headers     []*Header
+	Tombstone   bool     // the records of a Kafka topic have no value
 	WireName    string   // "" for namespace.topic
 	Former      []string // wire names of older versions, oldest first
 }
@@ -122,6 +123,21 @@ func (b *builder) publish(s *spec.Topic, t *Topic) {
 	}
 	for _, h := range s.Publish.Headers.Items {
 		p.Headers = append(p.Headers, b.header(h, t))
+	}
+	if p.Tombstone = s.Publish.Tombstone.V; p.Tombstone {
+		b.tombstone(s, t)
+	}
+}
+
+// tombstone reports why the events of t cannot be tombstones.
+func (b *builder) tombstone(s *spec.Topic, t *Topic) {
+	pos := s.Publish.Tombstone.Pos
+	if broker := t.Publish.Broker; broker != Kafka && broker != "" {
+		b.Errorf(pos, diag.PublishTombstone, "publish.tombstone: topic %s is published to %s, but only Kafka topics are compacted: remove it", showTopic(t), broker)
+		return
+	}
+	if !s.PartitionKey.Set() && !s.Publish.Key.Set() {
+		b.Errorf(pos, diag.PublishTombstone, "publish.tombstone: topic %s has no key, so its events would delete nothing: add a partition_key, the same as that of the topics whose records it deletes", showTopic(t))
 	}
 }
 

@@ -263,6 +263,8 @@ var publish = &record[Publish]{
 			"Template of the key by which the broker keeps events in order. Queue topics only. Default: the partition_key."),
 		optional("headers", headers, func(p *Publish) *Section[*Header] { return &p.Headers },
 			"Headers of each event, in addition to those that it is enqueued with: text with {field}."),
+		optional("tombstone", flag, func(p *Publish) *Value[bool] { return &p.Tombstone },
+			"Whether an event deletes what a compacted Kafka topic keeps of its key: the record has no value, and the payload in a header. Default: false."),
 	},
 }
 

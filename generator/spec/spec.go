@@ -139,6 +139,7 @@ type Publish struct {
 	Kafka, NATS, Webhook Broker
 	Key                  Value[string]
 	Headers              Section[*Header]
+	Tombstone            Value[bool]
 }
 
 // Broker is one of the brokers of a Publish, with the destination of events. The zero value means that it is absent.

@@ -49,13 +49,14 @@ type publishRow struct {
 	Key         string   `json:"key,omitempty"` // empty means the partition key
 	Headers     []string `json:"headers,omitempty"`
 	WireName    string   `json:"wire_name,omitempty"` // empty means namespace.topic
+	Tombstone   bool     `json:"tombstone,omitempty"`
 }
 
 func newPublishRow(p *model.Publication) *publishRow {
 	if p == nil {
 		return nil
 	}
-	row := &publishRow{Broker: string(p.Broker), Destination: p.Destination, Key: templateText(p.Key), WireName: p.WireName}
+	row := &publishRow{Broker: string(p.Broker), Destination: p.Destination, Key: templateText(p.Key), WireName: p.WireName, Tombstone: p.Tombstone}
 	for _, h := range p.Headers {
 		row.Headers = append(row.Headers, h.Name)
 	}

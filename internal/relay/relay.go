@@ -21,38 +21,46 @@ import (
 
 // Route is a Publication without its type parameter.
 type Route struct {
-	broker, destination string
-	outgoing            func(outbox.Event, json.RawMessage) (publish.Outgoing, error)
+	broker, destination, wireName string
+	tombstone                     bool
+	derive                        func(o *publish.Outgoing) error // the key and the headers, by user code; nil if there is none
 }
 
 func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
+	r := &Route{broker: p.Broker, destination: p.Destination, wireName: p.WireName, tombstone: p.Tombstone}
+	if p.Key == nil && p.Headers == nil {
+		return r
+	}
 	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
-	return &Route{broker: p.Broker, destination: p.Destination, outgoing: func(e outbox.Event, payload json.RawMessage) (publish.Outgoing, error) {
-		o := publish.Outgoing{Event: e, Payload: payload, Destination: p.Destination, Key: e.PartitionKey, WireName: p.WireName}
-		if p.Key == nil && p.Headers == nil {
-			return o, nil
-		}
-		decoded, err := decoder.Decode(e.Version, payload)
+	r.derive = func(o *publish.Outgoing) error {
+		decoded, err := decoder.Decode(o.Version, o.Payload)
 		if err != nil {
-			return o, err
+			return err
 		}
 		if p.Key != nil {
 			key := p.Key(decoded)
 			if err := key.Err(); err != nil {
-				return o, outbox.Permanent(fmt.Errorf("key: %w", err))
+				return outbox.Permanent(fmt.Errorf("key: %w", err))
 			}
 			o.Key = key.String()
 		}
 		if p.Headers != nil {
+			own := o.Headers
 			if o.Headers = p.Headers(decoded); o.Headers == nil {
-				o.Headers = make(map[string]string, len(e.Headers))
+				o.Headers = make(map[string]string, len(own))
 			}
-			for name, value := range e.Headers {
+			for name, value := range own {
 				o.Headers[name] = value
 			}
 		}
-		return o, nil
-	}}
+		return nil
+	}
+	return r
+}
+
+// outgoing returns the outgoing form of an event as far as no user code is needed.
+func (r *Route) outgoing(e *outbox.Event, payload json.RawMessage) publish.Outgoing {
+	return publish.Outgoing{Event: *e, Payload: payload, Destination: r.destination, Key: e.PartitionKey, WireName: r.wireName, Tombstone: r.tombstone}
 }
 
 // BatchSize is how many events one call of a Publisher takes.
@@ -163,12 +171,27 @@ func checkBehind(events []publish.Outgoing, results []mark.Result) {
 
 // Prepare makes the outgoing form of n events, and returns a result for each that cannot be published: the codec of a
 // payload, keys and headers are user code.
-func Prepare(n int, of func(i int) (*Route, outbox.Event, json.RawMessage)) ([]publish.Outgoing, []mark.Result) {
-	made := make([]publish.Outgoing, n)
-	errs := guard.Each("code for the key or headers", n, guard.Limit, func(i int) (func(), error) {
-		p, event, payload := of(i)
-		o, err := p.outgoing(event, payload)
+func Prepare(n int, of func(i int) (*Route, *outbox.Event, json.RawMessage)) ([]publish.Outgoing, []mark.Result) {
+	made, results := make([]publish.Outgoing, n), make([]mark.Result, n)
+	var user []int // events with user code
+	for i := range n {
+		r, event, payload := of(i)
+		if made[i] = r.outgoing(event, payload); r.derive != nil {
+			user = append(user, i)
+		}
+	}
+	if len(user) == 0 {
+		return made, results
+	}
+	errs := guard.Each("code for the key or headers", len(user), guard.Limit, func(at int) (func(), error) {
+		i := user[at]
+		r, event, payload := of(i)
+		o := r.outgoing(event, payload)
+		err := r.derive(&o)
 		return func() { made[i] = o }, err
 	})
-	return made, mark.All(errs)
+	for at, r := range mark.All(errs) {
+		results[user[at]] = r
+	}
+	return made, results
 }

@@ -392,6 +392,9 @@ const maxLateResults = 10_000
 func (t *Target) TakeLateResult(id uuid.UUID) (r mark.Result, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.lateResults) == 0 { // nearly always
+		return r, false
+	}
 	r, is = t.lateResults[id]
 	delete(t.lateResults, id)
 	return r, is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +19,13 @@ import (
 // one key go to one topic, and a topic gets no more than fits into a batch.
 type call struct {
 	p       *Publisher
+	lane    *lane // nil unless the call has a transactional id
+	of      publish.Lane
+	fenced  int // how often another process has taken its transactional id
 	events  []publish.Outgoing
-	records []*kgo.Record // nil if an event could not be encoded
+	records []record
+	refused map[int]error // events that could not be encoded
+	single  bool          // all events have the same destination
 	errs    []error
 	settled []bool
 	open    int // number of events that are not settled
@@ -31,60 +37,84 @@ type call struct {
 
 func newCall(p *Publisher, events []publish.Outgoing) *call {
 	c := &call{
-		p: p, events: events, records: make([]*kgo.Record, len(events)), errs: make([]error, len(events)),
-		settled: make([]bool, len(events)), open: len(events),
+		p: p, events: events, records: make([]record, len(events)), refused: make(map[int]error), single: sameDestination(events),
+		errs: make([]error, len(events)), settled: make([]bool, len(events)), open: len(events),
 		failed: make(map[string]bool), down: make(map[string]error),
 	}
 	return c
 }
 
-func (c *call) run(ctx context.Context, producer *client) {
-	refused := make(map[int]error)
-	for i, o := range c.events {
-		record, err := recordOf(c.p.cfg.Encoder, o)
-		if err != nil {
-			refused[i] = err
+// sameDestination reports whether all events have the destination of the first.
+func sameDestination(events []publish.Outgoing) bool {
+	for i := range events {
+		if events[i].Destination != events[0].Destination {
+			return false
 		}
-		c.records[i] = record
+	}
+	return true
+}
+
+func (c *call) run(ctx context.Context, producer *client) {
+	e := encoding{encoder: c.p.cfg.Encoder, left: len(c.events)}
+	for i := range c.events {
+		var err error
+		if c.records[i], err = e.record(&c.events[i]); err != nil {
+			c.refused[i] = err
+		}
 	}
 	for c.open > 0 {
-		round := c.next(refused)
+		round := c.next()
 		c.deliver(ctx, producer, round)
 	}
 }
 
 // next settles the events that need not be sent, and returns the events of the next round.
-func (c *call) next(refused map[int]error) []int {
-	var round []int
-	topicOf := make(map[string]string) // by key, in this round
+func (c *call) next() []int {
+	round := make([]int, 0, min(c.open, maxRound))
+	topicOf := make(map[string]string) // by key, in this round; not used if all have the same destination
 	held := make(map[string]bool)      // keys whose further events wait for the next round
-	bytes := make(map[string]int)      // by topic
-	for i, o := range c.events {
-		if c.settled[i] || len(round) == maxRound {
+	bytes := make(map[string]*int)     // by topic
+	var topic string                   // of the event before
+	var used *int                      // bytes of this topic
+	for i := range c.events {
+		if c.settled[i] {
 			continue
 		}
-		if o.Key != "" && held[o.Key] {
+		if len(round) == maxRound {
+			break
+		}
+		o := &c.events[i]
+		if len(held) > 0 && o.Key != "" && held[o.Key] {
 			continue
 		}
-		topic, follows := topicOf[o.Key]
-		follows = follows && o.Key != ""
-		err, bad := refused[i]
-		switch {
-		case bad && follows:
-			held[o.Key] = true // until the events before it have been sent
-			continue
-		case bad:
-			c.settle(i, c.unlessBehind(i, err))
-			continue
+		if len(c.refused) > 0 {
+			if err := c.refused[i]; err != nil {
+				if o.Key != "" && slices.ContainsFunc(round, func(n int) bool { return c.events[n].Key == o.Key }) {
+					held[o.Key] = true // until the events before it have been sent
+				} else {
+					c.settle(i, c.unlessBehind(i, err))
+				}
+				continue
+			}
 		}
-		size := sizeOf(c.records[i])
-		full := bytes[o.Destination] > 0 && bytes[o.Destination]+size > c.p.cfg.BatchBytes-batchOverhead
-		if full || follows && topic != o.Destination {
+		if used == nil || o.Destination != topic {
+			if topic, used = o.Destination, bytes[o.Destination]; used == nil {
+				used = new(int)
+				bytes[topic] = used
+			}
+		}
+		wait := *used > 0 && *used+c.records[i].size > c.p.cfg.BatchBytes-batchOverhead
+		if !c.single && o.Key != "" {
+			to, follows := topicOf[o.Key]
+			if wait = wait || follows && to != topic; !wait {
+				topicOf[o.Key] = topic
+			}
+		}
+		if wait {
 			held[o.Key] = true
 			continue
 		}
-		topicOf[o.Key] = o.Destination
-		bytes[o.Destination] += size
+		*used += c.records[i].size
 		round = append(round, i)
 	}
 	return round
@@ -100,21 +130,44 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	if len(round) == 0 {
 		return
 	}
-	records := make([]*kgo.Record, len(round))
+	if c.lane != nil {
+		var err error
+		if producer, err = c.producer(ctx); err != nil {
+			c.halted = err
+			c.sendable(round)
+			return
+		}
+	}
+	records := make([]kgo.Record, len(round)) // for each attempt, because the client writes into records
+	began := time.Now()
 	for at, i := range round {
-		again := *c.records[i] // the client writes into records
-		records[at] = &again
+		r := &c.records[i]
+		records[at] = kgo.Record{Topic: c.events[i].Destination, Key: r.key, Value: r.value, Headers: r.headers, Timestamp: began}
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, c.p.cfg.Timeout, errNoAnswer)
 	defer cancel()
-	began := time.Now()
 	errs, unsent := producer.produce(waiting, records)
-
-	c.remember(producer, round, records, errs, unsent)
+	if c.lane != nil {
+		c.conclude(waiting, producer, errs)
+	} else {
+		c.remember(producer, round, records, errs, unsent)
+	}
 	batches := make(map[target][]int)
 	var targets []target
+	var known string // a topic that has taken a record
 	for at, i := range round {
 		topic := records[at].Topic
+		if errs[at] == nil {
+			if topic != known {
+				c.p.topics.Forget(topic)
+				known = topic
+			}
+			c.settle(i, nil)
+			continue
+		}
+		if errs[at] == errAborted {
+			continue // for the next round
+		}
 		if v := classOf(errs[at]); v == refused || v == doubtful {
 			t := target{topic, records[at].Partition}
 			if batches[t] == nil {
@@ -147,9 +200,13 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 }
 
 // remember notes which keys have failed records that may still be in flight, and which keys no longer have any.
-func (c *call) remember(producer *client, round []int, records []*kgo.Record, errs []error, unsent []bool) {
+func (c *call) remember(producer *client, round []int, records []kgo.Record, errs []error, unsent []bool) {
 	written := make(map[target]bool)
+	doubts := c.p.pool.doubts(producer)
 	for at, i := range round {
+		if errs[at] == nil && !doubts {
+			continue
+		}
 		t, key := target{records[at].Topic, records[at].Partition}, c.events[i].Key
 		switch v := classOf(errs[at]); {
 		case v == taken && !written[t]:
@@ -171,9 +228,12 @@ func (c *call) halt(ctx context.Context, err error) []error {
 
 // sendable settles the events that must not be sent any more, and returns the others.
 func (c *call) sendable(round []int) []int {
+	if c.halted == nil && len(c.failed) == 0 && len(c.down) == 0 {
+		return round
+	}
 	var sendable []int
 	for _, i := range round {
-		o := c.events[i]
+		o := &c.events[i]
 		switch {
 		case c.failed[o.Key]:
 			c.settle(i, outbox.ErrBehind)
@@ -191,8 +251,8 @@ func (c *call) sendable(round []int) []int {
 func (c *call) settle(i int, err error) {
 	c.errs[i], c.settled[i] = err, true
 	c.open--
-	if key := c.events[i].Key; err != nil && key != "" {
-		c.failed[key] = true
+	if err != nil && c.events[i].Key != "" {
+		c.failed[c.events[i].Key] = true
 	}
 }
 
@@ -204,12 +264,8 @@ func (c *call) unlessBehind(i int, err error) error {
 	return err
 }
 
-// outcome returns the result of Publish for an event, and notes what the error means for other events.
+// outcome returns the result of Publish for an event that has failed, and notes what the error means for other events.
 func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool) error {
-	if err == nil {
-		c.p.topics.Forget(topic)
-		return nil
-	}
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
 		if errors.Is(context.Cause(waiting), errNoAnswer) {
 			c.p.topics.Forget(topic)

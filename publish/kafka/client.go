@@ -31,12 +31,13 @@ const (
 // of a round are in the client's buffers before the first is sent. So a partition gets one batch, which Kafka takes as a
 // whole or not at all, and no record is added to a partition after a failure in it.
 type client struct {
-	kgo    *kgo.Client
-	turn   chan struct{}              // has one element while a call uses the client
-	unfit  bool                       // must not be used after this call, except for the keys that are bound to it
-	broken bool                       // is unfit, and the pool knows it
-	closed bool                       // cannot be used at all
-	doubts map[target]map[string]bool // keys of records that may be in flight to a target; guarded by the pool
+	kgo           *kgo.Client
+	turn          chan struct{} // has one element while a call uses the client
+	unfit         bool          // must not be used after this call, except for the keys that are bound to it
+	broken        bool          // is unfit, and the pool knows it
+	closed        bool          // cannot be used at all
+	transactional bool
+	doubts        map[target]map[string]bool // keys of records that may be in flight to a target; guarded by the pool
 
 	round     atomic.Pointer[round]
 	connected atomic.Bool           // has been connected to a broker
@@ -45,7 +46,8 @@ type client struct {
 	answered  atomic.Bool           // a broker has answered in this round
 }
 
-func newClient(cfg Config) (*client, error) {
+// newClient returns a producer. A transactional id makes it that of a lane.
+func newClient(cfg Config, transactionalID string) (*client, error) {
 	c := &client{turn: make(chan struct{}, 1)}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
@@ -69,10 +71,14 @@ func newClient(cfg Config) (*client, error) {
 		kgo.ProduceRequestTimeout(cfg.Timeout),
 		kgo.RecordRetries(10),
 		kgo.UnknownTopicRetries(4),
+	)
+	if c.transactional = transactionalID != ""; c.transactional {
+		opts = append(opts, transactional(transactionalID, cfg.Timeout)...)
+	} else {
 		// A record that may have been written can be given up. The client then raises its epoch, and after the partition has
 		// seen the new epoch the cluster refuses records that are still in flight.
-		kgo.AllowIdempotentProduceCancellation(),
-	)
+		opts = append(opts, kgo.AllowIdempotentProduceCancellation())
+	}
 	var err error
 	if c.kgo, err = kgo.NewClient(opts...); err != nil {
 		return nil, err
@@ -108,19 +114,27 @@ func (c *client) close() {
 // produce sends records and returns an error for each. It returns when no record is left in the client, so that a failed
 // record is not sent any more. A record is unsent if nothing of it went to a broker, because the record had no partition or
 // the client had no connection.
-func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []error, unsent []bool) {
-	r := newRound(records)
-	c.round.Store(r)
-	defer c.round.Store(nil)
-	c.connErr.Store(nil)
-	c.answered.Store(false)
+func (c *client) produce(ctx context.Context, records []kgo.Record) (errs []error, unsent []bool) {
 	// The client always notices a cancelled context, but in some places not a context past its deadline.
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
+	r := newRound(sending, records)
+	c.round.Store(r)
+	defer c.round.Store(nil)
+	c.connErr.Store(nil)
+	c.answered.Store(false)
 
-	for i, record := range records {
-		c.kgo.Produce(sending, record, func(_ *kgo.Record, err error) { r.finish(i, err) })
+	if c.transactional {
+		if err := c.kgo.BeginTransaction(); err != nil {
+			for i := range records {
+				r.finish(&records[i], err)
+			}
+			return r.errs, make([]bool, len(records))
+		}
+	}
+	for i := range records {
+		c.kgo.Produce(&r.places[i], &records[i], r.finish)
 	}
 	c.await(ctx, r.placed)
 	if r.partlyFailed() {
@@ -132,8 +146,9 @@ func (c *client) produce(ctx context.Context, records []*kgo.Record) (errs []err
 	c.await(ctx, r.finished)
 	flush.Wait()
 	unsent = make([]bool, len(records))
+	connected := c.connected.Load()
 	for i := range unsent {
-		unsent[i] = !r.has[i] || !c.connected.Load()
+		unsent[i] = !r.has[i] || !connected
 	}
 	return r.errs, unsent
 }
@@ -211,10 +226,10 @@ func (c *client) away() bool {
 type round struct {
 	placed   chan struct{} // closed when each record has a partition, or has failed
 	finished chan struct{} // closed when each record has its result
+	records  []kgo.Record
+	places   []place
 
 	mu       sync.Mutex
-	records  []*kgo.Record
-	index    map[*kgo.Record]int
 	has      []bool // has a partition
 	done     []bool
 	errs     []error
@@ -222,29 +237,69 @@ type round struct {
 	open     int // number of records that are not done
 }
 
-func newRound(records []*kgo.Record) *round {
+// place is the context of a record. It says which record of the round it is.
+type place struct {
+	context.Context
+	at int
+}
+
+type placeKey struct{}
+
+// Value implements context.Context.
+func (p *place) Value(key any) any {
+	if key == (placeKey{}) {
+		return p
+	}
+	return p.Context.Value(key)
+}
+
+func newRound(sending context.Context, records []kgo.Record) *round {
 	r := &round{
 		placed: make(chan struct{}), finished: make(chan struct{}),
-		records: records, index: make(map[*kgo.Record]int, len(records)),
+		records: records, places: make([]place, len(records)),
 		has: make([]bool, len(records)), done: make([]bool, len(records)), errs: make([]error, len(records)),
 		unplaced: len(records), open: len(records),
 	}
-	for i, record := range records {
-		r.index[record] = i
+	for i := range r.places {
+		r.places[i] = place{Context: sending, at: i}
 	}
 	return r
 }
 
+// find returns which record of the round record is, or -1. Hooks of the options may have put another context around that of
+// the record, or in its place.
+func (r *round) find(record *kgo.Record) int {
+	p, ok := record.Context.(*place)
+	if !ok && record.Context != nil {
+		p, ok = record.Context.Value(placeKey{}).(*place)
+	}
+	if ok && p.at < len(r.records) && &r.records[p.at] == record {
+		return p.at
+	}
+	for i := range r.records {
+		if &r.records[i] == record {
+			return i
+		}
+	}
+	return -1
+}
+
 func (r *round) place(record *kgo.Record) {
+	i := r.find(record)
+	if i < 0 {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i, mine := r.index[record]; mine && !r.has[i] && !r.done[i] {
+	if !r.has[i] && !r.done[i] {
 		r.has[i] = true
 		r.settle()
 	}
 }
 
-func (r *round) finish(i int, err error) {
+// finish is the promise of the records.
+func (r *round) finish(record *kgo.Record, err error) {
+	i := r.find(record)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.errs[i] = err
@@ -263,17 +318,22 @@ func (r *round) settle() {
 	}
 }
 
-// partlyFailed reports whether some but not all records of a topic have failed before anything was sent. The other records
-// of the topic must not be sent, because they may be behind a failed one.
+// partlyFailed reports whether some but not all records of a topic have failed before the others were sent. The others must
+// not be sent, because they may be behind a failed one. A record that was written already is no failure: when a round begins
+// immediately after another one, the client may still be looking for records to send.
 func (r *round) partlyFailed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	failed := make(map[string]bool)
-	for i, record := range r.records {
-		failed[record.Topic] = failed[record.Topic] || r.done[i]
+	if r.open == len(r.records) {
+		return false
 	}
-	for i, record := range r.records {
-		if !r.done[i] && failed[record.Topic] {
+	failed := make(map[string]bool)
+	for i := range r.records {
+		topic := r.records[i].Topic
+		failed[topic] = failed[topic] || r.errs[i] != nil
+	}
+	for i := range r.records {
+		if !r.done[i] && failed[r.records[i].Topic] {
 			return true
 		}
 	}

@@ -78,12 +78,12 @@ func (c *cluster) publisher(t testing.TB, change ...func(*kafka.Config)) *kafka.
 	return p
 }
 
-// received returns all records of a topic, in order within each partition.
+// received returns all records of a topic, in order within each partition, also those of aborted transactions.
 func (c *cluster) received(topic string) []*kgo.Record {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.ConsumeTopics(topic), kgo.DisableClientMetrics(),
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.ConsumeTopics(topic), kgo.DisableClientMetrics(), kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
 	require.NoError(c.t, err)
 	defer cl.Close()
@@ -96,8 +96,9 @@ func (c *cluster) received(topic string) []*kgo.Record {
 		fetches := cl.PollFetches(ctx)
 		require.NoError(c.t, ctx.Err())
 		fetches.EachRecord(func(r *kgo.Record) {
-			records = append(records, r)
-			missing--
+			if missing--; !r.Attrs.IsControl() { // the end of a transaction
+				records = append(records, r)
+			}
 		})
 	}
 	return records

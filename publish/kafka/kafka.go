@@ -24,8 +24,14 @@
 // An event that may have been written and is sent again may be there twice. The consumer's inbox notices that. The first
 // copy of an event never comes after an event that follows it. Nor does a late copy become the last record of its key: a
 // key with a record that may still be in flight stays with the producer of that record until this producer has written to
-// the same partition again. Then the cluster refuses the late record. That holds within one Publisher. A process that
-// takes over from a killed one has another Publisher, so a consumer of a compacted topic should use entity versions.
+// the same partition again. Then the cluster refuses the late record. That holds within one Publisher. With
+// Config.TransactionalID it also holds for the events of a listener when another process takes over a shard. Without it, a
+// consumer of a compacted topic should use entity versions.
+//
+// # Tombstones
+//
+// An event of a topic with tombstone: true is a record without a value. A compacted topic then drops what it has of the key.
+// The value is in the header publish.TombstoneHeader, from which consume.FromKafka takes it.
 //
 // # Failures
 //
@@ -71,7 +77,7 @@ var ErrClosed = errors.New("the publisher is closed")
 type Config struct {
 	// Brokers are the addresses of some brokers of the cluster, as host or host:port.
 	Brokers []string
-	// Encoder makes records of events; nil means CloudEvents in binary mode.
+	// Encoder makes records of events; nil means CloudEvents in binary mode, which costs the least.
 	Encoder publish.Encoder
 	// Timeout is how long a batch may take until all replicas have it, including the client's retries. After that its
 	// events count as unavailable. 0 means 10 s.
@@ -88,6 +94,13 @@ type Config struct {
 	// own connections. Further calls wait. Calls for different topics do not wait for each other. 0 means 4; the maximum is
 	// 1,000.
 	Concurrency int
+	// TransactionalID, if not empty, makes late records of an earlier process harmless: the events of a listener are produced
+	// in transactions, with a transactional id per shard and destination that begins with TransactionalID. The process that
+	// takes over a shard takes over its ids, and from then on the cluster refuses what earlier processes have sent. So a copy
+	// of an event never comes after a later event of its key. It must be the same in all processes of a listener, and another
+	// one for each database that publishes to the cluster. It does not concern queue topics. The client needs the rights to
+	// write to these transactional ids. docs/publishers.md says what it costs.
+	TransactionalID string
 	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and
 	// so on. They cannot change what the promises of this package depend on: the publisher sets acknowledgements, the
 	// partitioner, batch and buffer sizes, lingering, and the retries and timeouts of records. New refuses
@@ -148,6 +161,7 @@ type Publisher struct {
 
 	mu     sync.Mutex
 	closed bool
+	lanes  map[string]*lane
 	turns  map[string]chan struct{} // by destination: has one element per running call of Publish
 }
 
@@ -169,7 +183,7 @@ func New(cfg Config) (*Publisher, error) {
 		return nil, fmt.Errorf("configure Kafka publisher: %w", err)
 	}
 	p := &Publisher{cfg: cfg, turns: make(map[string]chan struct{})}
-	p.pool.create = func() (*client, error) { return newClient(cfg) }
+	p.pool.create = func() (*client, error) { return newClient(cfg, "") }
 	p.topics.Timeout = cfg.UnknownTopicTimeout
 	p.closing, p.close = context.WithCancel(context.Background())
 	first, err := p.pool.take(p.closing, nil) // checks the options
@@ -194,6 +208,9 @@ func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 		return newCall(p, events).halt(ctx, err)
 	}
 	defer leave()
+	if of, ok := publish.LaneOf(ctx); ok && p.cfg.TransactionalID != "" {
+		return p.sendInLane(ctx, of, events)
+	}
 	shares := p.pool.shares(events)
 	if len(shares) == 1 {
 		return p.send(ctx, shares[0].holder, events)
@@ -241,16 +258,19 @@ func (p *Publisher) Close() {
 	p.close()
 	p.calls.Wait()
 	p.pool.close()
+	for _, l := range p.lanes {
+		if l.client != nil {
+			l.drop()
+		}
+	}
 }
 
 // enter waits until the calls for the same destination are fewer than Config.Concurrency. Calls for different destinations
 // do not wait for each other.
 func (p *Publisher) enter(ctx context.Context, events []publish.Outgoing) (leave func(), err error) {
 	destination := events[0].Destination
-	for _, o := range events {
-		if o.Destination != destination {
-			destination = "" // no event that can be sent has this destination
-		}
+	if !sameDestination(events) {
+		destination = "" // no event that can be sent has this destination
 	}
 	p.mu.Lock()
 	if p.closed {

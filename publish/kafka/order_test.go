@@ -2,6 +2,8 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -427,5 +429,22 @@ func TestKeysLeaveTheProducerThatWroteThem(t *testing.T) {
 	}
 	for _, o := range events[20:] {
 		require.Equal(t, o.ID.String(), last[o.Key])
+	}
+}
+
+// TestRoundsInQuickSuccession: a call that begins when the one before has just ended succeeds. The client may still be looking
+// for records to send, and may send some before all of them are placed.
+func TestRoundsInQuickSuccession(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.publisher(t)
+	events := make([]publish.Outgoing, 200)
+	for n := range events {
+		events[n] = event(string(rune('a'+n%20)), n)
+	}
+	for n := range 500 {
+		if errs := p.Publish(t.Context(), events); !slices.Equal(errs, make([]error, len(events))) {
+			require.NoError(t, errors.Join(errs...), n)
+		}
 	}
 }

@@ -50,15 +50,16 @@ func (p *pool) shares(events []publish.Outgoing) []share {
 		return []share{{}}
 	}
 	holders := make(map[string]*client) // by key
-	for _, o := range events {
+	for i := range events {
+		o := &events[i]
 		if b := p.bound[topicKey{o.Destination, o.Key}]; b != nil && holders[o.Key] == nil {
 			holders[o.Key] = b.holder
 		}
 	}
 	var shares []share
 	at := make(map[*client]int)
-	for i, o := range events {
-		holder := holders[o.Key]
+	for i := range events {
+		holder := holders[events[i].Key]
 		n, there := at[holder]
 		if !there {
 			n = len(shares)
@@ -157,6 +158,13 @@ func (p *pool) doubt(c *client, key string, t target) {
 		c.doubts[t] = make(map[string]bool)
 	}
 	c.doubts[t][key] = true
+}
+
+// doubts reports whether a record of c may be in flight.
+func (p *pool) doubts(c *client) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(c.doubts) > 0
 }
 
 // wrote notes that c has written to t. From now on the cluster refuses late records of c there.

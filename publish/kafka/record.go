@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/internal/attributes"
 )
 
 // Header names of the Kafka protocol binding of CloudEvents.
@@ -19,46 +20,124 @@ const (
 	attributePrefix = "ce_"
 )
 
-// recordOf encodes an event. The record shares the event's payload.
-func recordOf(encoder publish.Encoder, o publish.Outgoing) (*kgo.Record, error) {
+// prefixed are the header names of the attributes.
+var prefixed = func() (names [attributes.Count]string) {
+	for i, name := range attributes.Names {
+		names[i] = attributePrefix + name
+	}
+	return names
+}()
+
+var jsonType = []byte("application/json")
+
+// record is what is produced of an event each time that it is sent.
+type record struct {
+	key, value []byte
+	headers    []kgo.RecordHeader
+	size       int // upper bound of its size in a batch, before compression
+}
+
+// encoding makes the records of the events of one call. The records share allocations.
+type encoding struct {
+	encoder publish.Encoder // nil means CloudEvents in binary mode, which are encoded without publish.Message
+	left    int             // number of events that may still be encoded
+
+	list    attributes.List
+	found   []attributes.Attribute
+	names   []string
+	headers []kgo.RecordHeader // room for the headers of the next records
+}
+
+// record encodes an event. The record shares the event's payload.
+func (e *encoding) record(o *publish.Outgoing) (record, error) {
 	if o.Destination == "" {
-		return nil, outbox.Permanent(errors.New("produce event: its destination is empty"))
+		return record{}, outbox.Permanent(errors.New("produce event: its destination is empty"))
 	}
-	m, err := encoder.Encode(o)
-	if err != nil {
-		return nil, err
+	if o.Tombstone && o.Key == "" {
+		return record{}, outbox.Permanent(errors.New("produce event: a tombstone without a key deletes nothing: give its topic a partition_key"))
 	}
-	r := &kgo.Record{Topic: o.Destination, Value: m.Body, Headers: headersOf(m)}
-	if o.Key != "" {
-		r.Key = []byte(o.Key)
+	var r record
+	if e.encoder == nil {
+		var err error
+		if e.found, err = e.list.Append(e.found[:0], "", o.Type(), &o.Event); err != nil {
+			return record{}, err
+		}
+		r.value = o.Payload
+		e.room(2 + len(e.found) + len(o.Headers))
+		e.add(contentType, jsonType)
+		for _, a := range e.found {
+			e.add(prefixed[a.Name], a.Value)
+			if a.Name == attributes.PartitionKey && string(a.Value) == o.Key {
+				r.key = a.Value
+			}
+		}
+		e.addHeaders(o.Headers, true)
+	} else {
+		m, err := e.encoder.Encode(*o)
+		if err != nil {
+			return record{}, err
+		}
+		r.value = m.Body
+		e.room(2 + len(m.Attributes) + len(m.Headers))
+		if m.ContentType != "" {
+			e.add(contentType, []byte(m.ContentType))
+		}
+		for _, name := range e.sorted(m.Attributes) {
+			e.add(attributePrefix+name, []byte(m.Attributes[name]))
+		}
+		e.addHeaders(m.Headers, false)
 	}
+	if o.Tombstone {
+		e.add(publish.TombstoneHeader, r.value)
+		r.value = nil
+	}
+	r.headers, e.headers = e.headers[:len(e.headers):len(e.headers)], e.headers[len(e.headers):]
+	if r.key == nil && o.Key != "" {
+		r.key = []byte(o.Key)
+	}
+	r.size = sizeOf(r)
+	e.left--
 	return r, nil
 }
 
-// headersOf returns the headers of a message, always in the same order. It leaves out headers of the event that would be
-// read as attributes, as the other publishers do: only the encoder sets attributes.
-func headersOf(m publish.Message) []kgo.RecordHeader {
-	headers := make([]kgo.RecordHeader, 0, 1+len(m.Attributes)+len(m.Headers))
-	add := func(name, value string) {
-		headers = append(headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+// headersPerEvent is how many headers most events have at most.
+const headersPerEvent = 10
+
+// room makes room for n headers.
+func (e *encoding) room(n int) {
+	if cap(e.headers) < n {
+		e.headers = make([]kgo.RecordHeader, 0, max(n, headersPerEvent*min(e.left, 256)))
 	}
-	if m.ContentType != "" {
-		add(contentType, m.ContentType)
+	e.headers = e.headers[:0]
+}
+
+func (e *encoding) add(name string, value []byte) {
+	e.headers = append(e.headers, kgo.RecordHeader{Key: name, Value: value})
+}
+
+// addHeaders adds the headers of an event in the order of their names. It leaves out those that would be read as attributes,
+// as the other publishers do: only the encoder sets attributes. trace says that those of a trace are attributes already.
+func (e *encoding) addHeaders(headers map[string]string, trace bool) {
+	if len(headers) == 0 {
+		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.Attributes)) {
-		add(attributePrefix+name, m.Attributes[name])
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		if !withheld(name) {
-			add(name, m.Headers[name])
+	for _, name := range e.sorted(headers) {
+		if !withheld(name) && !(trace && attributes.IsTrace(name)) {
+			e.add(name, []byte(headers[name]))
 		}
 	}
-	return headers
+}
+
+// sorted returns the names of values in order. The result is valid until the next call.
+func (e *encoding) sorted(values map[string]string) []string {
+	e.names = slices.AppendSeq(e.names[:0], maps.Keys(values))
+	slices.Sort(e.names)
+	return e.names
 }
 
 // withheld reports whether a header of an event is left out, because it has a meaning for consumers.
 func withheld(name string) bool {
-	return strings.EqualFold(name, contentType) ||
+	return strings.EqualFold(name, contentType) || strings.EqualFold(name, publish.TombstoneHeader) ||
 		len(name) >= len(attributePrefix) && strings.EqualFold(name[:len(attributePrefix)], attributePrefix)
 }
 
@@ -71,9 +150,9 @@ const (
 )
 
 // sizeOf returns an upper bound of the size of a record in a batch, before compression.
-func sizeOf(r *kgo.Record) int {
-	size := recordOverhead + len(r.Key) + len(r.Value)
-	for _, h := range r.Headers {
+func sizeOf(r record) int {
+	size := recordOverhead + len(r.key) + len(r.value)
+	for _, h := range r.headers {
 		size += headerOverhead + len(h.Key) + len(h.Value)
 	}
 	return size

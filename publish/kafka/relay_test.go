@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/publish/internal/relaytest"
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )
@@ -28,10 +29,17 @@ func TestRelayOfAQueue(t *testing.T) {
 	relaytest.Queue(t, newRelay(t), 2_000)
 }
 
-func newRelay(t *testing.T) relaytest.Broker {
+// TestRelayOfALogInTransactions: the same with a transactional id, through aborted transactions and lost commits.
+func TestRelayOfALogInTransactions(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	relaytest.Log(t, newRelay(t, isFenced), 5_000)
+}
+
+func newRelay(t *testing.T, change ...func(*kafka.Config)) relaytest.Broker {
 	w := &wire{}
 	c := newCluster(t, kfake.ListenFn(w.listen))
-	p := c.publisher(t, func(cfg *kafka.Config) { cfg.Timeout = 2 * time.Second })
+	p := c.publisher(t, append(change, func(cfg *kafka.Config) { cfg.Timeout = 2 * time.Second })...)
 	answer := func(err *kerr.Error, count int) func() {
 		return func() {
 			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: err, Count: count})
