@@ -22,19 +22,25 @@ import (
 // Route is a Publication without its type parameter.
 type Route struct {
 	broker, destination string
+	byEvent             bool // each event says where it goes
 	outgoing            func(outbox.Event, json.RawMessage) (publish.Outgoing, error)
 }
 
 func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
-	return &Route{broker: p.Broker, destination: p.Destination, outgoing: func(e outbox.Event, payload json.RawMessage) (publish.Outgoing, error) {
+	return &Route{broker: p.Broker, destination: p.Destination, byEvent: p.DestinationOf != nil, outgoing: func(e outbox.Event, payload json.RawMessage) (publish.Outgoing, error) {
 		o := publish.Outgoing{Event: e, Payload: payload, Destination: p.Destination, Key: e.PartitionKey, WireName: p.WireName}
-		if p.Key == nil && p.Headers == nil {
+		if p.Key == nil && p.Headers == nil && p.DestinationOf == nil {
 			return o, nil
 		}
 		decoded, err := decoder.Decode(e.Version, payload)
 		if err != nil {
 			return o, err
+		}
+		if p.DestinationOf != nil {
+			if o.Destination = p.DestinationOf(decoded); o.Destination == "" || len(o.Destination) > maxDestination {
+				return o, outbox.Permanent(fmt.Errorf("destination: the field of the payload has %d bytes: use 1 to %d", len(o.Destination), maxDestination))
+			}
 		}
 		if p.Key != nil {
 			key := p.Key(decoded)
@@ -54,6 +60,12 @@ func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 		return o, nil
 	}}
 }
+
+// ByEvent reports whether each event of r says where it goes.
+func (r *Route) ByEvent() bool { return r.byEvent }
+
+// maxDestination is the maximum length of a destination that an event says, in bytes.
+const maxDestination = 1000
 
 // BatchSize is how many events one call of a Publisher takes.
 const BatchSize = 500
