@@ -253,15 +253,15 @@ var publish = &record[Publish]{
 	oneOf:     []string{"kafka", "nats", "webhook", "custom"},
 	oneOfRule: diag.PublishBroker,
 	keys: []key[Publish]{
-		optional("kafka", broker("kafka", kafkaTopic), func(p *Publish) *Broker { return &p.Kafka },
+		optional("kafka", broker("kafka", "kafka", kafkaTopic), func(p *Publish) *Broker { return &p.Kafka },
 			"Publishes to a Kafka topic, with the publisher that the configuration has under kafka."),
-		optional("nats", broker("nats", natsSubject), func(p *Publish) *Broker { return &p.NATS },
+		optional("nats", broker("nats", "nats", natsSubject), func(p *Publish) *Broker { return &p.NATS },
 			"Publishes to a NATS subject, with the publisher that the configuration has under nats."),
-		optional("webhook", byField(broker("webhook", webhookTo), "to", "to_field",
+		optional("webhook", byField(broker("webhook", "webhook", webhookTo), "to", "to_field",
 			"Payload field with the destination of each event, such as customer_id: required and not sensitive. The publisher looks up the endpoint. Queue topics only."),
 			func(p *Publish) *Broker { return &p.Webhook },
 			"Publishes to a webhook, with the publisher that the configuration has under webhook."),
-		optional("custom", byField(broker("custom", customName, customDestination), "destination", "destination_field",
+		optional("custom", byField(broker("custom", "your own broker", customName, customDestination), "destination", "destination_field",
 			"Payload field with the destination of each event: required and not sensitive. Queue topics only."),
 			func(p *Publish) *Broker { return &p.Custom },
 			"Publishes with your own publisher, which the configuration has under the name."),
@@ -273,10 +273,10 @@ var publish = &record[Publish]{
 }
 
 // broker is a mapping that says where events go in one broker.
-func broker(name string, keys ...key[Broker]) *record[Broker] {
+func broker(name, where string, keys ...key[Broker]) *record[Broker] {
 	return &record[Broker]{
 		name:  "publish-" + name,
-		doc:   "Where events go in " + name + ".",
+		doc:   "Where events go in " + where + ".",
 		start: func(b *Broker) *diag.Pos { return &b.Pos },
 		keys:  keys,
 	}
