@@ -115,6 +115,7 @@ func TestDestinationsThatHangHoldUpNoOther(t *testing.T) {
 	pgtest.Settles(t, pool, 90*15, "SELECT count(*) FROM testing.events WHERE status = 'delivered' AND partition_key LIKE 'works%'")
 	require.Zero(t, runtimetest.CountWhere(t, pool, "status = 'delivered' AND partition_key LIKE 'hangs%'"))
 	require.Less(t, pgtest.Value[int](t, pool, "SELECT max(claim_no)::int FROM testing.events"), 50, "events of destinations that hang are not claimed again and again")
+	pgtest.Settles(t, pool, 1, "SELECT (max(next_attempt_at) > now() + interval '1 s')::int FROM testing.events WHERE status = 'pending'")
 	release()
 	pgtest.Settles(t, pool, 100*15, "SELECT count(*) FROM testing.events WHERE status = 'delivered' AND attempts = 1")
 	require.NoError(t, stop())

@@ -240,36 +240,34 @@ func TestLookedUpAddressesAreGuarded(t *testing.T) {
 	require.Empty(t, r.requests())
 }
 
-// TestLimitsOfAnEndpoint: an endpoint may have a lower concurrency and a shorter timeout than the others.
+// TestLimitsOfAnEndpoint: an endpoint may have a lower concurrency and a shorter timeout than the others. The limit holds
+// across calls and lookups: an event that waits for a request of an earlier lookup is not sent.
 func TestLimitsOfAnEndpoint(t *testing.T) {
 	t.Parallel()
-	var running, most atomic.Int64
-	r := newReceiver(t, func(http.ResponseWriter, *http.Request) {
-		n := running.Add(1)
-		defer running.Add(-1)
-		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
-		}
+	began, open := make(chan struct{}, 10), make(chan struct{})
+	slow := newReceiver(t, func(http.ResponseWriter, *http.Request) {
+		began <- struct{}{}
+		<-open
 	})
 	silent := newReceiver(t, hang)
 	var store customers
-	store.set("slow", webhook.Endpoint{URL: r.url, Secrets: []string{secret}, Concurrency: 1})
+	store.set("slow", webhook.Endpoint{URL: slow.url, Secrets: []string{secret}, Concurrency: 1})
 	store.set("silent", webhook.Endpoint{URL: silent.url, Secrets: []string{secret}, Timeout: 50 * time.Millisecond})
 	p := newLookup(t, store.lookup, func(c *webhook.Config) { c.Timeout, c.LookupTTL = time.Hour, time.Millisecond })
-	var calls sync.WaitGroup
-	for range 3 { // the limit holds across calls and lookups
-		calls.Go(func() {
-			for range 20 {
-				for _, err := range p.Publish(t.Context(), []publish.Outgoing{eventFor("slow"), eventFor("slow"), eventFor("slow")}) {
-					if err != nil {
-						t.Error(err)
-					}
-				}
-			}
-		})
+	first := make(chan error, 1)
+	go func() { first <- p.Publish(t.Context(), []publish.Outgoing{eventFor("slow")})[0] }()
+	<-began
+	for store.lookups.Load() < 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		for _, err := range p.Publish(ctx, []publish.Outgoing{eventFor("slow"), eventFor("slow")}) {
+			require.ErrorIs(t, err, outbox.ErrNotSent)
+		}
+		cancel()
 	}
-	calls.Wait()
-	require.EqualValues(t, 1, most.Load())
-	require.Greater(t, store.lookups.Load(), int64(1))
+	close(open)
+	require.NoError(t, <-first)
+	require.NoError(t, send(t, p, eventFor("slow")))
+
 	err := send(t, p, eventFor("silent"))
 	require.Equal(t, attempt, outcomeOf(err, 0))
 	require.ErrorContains(t, err, "no reply within 50ms")
