@@ -45,6 +45,7 @@ func Handle[C, P any](t Topic[P], c C, fn func(C, context.Context, pgx.Tx, Deliv
 type Consumer struct {
 	inbox    *inbox.Inbox
 	handlers map[string]Handler // by the type of a message
+	decoders map[string]Decoder // by the media type of a payload
 	strict   bool
 }
 
@@ -124,12 +125,15 @@ func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.O
 
 // decode reads a message and finds every fault of the message itself.
 func (c *Consumer) decode(m Message) (*Received, effect, error) {
-	r, err := parse(m)
+	r, contentType, err := parse(m, c.reads)
 	h, known := c.handlers[r.Type]
 	switch {
 	case r.Type != "" && !known: // also a message that only its own consumer can read
 		return nil, nil, about(&r.Event, "", ErrUnknownTopic)
 	case err != nil:
+		return nil, nil, err
+	}
+	if err := c.toJSON(&r, contentType, h.spec); err != nil {
 		return nil, nil, err
 	}
 	run, err := h.decode(&r, c.strict)

@@ -16,24 +16,26 @@ import (
 // Parse reads the envelope of m: a CloudEvent 1.0 in binary or structured mode, or plain JSON with outbox headers, also those
 // of Debezium's outbox event router. It does not look into the payload, which shares its memory with m. The error is an *Error that wraps ErrMalformed.
 func Parse(m Message) (Received, error) {
-	r, err := parse(m)
+	r, _, err := parse(m, isJSON)
 	if err != nil {
 		return Received{}, err
 	}
 	return r, nil
 }
 
-// parse is Parse. With an error, the event has the type of the message if it could be read.
-func parse(m Message) (Received, error) {
+// parse is Parse for the content types that reads accepts. It returns the content type of the payload. With an error, the
+// event has the type of the message if it could be read.
+func parse(m Message, reads func(contentType string) bool) (Received, string, error) {
 	switch media := mediaType(m.ContentType); {
 	case media == "application/cloudevents+json":
-		return parseStructured(m)
+		return parseStructured(m, reads)
 	case strings.HasPrefix(media, "application/cloudevents"):
-		return Received{}, malformed(&Event{}, contentType, "is not a supported format of CloudEvents: use application/cloudevents+json")
+		return Received{}, "", malformed(&Event{}, contentType, "is not a supported format of CloudEvents: use application/cloudevents+json")
 	case len(m.Attributes) > 0:
-		return parseBinary(m)
+		return parseBinary(m, reads)
 	}
-	return parseJSON(m)
+	r, err := parseJSON(m, reads)
+	return r, m.ContentType, err
 }
 
 // mediaType returns a content type in lower case, without its parameters.
@@ -47,15 +49,17 @@ func isJSON(contentType string) bool {
 	return media == "" || media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json")
 }
 
-func parseBinary(m Message) (Received, error) {
-	return parseCloudEvent(m.Attributes, m.Headers, cmp.Or(m.ContentType, m.Attributes["datacontenttype"]), m.Body)
+func parseBinary(m Message, reads func(string) bool) (Received, string, error) {
+	of := cmp.Or(m.ContentType, m.Attributes["datacontenttype"])
+	r, err := parseCloudEvent(m.Attributes, m.Headers, of, m.Body, reads)
+	return r, of, err
 }
 
-func parseStructured(m Message) (Received, error) {
+func parseStructured(m Message, reads func(string) bool) (Received, string, error) {
 	none := &Event{}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(m.Body, &members); err != nil || members == nil {
-		return Received{}, malformed(none, "", "body is not a JSON object")
+		return Received{}, "", malformed(none, "", "body is not a JSON object")
 	}
 	data := members["data"]
 	encoded, inBase64 := members["data_base64"]
@@ -65,7 +69,7 @@ func parseStructured(m Message) (Received, error) {
 	for name, value := range members {
 		text, ok := attributeText(value)
 		if !ok {
-			return Received{}, malformed(none, show(name), "is not text, a number, true or false")
+			return Received{}, "", malformed(none, show(name), "is not text, a number, true or false")
 		}
 		if text != "" {
 			attributes[name] = text
@@ -74,14 +78,16 @@ func parseStructured(m Message) (Received, error) {
 	if inBase64 {
 		var text string
 		if err := json.Unmarshal(encoded, &text); err != nil || data != nil {
-			return Received{}, malformed(none, "data_base64", "is not text, or there is a member data as well")
+			return Received{}, "", malformed(none, "data_base64", "is not text, or there is a member data as well")
 		}
 		var err error
 		if data, err = base64.StdEncoding.DecodeString(text); err != nil {
-			return Received{}, malformed(none, "data_base64", "is not base64")
+			return Received{}, "", malformed(none, "data_base64", "is not base64")
 		}
 	}
-	return parseCloudEvent(attributes, m.Headers, attributes["datacontenttype"], data)
+	of := attributes["datacontenttype"]
+	r, err := parseCloudEvent(attributes, m.Headers, of, data, reads)
+	return r, of, err
 }
 
 // attributeText returns an attribute of structured mode in the form of binary mode. null means that it is absent.
@@ -101,7 +107,7 @@ func attributeText(value json.RawMessage) (string, bool) {
 	return "", false
 }
 
-func parseCloudEvent(attributes, headers map[string]string, contentTypeOf string, data []byte) (Received, error) {
+func parseCloudEvent(attributes, headers map[string]string, contentTypeOf string, data []byte, reads func(string) bool) (Received, error) {
 	if v, there := attributes["specversion"]; !there {
 		return Received{}, malformed(&Event{}, "specversion", "is missing")
 	} else if v != "1.0" {
@@ -111,7 +117,7 @@ func parseCloudEvent(attributes, headers map[string]string, contentTypeOf string
 	switch {
 	case err != nil:
 		return Received{Event: e}, err
-	case !isJSON(contentTypeOf):
+	case !reads(contentTypeOf):
 		return Received{Event: e}, malformed(&e, contentType, "is not JSON")
 	case data == nil:
 		return Received{Event: e}, malformed(&e, "data", "is missing")
@@ -129,7 +135,7 @@ func parseCloudEvent(attributes, headers map[string]string, contentTypeOf string
 	return Received{Event: e, Payload: data}, nil
 }
 
-func parseJSON(m Message) (Received, error) {
+func parseJSON(m Message, reads func(string) bool) (Received, error) {
 	const prefix = "outbox-"
 	facts, headers := make(map[string]string), make(map[string]string)
 	for _, name := range backwards(m.Headers) { // brokers and proxies may change the case of a name
@@ -150,7 +156,7 @@ func parseJSON(m Message) (Received, error) {
 	switch {
 	case err != nil:
 		return Received{Event: e}, err
-	case !isJSON(m.ContentType):
+	case !reads(m.ContentType):
 		return Received{Event: e}, malformed(&e, contentType, "is not JSON")
 	}
 	e.Source = facts[routedSource]

@@ -359,6 +359,8 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		switch {
 		case h.run == nil && h.publication == nil:
 			return nil, fmt.Errorf("topic %s: no handlers given (nil)", name)
+		case h.publication != nil && h.publication.ByEvent():
+			return nil, fmt.Errorf("topic %s: its publication has DestinationOf, which is for queue topics: use Destination", name)
 		case (h.publication != nil) != l.publishes:
 			return nil, fmt.Errorf("topic %s: one listener has topics that publish and topics with handlers", name)
 		case !h.log:

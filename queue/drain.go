@@ -185,7 +185,18 @@ func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (
 			unstarted = append(unstarted, tasks...)
 			continue
 		}
-		spawn(func() { d.publish(e.WorkCtx, l, to, tasks, report) })
+		if to.ByEvent == nil {
+			spawn(func() { d.publish(e.WorkCtx, l, to, tasks, report) })
+			continue
+		}
+		ready, events := d.prepare(tasks, report)
+		for destination, line := range byDestination(ready, events) {
+			spawn(func() {
+				sub := to.ByEvent.Enter(destination)
+				defer to.ByEvent.Leave(destination, sub)
+				d.publishTo(e.WorkCtx, l, sub, line, report)
+			})
+		}
 	}
 	for i, t := range handled {
 		select {

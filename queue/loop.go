@@ -32,6 +32,8 @@ type loop struct {
 	queue      chan *task                   // claimed, not started; has room for everything in flight
 	publish    map[*relay.Target]chan *task // likewise, by destination
 	inFlightBy map[*relay.Target]int        // claimed and not reported, by destination
+	routers    map[*relay.Target]*router    // of the targets whose events say where they go
+	over       chan struct{}                // closed when nobody reads reports any more
 	reports    chan *task                   // finished; likewise
 	donePasses chan *pass                   // passes that are done; has room for all that may be under way
 	capacity   int                          // how many may be in flight, not counting those of stalled publishers and one per resting target to try it
@@ -83,12 +85,15 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 		Stages: shutdown.New(outbox.ContextWithRunner(ctx, d.runner())), d: d, ctx: ctx, leases: newLeases(d), claimable: true, endPause: ctx.Done(), capacity: room, claims: newClaims(d),
 		looks: looks{wanted: true, walk: walk{in: d.lanes}},
 		queue: make(chan *task, room+len(d.targets.All)), donePasses: make(chan *pass, maxPasses),
-		publish: make(map[*relay.Target]chan *task), inFlightBy: make(map[*relay.Target]int),
+		publish: make(map[*relay.Target]chan *task), routers: make(map[*relay.Target]*router), over: make(chan struct{}), inFlightBy: make(map[*relay.Target]int),
 		checkPauses: make(testsignal.Signal, 1), pausesChanged: make(testsignal.Signal, 1),
 	}
 	for _, t := range d.targets.All {
 		if t.Publisher != nil { // when it stalls it may hold all the capacity, and the events being claimed then
 			l.publish[t] = make(chan *task, 2*room)
+		}
+		if t.ByEvent != nil {
+			l.routers[t] = newRouter(l, t)
 		}
 	}
 	l.reports = make(chan *task, cap(l.queue)+2*room*len(l.publish))
@@ -113,8 +118,13 @@ func (l *loop) run() error {
 		l.workers.Go(l.worker)
 	}
 	for t, queue := range l.publish {
-		l.workers.Go(func() { l.publisher(t, queue) })
+		send := func(tasks []*task) { l.d.publish(l.WorkCtx, l.leases, t, tasks, func(k *task) { l.reports <- k }) }
+		if r := l.routers[t]; r != nil {
+			send = r.route
+		}
+		l.workers.Go(func() { l.publisher(queue, send) })
 	}
+	defer close(l.over)
 	l.deliver()
 	err := l.stop()
 	close(l.queue)
@@ -145,7 +155,7 @@ func (l *loop) worker() {
 }
 
 // publisher sends queued tasks, as many per call as are queued, until the queue is closed.
-func (l *loop) publisher(t *relay.Target, queue <-chan *task) {
+func (l *loop) publisher(queue <-chan *task, send func([]*task)) {
 	for first := range queue {
 		tasks := []*task{first}
 		for more := true; more && len(tasks) < relay.BatchSize; {
@@ -158,7 +168,7 @@ func (l *loop) publisher(t *relay.Target, queue <-chan *task) {
 				more = false
 			}
 		}
-		l.d.publish(l.WorkCtx, l.leases, t, tasks, func(k *task) { l.reports <- k })
+		send(tasks)
 	}
 }
 
@@ -356,6 +366,7 @@ func (l *loop) withdraw(gone func(*task) bool) {
 		l.handBack(l.lastAttempt)
 		l.lastAttempt = nil
 	}
+	l.withdrawRouted(gone)
 	for _, queue := range append(slices.Collect(maps.Values(l.publish)), l.queue) {
 		for range len(queue) {
 			select {
@@ -367,6 +378,15 @@ func (l *loop) withdraw(gone func(*task) bool) {
 				}
 			default: // a worker took it first
 			}
+		}
+	}
+}
+
+// withdrawRouted does the same for events that wait for a call to their own destination.
+func (l *loop) withdrawRouted(gone func(*task) bool) {
+	for _, r := range l.routers {
+		for _, t := range r.withdraw(gone) {
+			l.handBack(t)
 		}
 	}
 }

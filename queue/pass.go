@@ -53,6 +53,9 @@ func (l *loop) stalled() (n int) {
 			n += inFlight
 		}
 	}
+	for _, r := range l.routers {
+		n += r.stalled(now)
+	}
 	return n
 }
 

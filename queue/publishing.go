@@ -41,19 +41,7 @@ func (d *Dispatcher) publish(ctx context.Context, l *leases, t *relay.Target, ta
 	if begun = begun[:admitted]; len(begun) == 0 {
 		return
 	}
-	made, results := relay.Prepare(len(begun), func(i int) (*relay.Route, *outbox.Event, json.RawMessage) {
-		return d.handlers[begun[i].Topic].publication, &begun[i].Event, begun[i].Payload
-	})
-	events := make([]publish.Outgoing, 0, len(begun))
-	sent := make([]*task, 0, len(begun))
-	for i, k := range begun {
-		if results[i].Class != mark.ClassDone {
-			k.result = results[i]
-			report(k)
-			continue
-		}
-		events, sent = append(events, made[i]), append(sent, k)
-	}
+	sent, events := d.prepare(begun, report)
 	if len(events) == 0 {
 		t.OnResults(time.Now(), nil, nil) // nothing was tried
 		return
@@ -62,4 +50,22 @@ func (d *Dispatcher) publish(ctx context.Context, l *leases, t *relay.Target, ta
 		sent[i].result, sent[i].tried = r, true
 		report(sent[i])
 	}
+}
+
+// prepare makes the outgoing form of the events of tasks. It reports those that cannot be published.
+func (d *Dispatcher) prepare(tasks []*task, report func(*task)) ([]*task, []publish.Outgoing) {
+	made, results := relay.Prepare(len(tasks), func(i int) (*relay.Route, *outbox.Event, json.RawMessage) {
+		return d.handlers[tasks[i].Topic].publication, &tasks[i].Event, tasks[i].Payload
+	})
+	events := make([]publish.Outgoing, 0, len(tasks))
+	ready := make([]*task, 0, len(tasks))
+	for i, k := range tasks {
+		if results[i].Class != mark.ClassDone {
+			k.result = results[i]
+			report(k)
+			continue
+		}
+		events, ready = append(events, made[i]), append(ready, k)
+	}
+	return ready, events
 }

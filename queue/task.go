@@ -23,6 +23,7 @@ type task struct {
 	result    mark.Result             // what the handler made of it
 	tried     bool                    // the handler or the publisher was called
 	try       *relay.Target           // set if it was claimed to find out whether this target is available again
+	wait      time.Duration           // until an event is due again whose own destination is unavailable; 0 leaves it to the topic
 	unstarted bool                    // handed back by the loop, or because its lease was over
 	cancel    context.CancelCauseFunc // of the handler's context, set by leases.begin
 	lost      bool                    // its lease is not renewed any more
@@ -280,7 +281,9 @@ func (d *Dispatcher) settlement(finished []*task) *roundTrip {
 			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, result: &t.result})
 		case mark.ClassUnavailable:
 			x.handedBack++
-			if t.tried { // due after those that were not tried, so that the next try is of another event
+			if t.wait > 0 {
+				t.after = t.wait
+			} else if t.tried { // due after those that were not tried, so that the next try is of another event
 				t.after = max(d.target(t.Topic).RetryIn(), time.Millisecond)
 			}
 			x.releases = append(x.releases, t.Claimed)

@@ -11,11 +11,26 @@ import (
 
 func publishKeyFunc(t *model.Topic) string     { return lowerFirst(t.GoName) + "PublishKey" }
 func publishHeadersFunc(t *model.Topic) string { return lowerFirst(t.GoName) + "PublishHeaders" }
-func publicationVar(t *model.Topic) string     { return lowerFirst(t.GoName) + "Publication" }
+func publishDestinationFunc(t *model.Topic) string {
+	return lowerFirst(t.GoName) + "PublishDestination"
+}
+func publicationVar(t *model.Topic) string { return lowerFirst(t.GoName) + "Publication" }
 
 // places name the destinations of the brokers.
 var places = map[model.Broker]string{
 	model.Kafka: "Kafka topic %s", model.NATS: "NATS subject %s", model.Webhook: "webhook %s",
+}
+
+// placeOf says where p goes.
+func placeOf(p *model.Publication) string {
+	switch form, builtIn := places[p.Broker]; {
+	case p.Field != nil:
+		return fmt.Sprintf("the %s destination in field %s of each event", p.Broker, p.Field.Name)
+	case builtIn:
+		return fmt.Sprintf(form, p.Destination)
+	default:
+		return string(p.Broker) + " destination " + p.Destination
+	}
 }
 
 // addPublication declares where the events of t are published, and the methods that its publication needs.
@@ -24,7 +39,12 @@ func addPublication(g *jen.Group, t *model.Topic) {
 	if p == nil || t.Unpublished() {
 		return
 	}
-	list := []member{{"Broker", jen.Lit(string(p.Broker))}, {"Destination", jen.Lit(p.Destination)}}
+	list := []member{{"Broker", jen.Lit(string(p.Broker))}}
+	if p.Field != nil {
+		list = append(list, member{"DestinationOf", jen.Id(publishDestinationFunc(t))})
+	} else {
+		list = append(list, member{"Destination", jen.Lit(p.Destination)})
+	}
 	as := ""
 	if p.WireName != "" {
 		list = append(list, member{"WireName", jen.Lit(p.WireName)})
@@ -40,10 +60,17 @@ func addPublication(g *jen.Group, t *model.Topic) {
 		list = append(list, member{"Tombstone", jen.True()})
 		as += ", as tombstones"
 	}
-	addComment(g, publicationVar(t)+" says where "+t.FullName()+" is published: to "+fmt.Sprintf(places[p.Broker], p.Destination)+as+".")
+	addComment(g, publicationVar(t)+" says where "+t.FullName()+" is published: to "+placeOf(p)+as+".")
 	g.Var().Id(publicationVar(t)).Op("=").Qual(publishPath, "Publication").Add(members(list))
 	g.Line()
 
+	if p.Field != nil {
+		g.Func().Id(publishDestinationFunc(t)).Params(jen.Id(untyped).Any()).String().Block(
+			typed(t, true),
+			jen.Return(fieldText(p.Field)),
+		)
+		g.Line()
+	}
 	if p.Key != nil {
 		g.Func().Id(publishKeyFunc(t)).Params(jen.Id(untyped).Any()).Qual(outboxPath, "Key").Block(
 			typed(t, hasField(p.Key)),

@@ -124,7 +124,7 @@ func destination(p *model.Publication) string {
 	if p == nil {
 		return ""
 	}
-	to := string(p.Broker) + " " + p.Destination
+	to := string(p.Broker) + " " + p.To()
 	if p.Key != nil {
 		to += " by " + p.Key.Text
 	}

@@ -78,7 +78,14 @@ func (w *writer) version(f *model.Frozen) {
 		if p.Key != nil {
 			key = ", key: " + strconv.QuoteToASCII(p.Key.Text)
 		}
-		w.line(in, "publish: {%s: {%s: %s}%s}", p.Broker, p.Broker.DestinationKey(), strconv.QuoteToASCII(p.Destination), key)
+		name, to := "", strconv.QuoteToASCII(p.Destination)
+		if !p.Broker.BuiltIn() {
+			name = "name: " + word(string(p.Broker)) + ", "
+		}
+		if p.Field != nil {
+			to = word(p.Field.Name)
+		}
+		w.line(in, "publish: {%s: {%s%s: %s}%s}", p.BrokerKey(), name, p.DestinationKey(), to, key)
 	}
 	if t.Publish != nil && t.Publish.WireName != "" {
 		w.line(in, "wire_name: %s", strconv.QuoteToASCII(t.Publish.WireName))

@@ -10,31 +10,58 @@ import (
 	"github.com/outboxgen/outboxgen/generator/spec"
 )
 
-// Broker is a kind of publisher, by its name in the YAML and in the configuration.
+// Broker is a kind of publisher, by its name in the configuration.
 type Broker string
 
-// The brokers.
+// The brokers that have a key in the YAML under their name. Any other is custom.
 const (
 	Kafka   Broker = "kafka"
 	NATS    Broker = "nats"
 	Webhook Broker = "webhook"
 )
 
-// DestinationKey returns the YAML key of a destination of b: topic for kafka.
-func (b Broker) DestinationKey() string {
-	_, key, _ := strings.Cut(destinations[b].key, ".")
-	return key
-}
+// BuiltIn reports whether b has a key in the YAML under its name. Otherwise it is custom.
+func (b Broker) BuiltIn() bool { return b != custom && destinations[b].key != "" }
+
+// custom is the key in the YAML of the brokers that are not built in.
+const custom Broker = "custom"
 
 // Publication says where the events of a topic are published.
 type Publication struct {
 	Broker      Broker
 	Destination string    // topic of Kafka, subject of NATS, name of a webhook
+	Field       *Field    // has the destination of each event; nil if Destination is that of all
 	Key         *Template // nil for the partition key
 	Headers     []*Header
 	Tombstone   bool     // the records of a Kafka topic have no value
 	WireName    string   // "" for namespace.topic
 	Former      []string // wire names of older versions, oldest first
+}
+
+// BrokerKey returns the key of the YAML under which p names its broker: kafka, or custom.
+func (p *Publication) BrokerKey() string {
+	if p.Broker.BuiltIn() {
+		return string(p.Broker)
+	}
+	return string(custom)
+}
+
+// DestinationKey returns the key of the YAML under which p names its destination: topic for kafka, to_field for a webhook by
+// field.
+func (p *Publication) DestinationKey() string {
+	_, key, _ := strings.Cut(destinations[Broker(p.BrokerKey())].key, ".")
+	if p.Field != nil {
+		key += "_field"
+	}
+	return key
+}
+
+// To returns the destination of p, or the field that has it, in braces.
+func (p *Publication) To() string {
+	if p.Field != nil {
+		return "{" + p.Field.Name + "}"
+	}
+	return p.Destination
 }
 
 // WireNames returns the types that messages of t have, have had, or had under its earlier names. The topic has a publish.
@@ -85,6 +112,7 @@ var destinations = map[Broker]struct {
 	Kafka:   {"kafka.topic", "1 to 249 letters, digits, '.', '_' or '-', but not only dots", regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)},
 	NATS:    {"nats.subject", "tokens of printable ASCII joined by '.', without spaces or wildcards", regexp.MustCompile(`^[^\s.*>]+(\.[^\s.*>]+)*$`)},
 	Webhook: {"webhook.to", "a lower-case letter, then up to 40 of a-z, 0-9 or _", namePattern},
+	custom:  {"custom.destination", "1 to 500 printable ASCII characters without spaces", regexp.MustCompile(`^[!-~]{1,500}$`)},
 }
 
 // wireName matches what a wire_name looks like.
@@ -108,13 +136,20 @@ func (b *builder) publish(s *spec.Topic, t *Topic) {
 	for _, given := range []struct {
 		broker Broker
 		spec.Broker
-	}{{Kafka, s.Publish.Kafka}, {NATS, s.Publish.NATS}, {Webhook, s.Publish.Webhook}} {
+	}{{Kafka, s.Publish.Kafka}, {NATS, s.Publish.NATS}, {Webhook, s.Publish.Webhook}, {custom, s.Publish.Custom}} {
 		if given.Pos.IsValid() {
-			p.Broker = cmp.Or(p.Broker, given.broker)
+			name := given.broker
+			if name == custom {
+				name = b.customName(given.Name, t)
+			}
+			p.Broker = cmp.Or(p.Broker, name)
 		}
 		if given.Destination.Set() {
 			p.Destination = given.Destination.V
 			b.destination(given.broker, given.Destination, t)
+		}
+		if given.Field.Set() {
+			p.Field = b.destinationField(given.broker, given.Field, t)
 		}
 	}
 	p.Key, _ = b.template(s.Publish.Key, t, publishKeyRules)
@@ -145,10 +180,52 @@ func (b *builder) tombstone(s *spec.Topic, t *Topic) {
 func (b *builder) destination(broker Broker, to spec.Value[string], t *Topic) {
 	d := destinations[broker]
 	dots := broker == Kafka && strings.Trim(to.V, ".") == ""
-	if dots || len(to.V) > 249 || !d.names.MatchString(to.V) || !printable(to.V) {
+	if dots || broker != custom && len(to.V) > 249 || !d.names.MatchString(to.V) || !printable(to.V) {
 		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is not a valid destination: use %s", d.key, spec.Show(to.V), showTopic(t), d.want)
 	}
 }
+
+// customName returns the broker with a custom name, and reports a name that is not valid.
+func (b *builder) customName(name spec.Value[string], t *Topic) Broker {
+	broker := Broker(name.V)
+	switch {
+	case !name.Set(): // already reported
+	case !namePattern.MatchString(name.V), broker == custom:
+		b.Errorf(name.Pos, diag.PublishBroker, "publish.custom.name: %s of topic %s is not a valid name of a publisher: use a lower-case letter, then up to 40 of a-z, 0-9 or _, but not custom", spec.Show(name.V), showTopic(t))
+	case broker.BuiltIn():
+		b.Errorf(name.Pos, diag.PublishBroker, "publish.custom.name: %s of topic %s is the name of a built-in broker: use publish: {%s: {%s: ...}}, or choose another name", name.V, showTopic(t), broker, (&Publication{Broker: broker}).DestinationKey())
+	}
+	return broker
+}
+
+// destinationField looks up the field with the destination of each event and reports why it cannot be one.
+func (b *builder) destinationField(broker Broker, name spec.Value[string], t *Topic) *Field {
+	key := "publish." + destinations[broker].key + "_field"
+	where := "topic " + showTopic(t)
+	if t.Delivery == Log {
+		b.Errorf(name.Pos, diag.PublishDestinationField, "%s: %s has delivery log, whose destination is the same for all events: use %s, or delivery queue", key, where, strings.TrimSuffix(key, "_field"))
+	}
+	f := t.field(name.V)
+	fault := ""
+	switch {
+	case f == nil:
+		b.unknownField(name.Pos, diag.PublishDestinationField, key, name.V, where, t)
+		return nil
+	case f.Optional:
+		fault = "is optional: use a required field"
+	case f.Sensitive:
+		fault = "is sensitive: use another field, because logs show destinations"
+	case f.Type.Kind == "" || destinationKinds[f.Type.Base()], f.Type.Kind == Named && b.isEnum(f.Type.Type):
+		return f
+	default:
+		fault = "is a " + f.Type.String() + ": use a uuid, string, int32, int64 or enum field"
+	}
+	b.Errorf(name.Pos, diag.PublishDestinationField, "%s: field %q of %s %s", key, name.V, where, fault)
+	return f
+}
+
+// destinationKinds are the types that a field with a destination may have, in addition to enums.
+var destinationKinds = map[Kind]bool{String: true, Int32: true, Int64: true, UUID: true}
 
 // wireNames reports a wire_name that another published topic has: a consumer could not tell their messages apart.
 func (b *builder) wireNames(s *spec.Spec) {

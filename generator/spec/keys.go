@@ -250,15 +250,21 @@ var publish = &record[Publish]{
 	name:      "publish",
 	doc:       "Where the events of a topic are published: one broker.",
 	start:     func(p *Publish) *diag.Pos { return &p.Pos },
-	oneOf:     []string{"kafka", "nats", "webhook"},
+	oneOf:     []string{"kafka", "nats", "webhook", "custom"},
 	oneOfRule: diag.PublishBroker,
 	keys: []key[Publish]{
-		optional("kafka", broker("kafka", "topic", kafkaPattern, "Kafka topic."), func(p *Publish) *Broker { return &p.Kafka },
+		optional("kafka", broker("kafka", "kafka", kafkaTopic), func(p *Publish) *Broker { return &p.Kafka },
 			"Publishes to a Kafka topic, with the publisher that the configuration has under kafka."),
-		optional("nats", broker("nats", "subject", natsPattern, "NATS subject, without wildcards."), func(p *Publish) *Broker { return &p.NATS },
+		optional("nats", broker("nats", "nats", natsSubject), func(p *Publish) *Broker { return &p.NATS },
 			"Publishes to a NATS subject, with the publisher that the configuration has under nats."),
-		optional("webhook", broker("webhook", "to", namePattern, "Name of the endpoint in the configuration of the publisher."), func(p *Publish) *Broker { return &p.Webhook },
+		optional("webhook", byField(broker("webhook", "webhook", webhookTo), "to", "to_field",
+			"Payload field with the destination of each event, such as customer_id: required and not sensitive. The publisher looks up the endpoint. Queue topics only."),
+			func(p *Publish) *Broker { return &p.Webhook },
 			"Publishes to a webhook, with the publisher that the configuration has under webhook."),
+		optional("custom", byField(broker("custom", "your own broker", customName, customDestination), "destination", "destination_field",
+			"Payload field with the destination of each event: required and not sensitive. Queue topics only."),
+			func(p *Publish) *Broker { return &p.Custom },
+			"Publishes with your own publisher, which the configuration has under the name."),
 		optional("key", templateText, func(p *Publish) *Value[string] { return &p.Key },
 			"Template of the key by which the broker keeps events in order. Queue topics only. Default: the partition_key."),
 		optional("headers", headers, func(p *Publish) *Section[*Header] { return &p.Headers },
@@ -268,17 +274,34 @@ var publish = &record[Publish]{
 	},
 }
 
-// broker is a mapping whose only key names the destination of events.
-func broker(name, to, pattern, doc string) *record[Broker] {
+// broker is a mapping that says where events go in one broker.
+func broker(name, where string, keys ...key[Broker]) *record[Broker] {
 	return &record[Broker]{
 		name:  "publish-" + name,
-		doc:   "Where events go in " + name + ".",
+		doc:   "Where events go in " + where + ".",
 		start: func(b *Broker) *diag.Pos { return &b.Pos },
-		keys: []key[Broker]{
-			required(to, shape[Value[string]](&text{pattern: pattern}), func(b *Broker) *Value[string] { return &b.Destination }, doc),
-		},
+		keys:  keys,
 	}
 }
+
+// byField returns r with a key for a payload field, which may be used in place of the key fixed.
+func byField(r *record[Broker], fixed, field, doc string) *record[Broker] {
+	r.oneOf, r.oneOfRule = []string{fixed, field}, diag.PublishDestination
+	r.keys = append(r.keys, optional(field, nameText, func(b *Broker) *Value[string] { return &b.Field }, doc))
+	return r
+}
+
+func destination(b *Broker) *Value[string] { return &b.Destination }
+
+var (
+	kafkaTopic        = required("topic", matching(kafkaPattern), destination, "Kafka topic.")
+	natsSubject       = required("subject", matching(natsPattern), destination, "NATS subject, without wildcards.")
+	webhookTo         = optional("to", matching(namePattern), destination, "Name of the endpoint in the configuration of the publisher.")
+	customName        = required("name", nameText, func(b *Broker) *Value[string] { return &b.Name }, "Name of the publisher in the configuration, such as sqs.")
+	customDestination = optional("destination", matching(customPattern), destination, "Where events go, in the publisher's own terms.")
+)
+
+func matching(pattern string) shape[Value[string]] { return &text{pattern: pattern} }
 
 var headers = &dict[Header]{
 	item:  &only[Header, Value[string]]{shape: freeText, member: func(h *Header) *Value[string] { return &h.Value }},

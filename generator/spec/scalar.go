@@ -23,6 +23,7 @@ const (
 	wirePattern     = `^[A-Za-z0-9]([A-Za-z0-9._:/-]{0,126}[A-Za-z0-9])?$`
 	kafkaPattern    = `^[a-zA-Z0-9._-]{1,249}$`
 	natsPattern     = `^[^\s.*>]+(\.[^\s.*>]+)*$`
+	customPattern   = `^[!-~]{1,500}$`
 	enumPattern     = `^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`
 )
 

@@ -132,20 +132,23 @@ type Entity struct {
 	Version Value[string]
 }
 
-// Publish says where a topic is published. A valid one has exactly one of Kafka, NATS and Webhook. The zero value means
-// that it is absent.
+// Publish says where a topic is published. A valid one has exactly one of Kafka, NATS, Webhook and Custom. The zero
+// value means that it is absent.
 type Publish struct {
-	Pos                  diag.Pos
-	Kafka, NATS, Webhook Broker
-	Key                  Value[string]
-	Headers              Section[*Header]
-	Tombstone            Value[bool]
+	Pos                          diag.Pos
+	Kafka, NATS, Webhook, Custom Broker
+	Key                          Value[string]
+	Headers                      Section[*Header]
+	Tombstone                    Value[bool]
 }
 
-// Broker is one of the brokers of a Publish, with the destination of events. The zero value means that it is absent.
+// Broker is one of the brokers of a Publish, with the destination of events. A valid one has exactly one of Destination
+// and Field. The zero value means that it is absent.
 type Broker struct {
 	Pos         diag.Pos
+	Name        Value[string] // of Custom
 	Destination Value[string]
+	Field       Value[string] // of Webhook and Custom
 }
 
 // Header is a header that a published event gets.

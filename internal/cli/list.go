@@ -44,12 +44,13 @@ type entityRow struct {
 }
 
 type publishRow struct {
-	Broker      string   `json:"broker"`
-	Destination string   `json:"destination"`
-	Key         string   `json:"key,omitempty"` // empty means the partition key
-	Headers     []string `json:"headers,omitempty"`
-	WireName    string   `json:"wire_name,omitempty"` // empty means namespace.topic
-	Tombstone   bool     `json:"tombstone,omitempty"`
+	Broker           string   `json:"broker"`
+	Destination      string   `json:"destination,omitempty"`
+	DestinationField string   `json:"destination_field,omitempty"` // in place of Destination
+	Key              string   `json:"key,omitempty"`               // empty means the partition key
+	Headers          []string `json:"headers,omitempty"`
+	WireName         string   `json:"wire_name,omitempty"` // empty means namespace.topic
+	Tombstone        bool     `json:"tombstone,omitempty"`
 }
 
 func newPublishRow(p *model.Publication) *publishRow {
@@ -57,6 +58,9 @@ func newPublishRow(p *model.Publication) *publishRow {
 		return nil
 	}
 	row := &publishRow{Broker: string(p.Broker), Destination: p.Destination, Key: templateText(p.Key), WireName: p.WireName, Tombstone: p.Tombstone}
+	if p.Field != nil {
+		row.DestinationField = p.Field.Name
+	}
 	for _, h := range p.Headers {
 		row.Headers = append(row.Headers, h.Name)
 	}
@@ -173,7 +177,7 @@ func topicTable(rows []topicRow) [][]any {
 	for _, r := range rows {
 		attempts, listeners, to := "-", "-", "-"
 		if r.Publish != nil {
-			to = r.Publish.Broker + ":" + r.Publish.Destination
+			to = r.Publish.Broker + ":" + cmp.Or(r.Publish.Destination, "{"+r.Publish.DestinationField+"}")
 		}
 		if r.Retry != nil {
 			attempts = strconv.Itoa(r.Retry.MaxAttempts)

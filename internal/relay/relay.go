@@ -23,12 +23,13 @@ import (
 type Route struct {
 	broker, destination, wireName string
 	tombstone                     bool
-	derive                        func(o *publish.Outgoing) error // the key and the headers, by user code; nil if there is none
+	byEvent                       bool                            // each event says where it goes
+	derive                        func(o *publish.Outgoing) error // the destination, the key and the headers, by user code; nil if there is none
 }
 
 func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
-	r := &Route{broker: p.Broker, destination: p.Destination, wireName: p.WireName, tombstone: p.Tombstone}
-	if p.Key == nil && p.Headers == nil {
+	r := &Route{broker: p.Broker, destination: p.Destination, wireName: p.WireName, tombstone: p.Tombstone, byEvent: p.DestinationOf != nil}
+	if p.Key == nil && p.Headers == nil && p.DestinationOf == nil {
 		return r
 	}
 	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
@@ -36,6 +37,11 @@ func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 		decoded, err := decoder.Decode(o.Version, o.Payload)
 		if err != nil {
 			return err
+		}
+		if p.DestinationOf != nil {
+			if o.Destination = p.DestinationOf(decoded); o.Destination == "" || len(o.Destination) > maxDestination {
+				return outbox.Permanent(fmt.Errorf("destination: the field of the payload has %d bytes: use 1 to %d", len(o.Destination), maxDestination))
+			}
 		}
 		if p.Key != nil {
 			key := p.Key(decoded)
@@ -62,6 +68,12 @@ func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 func (r *Route) outgoing(e *outbox.Event, payload json.RawMessage) publish.Outgoing {
 	return publish.Outgoing{Event: *e, Payload: payload, Destination: r.destination, Key: e.PartitionKey, WireName: r.wireName, Tombstone: r.tombstone}
 }
+
+// ByEvent reports whether each event of r says where it goes.
+func (r *Route) ByEvent() bool { return r.byEvent }
+
+// maxDestination is the maximum length of a destination that an event says, in bytes.
+const maxDestination = 1000
 
 // BatchSize is how many events one call of a Publisher takes.
 const BatchSize = 500

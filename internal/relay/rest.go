@@ -31,6 +31,7 @@ const (
 type Target struct {
 	Name         string            // for logs: "jobs/mail", "kafka:orders" or "kafka"
 	Publisher    publish.Publisher // of a destination
+	ByEvent      *ByEvent          // nil unless each event says where it goes
 	broker       *Target           // of a destination
 	destinations []*Target         // by a broker: its destinations
 	breaker      outbox.Breaker

@@ -45,8 +45,12 @@ func (s *Targets) Add(topic string, p *Route) error {
 		}
 		s.Publishes = true
 		t.Name, t.Publisher = p.broker+":"+p.destination, publisher
+		if p.byEvent {
+			t.Name = p.broker + ":*"
+			t.ByEvent = &ByEvent{of: t, known: make(map[string]*Target), users: make(map[*Target]int)}
+		}
 		for _, known := range s.All {
-			if known.Name == t.Name && known.Publisher != nil {
+			if known.Name == t.Name && known.Publisher != nil && (known.ByEvent != nil) == p.byEvent {
 				t = known
 			}
 		}
@@ -100,6 +104,9 @@ func (s *Targets) Reasons() map[string]string {
 		if why := t.Why(); why.Class == mark.ClassUnavailable {
 			reasons[t.Name] = why.Text
 		}
+		if t.ByEvent != nil {
+			t.ByEvent.reasons(reasons)
+		}
 	}
 	return reasons
 }
@@ -110,6 +117,9 @@ func (s *Targets) Resting() []string {
 	for _, t := range s.All {
 		if t.Resting() {
 			names = append(names, t.Name)
+		}
+		if t.ByEvent != nil {
+			names = append(names, t.ByEvent.resting()...)
 		}
 	}
 	return names
@@ -134,6 +144,11 @@ func (s *Targets) Next(now time.Time) (next time.Time) {
 		return next
 	}
 	for _, t := range s.All {
+		if t.ByEvent != nil {
+			if at := t.ByEvent.next(now); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
 		at := now.Add(t.left())
 		if !t.Resting() || !at.After(now) {
 			if stalled, then := t.Stalled(now); stalled || then.IsZero() {

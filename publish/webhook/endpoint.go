@@ -29,6 +29,11 @@ type Endpoint struct {
 	// Headers are sent with each request, for example Authorization. They take precedence over headers of events. Headers
 	// that HTTP, Standard Webhooks or CloudEvents prescribe are an error.
 	Headers map[string]string
+	// Concurrency is how many requests to this endpoint may run concurrently. 0 means Config.Concurrency, which is also the
+	// maximum.
+	Concurrency int
+	// Timeout is how long a request to this endpoint may take. 0 means Config.Timeout, which is also the maximum.
+	Timeout time.Duration
 }
 
 // Lengths of a decoded secret that Standard Webhooks allows.
@@ -73,9 +78,37 @@ type endpoint struct {
 	url     *url.URL // without user
 	headers map[string]string
 	keys    [][]byte
-	slots   chan struct{} // has one element per running request
 
-	restsUntil atomic.Pointer[time.Time] // the endpoint wants no requests until then
+	concurrency int // of the Endpoint; 0 if it has none
+	timeout     time.Duration
+	limits
+}
+
+// limits are what an endpoint that is looked up again has in common with the earlier one.
+type limits struct {
+	slots      chan struct{}              // has one element per running request
+	restsUntil *atomic.Pointer[time.Time] // the endpoint wants no requests until then
+}
+
+// inherit completes e with the limits of config, or of the same endpoint in an earlier lookup. before may be nil.
+func (e *endpoint) inherit(before *endpoint, config *Config) {
+	concurrency := config.Concurrency
+	if e.concurrency > 0 {
+		concurrency = min(concurrency, e.concurrency)
+	}
+	if e.timeout == 0 || e.timeout > config.Timeout {
+		e.timeout = config.Timeout
+	}
+	e.limits = limits{slots: make(chan struct{}, concurrency), restsUntil: new(atomic.Pointer[time.Time])}
+	if before == nil {
+		return
+	}
+	if cap(before.slots) == concurrency {
+		e.slots = before.slots
+	}
+	if before.url.String() == e.url.String() {
+		e.restsUntil = before.restsUntil
+	}
 }
 
 func newEndpoint(name string, c Endpoint) (*endpoint, error) {
@@ -93,8 +126,12 @@ func newEndpoint(name string, c Endpoint) (*endpoint, error) {
 		return nil, errors.New("field Secrets is empty: add a secret, or set Unsigned to post without a signature")
 	case len(c.Secrets) > 0 && c.Unsigned:
 		return nil, errors.New("field Secrets is not empty, but Unsigned is set: use one of them")
+	case c.Concurrency < 0:
+		return nil, fmt.Errorf("field Concurrency: %d is negative", c.Concurrency)
+	case c.Timeout < 0:
+		return nil, fmt.Errorf("field Timeout: %s is negative", c.Timeout)
 	}
-	e := &endpoint{name: name, url: u, headers: make(map[string]string)}
+	e := &endpoint{name: name, url: u, headers: make(map[string]string), concurrency: c.Concurrency, timeout: c.Timeout}
 	if u.User != nil {
 		password, _ := u.User.Password()
 		e.headers["Authorization"] = "Basic " + base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password))

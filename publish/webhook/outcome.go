@@ -33,7 +33,7 @@ var errTimeout = errors.New("timeout")
 
 // post sends a request and returns the outcome for the event.
 func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, body []byte) error {
-	requestCtx, cancel := context.WithTimeoutCause(ctx, p.config.Timeout, errTimeout)
+	requestCtx, cancel := context.WithTimeoutCause(ctx, e.timeout, errTimeout)
 	defer cancel()
 	// Whether a part of the request may have reached the endpoint. A kept connection that turns out to be closed does not
 	// count: the transport tries another one.
@@ -67,9 +67,9 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 	switch {
 	case err == nil:
 	case wrote.Load():
-		return p.unanswered(requestCtx, err)
+		return e.unanswered(requestCtx, err)
 	default:
-		return p.unreachable(requestCtx, err)
+		return e.unreachable(requestCtx, err)
 	}
 	// The outcome depends only on the status and headers. Errors of the body do not change it.
 	if response.StatusCode != http.StatusSwitchingProtocols { // its body is the connection, which ignores the context
@@ -88,13 +88,13 @@ func notSent(ctx context.Context) error {
 
 // unreachable returns the outcome if there was no connection, so that the event is not at fault. The text of err comes from
 // our side or from the TLS handshake.
-func (p *Publisher) unreachable(ctx context.Context, err error) error {
+func (e *endpoint) unreachable(ctx context.Context, err error) error {
 	var wrong *configError
 	if errors.As(err, &wrong) {
 		return outbox.Permanent(wrong)
 	}
 	if errors.Is(context.Cause(ctx), errTimeout) {
-		return outbox.Unavailable(fmt.Errorf("no connection within %s", p.config.Timeout))
+		return outbox.Unavailable(fmt.Errorf("no connection within %s", e.timeout))
 	}
 	var lookup *net.DNSError
 	if errors.As(err, &lookup) {
@@ -102,16 +102,16 @@ func (p *Publisher) unreachable(ctx context.Context, err error) error {
 	}
 	var late net.Error
 	if errors.As(err, &late) && late.Timeout() { // the transport noticed it a little earlier
-		return outbox.Unavailable(fmt.Errorf("no connection within %s", p.config.Timeout))
+		return outbox.Unavailable(fmt.Errorf("no connection within %s", e.timeout))
 	}
 	return outbox.Unavailable(fmt.Errorf("no connection: %w", err))
 }
 
 // unanswered returns the outcome if the request was sent and there is no reply. The endpoint may have failed because of this
 // event, so it is an attempt. Only network errors are quoted: others may quote the endpoint, which may quote the event.
-func (p *Publisher) unanswered(ctx context.Context, err error) error {
+func (e *endpoint) unanswered(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("no reply within %s", p.config.Timeout)
+		return fmt.Errorf("no reply within %s", e.timeout)
 	}
 	var network *net.OpError
 	if errors.As(err, &network) {

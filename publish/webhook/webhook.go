@@ -10,6 +10,11 @@
 //		Publishers: map[string]publish.Publisher{"webhook": publisher},
 //	})
 //
+// # Endpoints that are looked up
+//
+// With to_field in the YAML each event says where it goes, such as to a customer. Config.Lookup returns the address, the
+// secrets and the limits of that destination. The result is used for Config.LookupTTL.
+//
 // # Requests
 //
 // A request is a CloudEvent by the HTTP protocol binding (https://github.com/cloudevents/spec), in binary mode unless
@@ -34,6 +39,8 @@
 //	U  an address that is not public               for Config.PrivateAddressTimeout, then P; logged at Warn
 //	A  401, 403, 404, 405, redirects               the configuration must be fixed; logged at Warn
 //	A  an endpoint that is not configured          another process may have it; logged at Warn
+//	P  Lookup returned ErrNoEndpoint               logged at Warn
+//	U  any other error of Lookup                   the destination rests; logged at Warn if the Endpoint is not valid
 //	A  any other status, an invalid or no reply    within Config.Timeout; the endpoint may have handled the event
 //	A  the context of Publish has ended            likewise; an event that was not sent is outbox.ErrNotSent
 //	P  a header that HTTP cannot send
@@ -63,10 +70,18 @@ import (
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
 )
 
-// Config says where a Publisher sends events and how. Only Endpoints is required.
+// Config says where a Publisher sends events and how. Endpoints, Lookup or both are required.
 type Config struct {
-	// Endpoints receive the events. The key is the destination in the YAML. There must be at least one.
+	// Endpoints receive the events. The key is the destination in the YAML. There must be at least one, unless Lookup is set.
 	Endpoints map[string]Endpoint
+	// Lookup returns the endpoints of the destinations that are not in Endpoints, for topics with to_field in the YAML. nil
+	// means that there are no others. A destination with the name of one of Endpoints is never looked up.
+	Lookup Lookup
+	// LookupTTL is how long the result of Lookup is used: a changed address or secret takes effect within this time. 0 means
+	// 1 min.
+	LookupTTL time.Duration
+	// FailedLookupTTL is how long an error of Lookup is remembered. 0 means 2 s. It is at most LookupTTL.
+	FailedLookupTTL time.Duration
 	// Encoder makes requests of events; nil means CloudEvents in binary mode with a source made of the namespace.
 	Encoder publish.Encoder
 	// Timeout is how long a request may take, from the lookup of the host to the last header of the reply. 0 means 15 s.
@@ -94,6 +109,9 @@ type Config struct {
 // shown is the part of a Config that may be printed.
 type shown struct {
 	Endpoints             map[string]Endpoint // they hide their secrets
+	Lookup                bool
+	LookupTTL             time.Duration
+	FailedLookupTTL       time.Duration
 	Timeout               time.Duration
 	Concurrency           int
 	MaxRetryAfter         time.Duration
@@ -104,7 +122,7 @@ type shown struct {
 
 func (c Config) shown() shown {
 	return shown{
-		Endpoints: c.Endpoints, Timeout: c.Timeout, Concurrency: c.Concurrency, MaxRetryAfter: c.MaxRetryAfter,
+		Endpoints: c.Endpoints, Lookup: c.Lookup != nil, LookupTTL: c.LookupTTL, FailedLookupTTL: c.FailedLookupTTL, Timeout: c.Timeout, Concurrency: c.Concurrency, MaxRetryAfter: c.MaxRetryAfter,
 		AllowedNetworks: c.AllowedNetworks, PrivateAddressTimeout: c.PrivateAddressTimeout, TLS: c.TLS != nil,
 	}
 }
@@ -124,6 +142,8 @@ const (
 	defaultConcurrency   = 16
 	defaultMaxRetryAfter = time.Hour
 	defaultPrivate       = time.Minute
+	defaultLookup        = time.Minute
+	defaultFailedLookup  = 2 * time.Second
 )
 
 func (c Config) withDefaults() Config {
@@ -139,6 +159,12 @@ func (c Config) withDefaults() Config {
 	if c.PrivateAddressTimeout == 0 {
 		c.PrivateAddressTimeout = defaultPrivate
 	}
+	if c.LookupTTL == 0 {
+		c.LookupTTL = defaultLookup
+	}
+	if c.FailedLookupTTL == 0 {
+		c.FailedLookupTTL = defaultFailedLookup
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -147,8 +173,12 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	switch {
-	case len(c.Endpoints) == 0:
-		return errors.New("field Endpoints is empty")
+	case len(c.Endpoints) == 0 && c.Lookup == nil:
+		return errors.New("field Endpoints is empty, and field Lookup is nil")
+	case c.LookupTTL < 0:
+		return fmt.Errorf("field LookupTTL: %s is negative", c.LookupTTL)
+	case c.FailedLookupTTL < 0:
+		return fmt.Errorf("field FailedLookupTTL: %s is negative", c.FailedLookupTTL)
 	case c.Timeout < 0:
 		return fmt.Errorf("field Timeout: %s is negative", c.Timeout)
 	case c.Concurrency < 0:
@@ -168,6 +198,8 @@ func (c Config) validate() error {
 type Publisher struct {
 	config    Config
 	endpoints map[string]*endpoint
+	directory *directory // nil without a Lookup
+	endLookup context.CancelFunc
 	transport *http.Transport
 	private   missing.Destinations
 	closed    atomic.Bool
@@ -199,8 +231,13 @@ func New(config Config) (*Publisher, error) {
 		if err != nil {
 			return nil, fmt.Errorf("create webhook publisher: endpoint %q: %w", name, err)
 		}
-		e.slots = make(chan struct{}, config.Concurrency)
+		e.inherit(nil, &p.config)
 		p.endpoints[name] = e
+	}
+	var ctx context.Context
+	ctx, p.endLookup = context.WithCancel(context.Background())
+	if config.Lookup != nil {
+		p.directory = &directory{lookup: config.Lookup, config: &p.config, ctx: ctx, entries: make(map[string]*entry)}
 	}
 	dialer := &net.Dialer{Timeout: config.Timeout, Control: guard(slices.Clone(config.AllowedNetworks)).control}
 	p.transport = &http.Transport{
@@ -224,10 +261,22 @@ func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 	return publish.Each(ctx, events, p.config.Concurrency, p.send)
 }
 
-// Close closes idle connections. Call it after all calls of Publish have returned. A later Publish hands every event back as
+// endpoint returns the endpoint of the destination of o.
+func (p *Publisher) endpoint(ctx context.Context, o publish.Outgoing) (*endpoint, error) {
+	if e, known := p.endpoints[o.Destination]; known {
+		return e, nil
+	}
+	if p.directory != nil {
+		return p.directory.find(ctx, o.Destination)
+	}
+	return nil, &configError{fmt.Sprintf("no endpoint is configured for destination %q", o.Destination)} // another process may have it
+}
+
+// Close ends lookups and closes idle connections. Call it after all calls of Publish have returned. A later Publish hands every event back as
 // unavailable.
 func (p *Publisher) Close() {
 	p.closed.Store(true)
+	p.endLookup()
 	p.transport.CloseIdleConnections()
 }
 
@@ -235,17 +284,15 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 	if p.closed.Load() {
 		return errClosed
 	}
-	e, known := p.endpoints[o.Destination]
-	if !known {
-		err := &configError{fmt.Sprintf("no endpoint is configured for destination %q", o.Destination)}
+	e, err := p.endpoint(ctx, o)
+	if err != nil {
 		p.log(ctx, "", o, err)
-		return fmt.Errorf("post event: %w", err) // another process may have it
+		return fmt.Errorf("post event: %w", err)
 	}
 	if err := e.resting(time.Now()); err != nil {
 		return err
 	}
-	err := p.attempt(ctx, e, o)
-	if err != nil {
+	if err = p.attempt(ctx, e, o); err != nil {
 		p.log(ctx, e.url.Host, o, err)
 		return e.errorf(err)
 	}
