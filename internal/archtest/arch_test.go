@@ -54,6 +54,7 @@ func TestArrows(t *testing.T) {
 		"worker":               {"outbox", "internal/absent", "internal/guard"},
 		"inbox":                {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
 		"consume":              {"payload", "inbox", "internal/absent", "internal/mark", "internal/plainjson", "internal/upcast"},
+		"consume/receive":      {"consume", "inbox", "internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/mark", "internal/pgvalue"},
 		"migrate":              {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
 		"outboxtest":           {"outbox", "queue", "migrate", "internal/pgtest", "internal/incoming", "internal/inline", "internal/absent"},
 		"schema":               {},
@@ -124,7 +125,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	for name, p := range packages(t) {
 		switch name {
-		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "publish", "migrate",
+		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "consume/receive", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
 			"internal/mark", "internal/moment", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
@@ -152,6 +153,7 @@ func TestRooms(t *testing.T) {
 		"admin":                              {"queue", "listener"},
 		"worker":                             {"queue", "listener", "admin"},
 		"consume":                            {"outbox", "queue", "listener", "admin"},
+		"consume/receive":                    {"outbox", "publish", "queue", "listener", "admin"},
 		"internal/archtest/testdata/enqueue": {"queue", "listener", "admin", "publish", "internal/relay"},
 	} {
 		out, err := exec.Command("go", "list", "-deps", "../../"+from).Output()
