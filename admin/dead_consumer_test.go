@@ -134,7 +134,7 @@ func TestDeadLettersOfConsumers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "consumer cards", audit.Entries[0].Scope)
 	require.Equal(t, []any{"replay", int64(5)}, []any{audit.Entries[0].Action, audit.Entries[0].Events})
-	_, err = ops.Replay(t.Context(), admin.Filter{Consumer: "cards", Listener: "l"}, act)
+	_, err = ops.Discard(t.Context(), admin.Filter{Consumer: "cards", Listener: "l"}, act)
 	require.ErrorContains(t, err, "Consumer and Listener cannot both be set")
 	_, err = ops.Events(t.Context(), f, admin.Page{})
 	require.ErrorContains(t, err, "Consumer selects dead letters only")
