@@ -207,3 +207,130 @@ gone AS (
 SELECT
     (SELECT count(*) FROM gone)::bigint AS deleted,
     (SELECT coalesce(max(o.failed_at), '-infinity') FROM old AS o)::timestamptz AS last;
+
+-- name: InboxMessageScan :many
+-- DeadLetterScan for the dead messages of a consumer group.
+WITH piece AS MATERIALIZED (
+    (
+        SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
+        FROM outbox_schema.inbox_messages AS d
+        WHERE cardinality(@ids::uuid[]) = 0
+          AND NOT @newest::boolean
+          AND d.status = 'dead'
+          AND d.no > @after_no::bigint
+        ORDER BY d.no
+        LIMIT @piece::integer
+    )
+    UNION ALL
+    (
+        SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
+        FROM outbox_schema.inbox_messages AS d
+        WHERE cardinality(@ids::uuid[]) = 0
+          AND @newest::boolean
+          AND d.status = 'dead'
+          AND d.no < @after_no::bigint
+        ORDER BY d.no DESC
+        LIMIT @piece::integer
+    )
+    UNION ALL
+    (
+        SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
+        FROM (SELECT unnest(@ids::uuid[]) AS id) AS w
+        JOIN outbox_schema.inbox_messages AS d ON d.event_id = w.id
+        WHERE d.status = 'dead'
+    )
+)
+SELECT
+    true AS matches,
+    p.no::bigint AS no,
+    p.namespace::text AS namespace,
+    CASE WHEN p.topic <> '' THEN p.topic WHEN p.type <> '' THEN p.type ELSE 'unreadable' END::text AS topic,
+    p.tenant_id::uuid AS tenant_id,
+    p.failed_at::timestamptz AS died_at,
+    CASE WHEN @texts::boolean THEN p.error ELSE '' END::text AS error,
+    0::bigint AS scanned
+FROM piece AS p
+WHERE p.consumer_group = @consumer_group::text
+  AND (@namespace::text = '' OR p.namespace = @namespace::text)
+  AND (@topic::text = '' OR p.topic = @topic::text)
+  AND (sqlc.narg('tenant_id')::uuid IS NULL OR p.tenant_id = sqlc.narg('tenant_id')::uuid)
+  AND (@key::text = '' OR p.key = @key::text)
+  AND (sqlc.narg('since')::timestamptz IS NULL OR p.received_at >= sqlc.narg('since')::timestamptz)
+  AND (sqlc.narg('until')::timestamptz IS NULL OR p.received_at < sqlc.narg('until')::timestamptz)
+  AND (@error::text = '' OR strpos(p.error, @error::text) > 0)
+UNION ALL
+SELECT
+    false,
+    CASE WHEN @newest::boolean THEN coalesce(min(p.no), 0) ELSE coalesce(max(p.no), 0) END,
+    '', '', NULL, statement_timestamp(), '', count(*)
+FROM piece AS p;
+
+-- name: InboxMessageRead :many
+-- Reads dead messages by no, newest first.
+SELECT d.no, d.consumer_group, d.place, coalesce(d.key, '')::text AS key, d.event_id, d.namespace,
+    CASE WHEN d.topic <> '' THEN d.topic WHEN d.type <> '' THEN d.type ELSE 'unreadable' END::text AS topic,
+    d.version, d.tenant_id, d.envelope::text AS envelope, d.body, d.attempts, d.error, d.received_at, d.failed_at
+FROM (SELECT unnest(@nos::bigint[]) AS no) AS w
+JOIN outbox_schema.inbox_messages AS d ON d.no = w.no
+WHERE d.status = 'dead'
+ORDER BY d.no DESC;
+
+-- name: InboxMessageReplay :one
+-- Parks dead messages again, due now and with no attempt. They keep their numbers, so they come before the messages of their
+-- key that were parked later, and these wait behind them. InboxMessagePromote then makes the first of each key due.
+WITH back AS (
+    UPDATE outbox_schema.inbox_messages AS m
+    SET status = 'parked',
+        attempts = 0,
+        next_attempt_at = CASE WHEN m.key IS NULL THEN statement_timestamp() ELSE 'infinity' END
+    FROM (SELECT unnest(@nos::bigint[]) AS no) AS w
+    WHERE m.no = w.no
+      AND m.status = 'dead'
+    RETURNING m.no, m.consumer_group, m.key
+),
+behind AS (
+    UPDATE outbox_schema.inbox_messages AS m
+    SET next_attempt_at = 'infinity'
+    FROM (SELECT b.consumer_group, b.key, min(b.no) AS no FROM back AS b WHERE b.key IS NOT NULL GROUP BY b.consumer_group, b.key) AS k
+    WHERE m.consumer_group = k.consumer_group
+      AND m.key = k.key
+      AND m.status = 'parked'
+      AND m.no > k.no
+      AND m.next_attempt_at < 'infinity'
+)
+SELECT
+    (SELECT count(*) FROM back)::bigint AS replayed,
+    coalesce((SELECT array_agg(DISTINCT b.key) FROM back AS b WHERE b.key IS NOT NULL), '{}')::text[] AS keys;
+
+-- name: InboxMessageDiscard :execrows
+-- Deletes dead messages.
+DELETE FROM outbox_schema.inbox_messages AS m
+USING (SELECT unnest(@nos::bigint[]) AS no) AS w
+WHERE m.no = w.no
+  AND m.status = 'dead';
+
+-- name: InboxMessageGroups :many
+-- Reads the consumer groups that have dead messages: it jumps from one group to the next in the index.
+WITH RECURSIVE walk AS (
+    (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.status = 'dead'
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.status = 'dead'
+          AND m.consumer_group > w.consumer_group
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    FROM walk AS w
+    WHERE w.consumer_group IS NOT NULL
+)
+SELECT w.consumer_group::text AS consumer_group
+FROM walk AS w
+WHERE w.consumer_group IS NOT NULL;

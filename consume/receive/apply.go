@@ -41,7 +41,7 @@ func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error)
 	running.Wait()
 
 	outcomes := make([]Outcome, len(ms))
-	var err error
+	var err error // of the lanes
 	for i, it := range items {
 		outcomes[i] = it.outcome
 		if it.outcome == "" {
@@ -128,6 +128,9 @@ func (l *lane) settle(ctx, work context.Context, batch []*item) error {
 	for start, end := 0, len(batch); start < len(batch); {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if most := l.r.cfg.MaxDeadInARow; most > 0 && l.r.deadInARow.Load() >= int64(most) {
+			return &stopError{fmt.Errorf("%d in a row: %w", most, ErrOnlyDead)}
 		}
 		at, err := l.r.attempt(ctx, work, batch[start:end])
 		if err == nil {

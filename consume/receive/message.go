@@ -48,7 +48,7 @@ const (
 
 // prepare reads a message.
 func (r *Receiver) prepare(m Message) *item {
-	it := &item{message: m, key: nameOf(m.Key), id: nameOf(m.Place)}
+	it := &item{message: m, key: nameOf(m.Key)}
 	var err error
 	it.prepared, err = r.consumer.Prepare(m.Message)
 	if err == nil {
@@ -67,13 +67,24 @@ func (r *Receiver) prepare(m Message) *item {
 			it.event.Type = known.Topic
 		}
 	}
-	if it.event.ID != uuid.Nil {
-		it.id = it.event.ID.String()
+	it.id = it.event.ID.String()
+	if it.event.ID == uuid.Nil {
+		it.id = placeID(m)
 	}
 	if errors.Is(err, consume.ErrUnknownTopic) && r.cfg.IgnoreUnknown {
 		it.fate = fateIgnore
 	}
 	return it
+}
+
+// placeID identifies a message without a readable id: by its place, and by its content too, because the same place can have
+// another message after somebody has created the broker's topic again.
+func placeID(m Message) string {
+	h := sha256.New()
+	column, _ := envelopeOf(m.Message)
+	_, _ = h.Write([]byte(column))
+	_, _ = h.Write(m.Body)
+	return nameOf(m.Place) + "#" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // nameOf returns a key or place in a form that PostgreSQL can store and index. Different names stay different.

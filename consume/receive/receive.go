@@ -34,6 +34,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -70,6 +71,10 @@ type Config struct {
 	PollInterval time.Duration
 	// PruneInterval is how often Run calls Inbox.Prune; 0 means 1 h, negative never.
 	PruneInterval time.Duration
+	// MaxDeadInARow is how many messages may become dead letters one after the other, with none applied between them, before
+	// Receive and Run end with ErrOnlyDead: then the consumer is probably wrong, or reads the wrong topic. 0 means 1000,
+	// negative any number.
+	MaxDeadInARow int
 	// IgnoreUnknown acknowledges messages of topics that the consumer does not have, instead of keeping them as dead
 	// letters. Set it if the broker's topic has events for other consumers too.
 	IgnoreUnknown bool
@@ -92,6 +97,7 @@ func (c Config) withDefaults() Config {
 	c.MaxDelay = cmp.Or(c.MaxDelay, 30*time.Minute)
 	c.EffectTimeout = cmp.Or(c.EffectTimeout, 30*time.Second)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 20*time.Second)
+	c.MaxDeadInARow = cmp.Or(c.MaxDeadInARow, 1000)
 	c.PollInterval = cmp.Or(c.PollInterval, time.Second)
 	c.PruneInterval = cmp.Or(c.PruneInterval, time.Hour)
 	if c.Observer == nil {
@@ -193,6 +199,8 @@ type Receiver struct {
 	wake     chan struct{} // something was parked that may be due
 	say      talk
 
+	deadInARow atomic.Int64
+
 	mu      sync.Mutex
 	waiters int       // lanes that wait
 	waiting time.Time // since when the first of them does
@@ -225,6 +233,10 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 
 // Group returns the consumer group, which is that of the inbox.
 func (r *Receiver) Group() string { return r.group }
+
+// ErrOnlyDead: the latest Config.MaxDeadInARow messages all became dead letters. Look at their errors. A wrong topic and a
+// consumer that is older than its producers are the usual causes. The messages are kept, and the next start continues.
+var ErrOnlyDead = errors.New("all messages become dead letters")
 
 type stopError struct{ err error }
 

@@ -42,6 +42,12 @@ func (t *talk) allowed() (ok bool, left int) {
 
 // settled logs and tells the observer what became of a message.
 func (r *Receiver) settled(it *item) {
+	switch it.outcome {
+	case Applied, Duplicate, Skipped, Quarantined:
+		r.deadInARow.Store(0)
+	case Dead:
+		r.deadInARow.Add(1)
+	}
 	err := it.last
 	if it.fault != nil {
 		err = it.fault

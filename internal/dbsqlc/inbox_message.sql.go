@@ -60,6 +60,22 @@ func (q *Queries) InboxMessageDelete(ctx context.Context, nos []int64) error {
 	return err
 }
 
+const InboxMessageDiscard = `-- name: InboxMessageDiscard :execrows
+DELETE FROM outbox_schema.inbox_messages AS m
+USING (SELECT unnest($1::bigint[]) AS no) AS w
+WHERE m.no = w.no
+  AND m.status = 'dead'
+`
+
+// Deletes dead messages.
+func (q *Queries) InboxMessageDiscard(ctx context.Context, nos []int64) (int64, error) {
+	result, err := q.db.Exec(ctx, InboxMessageDiscard, nos)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const InboxMessageDue = `-- name: InboxMessageDue :many
 SELECT m.no, coalesce(m.key, '')::text AS key
 FROM outbox_schema.inbox_messages AS m
@@ -135,6 +151,53 @@ func (q *Queries) InboxMessageFail(ctx context.Context, arg InboxMessageFailPara
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const InboxMessageGroups = `-- name: InboxMessageGroups :many
+WITH RECURSIVE walk AS (
+    (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.status = 'dead'
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.status = 'dead'
+          AND m.consumer_group > w.consumer_group
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    FROM walk AS w
+    WHERE w.consumer_group IS NOT NULL
+)
+SELECT w.consumer_group::text AS consumer_group
+FROM walk AS w
+WHERE w.consumer_group IS NOT NULL
+`
+
+// Reads the consumer groups that have dead messages: it jumps from one group to the next in the index.
+func (q *Queries) InboxMessageGroups(ctx context.Context) ([]string, error) {
+	rows, err := q.db.Query(ctx, InboxMessageGroups)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var consumer_group string
+		if err := rows.Scan(&consumer_group); err != nil {
+			return nil, err
+		}
+		items = append(items, consumer_group)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const InboxMessageKeys = `-- name: InboxMessageKeys :many
@@ -408,6 +471,239 @@ func (q *Queries) InboxMessagePut(ctx context.Context, arg InboxMessagePutParams
 		arg.Errors,
 	)
 	return err
+}
+
+const InboxMessageRead = `-- name: InboxMessageRead :many
+SELECT d.no, d.consumer_group, d.place, coalesce(d.key, '')::text AS key, d.event_id, d.namespace,
+    CASE WHEN d.topic <> '' THEN d.topic WHEN d.type <> '' THEN d.type ELSE 'unreadable' END::text AS topic,
+    d.version, d.tenant_id, d.envelope::text AS envelope, d.body, d.attempts, d.error, d.received_at, d.failed_at
+FROM (SELECT unnest($1::bigint[]) AS no) AS w
+JOIN outbox_schema.inbox_messages AS d ON d.no = w.no
+WHERE d.status = 'dead'
+ORDER BY d.no DESC
+`
+
+type InboxMessageReadRow struct {
+	No            int64
+	ConsumerGroup string
+	Place         string
+	Key           string
+	EventID       pgtype.UUID
+	Namespace     string
+	Topic         string
+	Version       int32
+	TenantID      pgtype.UUID
+	Envelope      string
+	Body          []byte
+	Attempts      int32
+	Error         string
+	ReceivedAt    pgtype.Timestamptz
+	FailedAt      pgtype.Timestamptz
+}
+
+// Reads dead messages by no, newest first.
+func (q *Queries) InboxMessageRead(ctx context.Context, nos []int64) ([]InboxMessageReadRow, error) {
+	rows, err := q.db.Query(ctx, InboxMessageRead, nos)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []InboxMessageReadRow
+	for rows.Next() {
+		var i InboxMessageReadRow
+		if err := rows.Scan(
+			&i.No,
+			&i.ConsumerGroup,
+			&i.Place,
+			&i.Key,
+			&i.EventID,
+			&i.Namespace,
+			&i.Topic,
+			&i.Version,
+			&i.TenantID,
+			&i.Envelope,
+			&i.Body,
+			&i.Attempts,
+			&i.Error,
+			&i.ReceivedAt,
+			&i.FailedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const InboxMessageReplay = `-- name: InboxMessageReplay :one
+WITH back AS (
+    UPDATE outbox_schema.inbox_messages AS m
+    SET status = 'parked',
+        attempts = 0,
+        next_attempt_at = CASE WHEN m.key IS NULL THEN statement_timestamp() ELSE 'infinity' END
+    FROM (SELECT unnest($1::bigint[]) AS no) AS w
+    WHERE m.no = w.no
+      AND m.status = 'dead'
+    RETURNING m.no, m.consumer_group, m.key
+),
+behind AS (
+    UPDATE outbox_schema.inbox_messages AS m
+    SET next_attempt_at = 'infinity'
+    FROM (SELECT b.consumer_group, b.key, min(b.no) AS no FROM back AS b WHERE b.key IS NOT NULL GROUP BY b.consumer_group, b.key) AS k
+    WHERE m.consumer_group = k.consumer_group
+      AND m.key = k.key
+      AND m.status = 'parked'
+      AND m.no > k.no
+      AND m.next_attempt_at < 'infinity'
+)
+SELECT
+    (SELECT count(*) FROM back)::bigint AS replayed,
+    coalesce((SELECT array_agg(DISTINCT b.key) FROM back AS b WHERE b.key IS NOT NULL), '{}')::text[] AS keys
+`
+
+type InboxMessageReplayRow struct {
+	Replayed int64
+	Keys     []string
+}
+
+// Parks dead messages again, due now and with no attempt. They keep their numbers, so they come before the messages of their
+// key that were parked later, and these wait behind them. InboxMessagePromote then makes the first of each key due.
+func (q *Queries) InboxMessageReplay(ctx context.Context, nos []int64) (InboxMessageReplayRow, error) {
+	row := q.db.QueryRow(ctx, InboxMessageReplay, nos)
+	var i InboxMessageReplayRow
+	err := row.Scan(&i.Replayed, &i.Keys)
+	return i, err
+}
+
+const InboxMessageScan = `-- name: InboxMessageScan :many
+WITH piece AS MATERIALIZED (
+    (
+        SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
+        FROM outbox_schema.inbox_messages AS d
+        WHERE cardinality($1::uuid[]) = 0
+          AND NOT $2::boolean
+          AND d.status = 'dead'
+          AND d.no > $3::bigint
+        ORDER BY d.no
+        LIMIT $4::integer
+    )
+    UNION ALL
+    (
+        SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
+        FROM outbox_schema.inbox_messages AS d
+        WHERE cardinality($1::uuid[]) = 0
+          AND $2::boolean
+          AND d.status = 'dead'
+          AND d.no < $3::bigint
+        ORDER BY d.no DESC
+        LIMIT $4::integer
+    )
+    UNION ALL
+    (
+        SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
+        FROM (SELECT unnest($1::uuid[]) AS id) AS w
+        JOIN outbox_schema.inbox_messages AS d ON d.event_id = w.id
+        WHERE d.status = 'dead'
+    )
+)
+SELECT
+    true AS matches,
+    p.no::bigint AS no,
+    p.namespace::text AS namespace,
+    CASE WHEN p.topic <> '' THEN p.topic WHEN p.type <> '' THEN p.type ELSE 'unreadable' END::text AS topic,
+    p.tenant_id::uuid AS tenant_id,
+    p.failed_at::timestamptz AS died_at,
+    CASE WHEN $5::boolean THEN p.error ELSE '' END::text AS error,
+    0::bigint AS scanned
+FROM piece AS p
+WHERE p.consumer_group = $6::text
+  AND ($7::text = '' OR p.namespace = $7::text)
+  AND ($8::text = '' OR p.topic = $8::text)
+  AND ($9::uuid IS NULL OR p.tenant_id = $9::uuid)
+  AND ($10::text = '' OR p.key = $10::text)
+  AND ($11::timestamptz IS NULL OR p.received_at >= $11::timestamptz)
+  AND ($12::timestamptz IS NULL OR p.received_at < $12::timestamptz)
+  AND ($13::text = '' OR strpos(p.error, $13::text) > 0)
+UNION ALL
+SELECT
+    false,
+    CASE WHEN $2::boolean THEN coalesce(min(p.no), 0) ELSE coalesce(max(p.no), 0) END,
+    '', '', NULL, statement_timestamp(), '', count(*)
+FROM piece AS p
+`
+
+type InboxMessageScanParams struct {
+	Ids           []pgtype.UUID
+	Newest        bool
+	AfterNo       int64
+	Piece         int32
+	Texts         bool
+	ConsumerGroup string
+	Namespace     string
+	Topic         string
+	TenantID      pgtype.UUID
+	Key           string
+	Since         pgtype.Timestamptz
+	Until         pgtype.Timestamptz
+	Error         string
+}
+
+type InboxMessageScanRow struct {
+	Matches   bool
+	No        int64
+	Namespace string
+	Topic     string
+	TenantID  pgtype.UUID
+	DiedAt    pgtype.Timestamptz
+	Error     string
+	Scanned   int64
+}
+
+// DeadLetterScan for the dead messages of a consumer group.
+func (q *Queries) InboxMessageScan(ctx context.Context, arg InboxMessageScanParams) ([]InboxMessageScanRow, error) {
+	rows, err := q.db.Query(ctx, InboxMessageScan,
+		arg.Ids,
+		arg.Newest,
+		arg.AfterNo,
+		arg.Piece,
+		arg.Texts,
+		arg.ConsumerGroup,
+		arg.Namespace,
+		arg.Topic,
+		arg.TenantID,
+		arg.Key,
+		arg.Since,
+		arg.Until,
+		arg.Error,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []InboxMessageScanRow
+	for rows.Next() {
+		var i InboxMessageScanRow
+		if err := rows.Scan(
+			&i.Matches,
+			&i.No,
+			&i.Namespace,
+			&i.Topic,
+			&i.TenantID,
+			&i.DiedAt,
+			&i.Error,
+			&i.Scanned,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const InboxMessageTake = `-- name: InboxMessageTake :many
