@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -30,7 +30,7 @@ $(TESTS): test-in-%:
 	@echo "== go test $(RACE) ./... in $*" && cd $* && $(TEST) $(RACE) -timeout 30m $(if $(filter .,$*),./queue ./listener ./admin) ./...
 
 # Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
-RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume ./worker ./publish/... ./internal/...
+RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume/... ./worker ./publish/... ./internal/...
 .PHONY: test-race
 test-race:
 	@echo "== go test -race -short" && CGO_ENABLED=1 $(TEST) -race -short -timeout 20m $(RACED)
@@ -59,9 +59,11 @@ test-go-before: postgres
 	@cd publish/webhook && GOTOOLCHAIN=$(GO_BEFORE) $(GO) build ./...
 
 .PHONY: campaign
-campaign: postgres ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random YAML, 2,000 pairs of payloads
+campaign: postgres ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random YAML, 2,000 pairs of payloads, 20,000 events to consumers
 	OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(Test.*CutConnection|Test.*CutAtEveryByte|TestWireClass|TestGenerateDeterministic)' ./queue ./listener ./generator
 	cd dashboard/browsertest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
+	cd publish/webhook && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestReceiverUnderFaults$$' .
+	cd consume/nats && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestConsumeUnderFaults$$' .
 
 .PHONY: race
 race: postgres ## run all tests of all modules with the race detector: 25 minutes
