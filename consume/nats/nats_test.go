@@ -365,6 +365,38 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestRights: the rights that docs/consuming.md lists suffice.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	allow := func(subjects ...string) *server.Permissions {
+		return &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: subjects}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}
+	}
+	working := []string{"$JS.API.CONSUMER.INFO.USERS.projection", "$JS.API.CONSUMER.MSG.NEXT.USERS.projection", "$JS.ACK.USERS.projection.>"}
+	b, pool := newBroker(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "all", Password: "x"},
+			{Username: "creates", Password: "x", Permissions: allow(append(working, "$JS.API.CONSUMER.CREATE.USERS.projection")...)},
+			{Username: "works", Password: "x", Permissions: allow(working...)},
+		}
+	}), database(t)
+	b.put(1, 20, "a")
+	for i, user := range []string{"creates", "works"} {
+		var log logs
+		r := run(t, pool, &effects{}, b.config(func(c *nats.Config) {
+			c.URL = b.url(user, "x")
+			c.Receive.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		}))
+		settlesAt(t, pool, 20*(i+1))
+		b.acknowledged("projection")
+		require.NoError(t, r.stop())
+		require.NotContains(t, log.String(), "level=WARN")
+		b.put(21, 40, "a")
+	}
+	requireSteps(t, pool, 40, "a")
+}
+
 // TestUnsuitableConsumers: a durable consumer that could lose messages is refused.
 func TestUnsuitableConsumers(t *testing.T) {
 	t.Parallel()
