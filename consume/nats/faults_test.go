@@ -86,6 +86,7 @@ func newProcess(t testing.TB, b *broker, pool *pgxpool.Pool, e *effects) *proces
 // each event is there once, in order per key. In a campaign these are 20,000 events.
 func TestConsumeUnderFaults(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	keys, each := campaign.Of(60, 400), campaign.Of(20, 50)
 	b, pool := newBroker(t), database(t)
 	e := &effects{}

@@ -482,6 +482,21 @@ func TestDatabaseAway(t *testing.T) {
 	require.Equal(t, 2, r.count("steps"))
 }
 
+// unreachable is a database that begins no transaction.
+type unreachable struct{}
+
+func (unreachable) Begin(context.Context) (pgx.Tx, error) { return nil, errors.New("S3CRET refuses") }
+
+// TestNoTransaction: whatever the reason is that no transaction begins, nothing is charged.
+func TestNoTransaction(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, &steps{}, func(c *webhook.Config) { c.DB = unreachable{} })
+	got := r.send(event(t, binary, uuid.New(), step{"k", 1}))
+	require.Equal(t, http.StatusServiceUnavailable, got.status)
+	require.NotContains(t, got.body, "S3CRET")
+	require.Contains(t, r.logged(), "database does not answer")
+}
+
 // TestUnusableDatabase: a database that can take no event charges none.
 func TestUnusableDatabase(t *testing.T) {
 	t.Parallel()

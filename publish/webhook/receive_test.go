@@ -115,6 +115,7 @@ func newRelay(t testing.TB, pool *pgxpool.Pool, p *webhook.Publisher, attempts i
 // and there are no dead letters. In a campaign these are 20,000 events.
 func TestReceiverUnderFaults(t *testing.T) {
 	t.Parallel()
+	pgtest.Slow(t)
 	keys, each := campaign.Of(60, 400), campaign.Of(20, 50)
 	pool := outboxtest.Postgres(t)
 	proxy := pgtest.NewProxy(t, pool)
