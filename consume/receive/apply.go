@@ -147,20 +147,20 @@ func (l *lane) settle(ctx, work context.Context, batch []*item) error {
 		t := troubleOf(err)
 		one := end-start == 1
 		switch {
+		case !one && at > 0:
+			batch[start+at].last = t.err
+			end = start + at
+		case !one && at == 0 && (t.effect || t.class != troubleAway):
+			end = start + 1
 		case t.class == troubleAway && !(one && t.effect && l.r.doubted(batch[start])):
 			l.wait.begins(t.err)
 			pause(ctx, l.wait.pauses.Next())
-		case t.class == troubleCollided && one && !l.r.doubted(batch[start]):
-			pause(ctx, backoff.UpTo(50*time.Millisecond))
-		case one:
-			pause(ctx, l.r.failed(batch[start], t))
-		case at > 0:
-			batch[start+at].last = t.err
-			end = start + at
-		case at == 0:
-			end = start + 1
-		default:
+		case !one:
 			single, end = true, start+1
+		case t.class == troubleCollided && !l.r.doubted(batch[start]):
+			pause(ctx, backoff.UpTo(50*time.Millisecond))
+		default:
+			pause(ctx, l.r.failed(batch[start], t))
 		}
 	}
 	return nil
