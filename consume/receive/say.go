@@ -75,7 +75,7 @@ func (r *Receiver) settled(it *item) {
 }
 
 func (r *Receiver) failedOnce(it *item, err error) {
-	r.say.log.Log(context.Background(), slog.LevelDebug, "message has failed", "place", it.message.Place, "message", it.event, "attempt", it.attempts, "error", err)
+	r.say.log.Debug("message has failed", "place", it.message.Place, "message", it.event, "attempt", it.attempts, "error", err)
 	if r.cfg.Observer.Failed != nil {
 		r.observe(func() {
 			r.cfg.Observer.Failed(Failed{Place: it.message.Place, Event: it.event, Attempt: it.attempts, Err: err})
