@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -33,7 +33,7 @@ $(TESTS): test-in-%:
 # Packages of internal without goroutines, and those of the tests' servers, are left to it too.
 CALM  := $(addprefix ./internal/,absent archtest backoff campaign fit freeport incoming jsonb lane mark mask moment pgname \
 	pgserver pgtest secret shape upcast)
-RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume ./worker ./publish/... \
+RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume/... ./worker ./publish/... \
 	$(filter-out $(CALM),$(patsubst %/,./%,$(sort $(dir $(wildcard internal/*/*_test.go)))))
 .PHONY: test-race
 test-race:
@@ -63,11 +63,13 @@ test-go-before: postgres
 	@cd publish/webhook && GOTOOLCHAIN=$(GO_BEFORE) $(GO) build ./...
 
 .PHONY: campaign
-campaign: postgres ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random YAML, 2,000 pairs of payloads, every mutant of a payload
+campaign: postgres ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random YAML, 2,000 pairs of payloads, every mutant of a payload, 20,000 events to consumers
 	OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(Test.*CutConnection|Test.*CutAtEveryByte|TestWireClass|TestGenerateDeterministic|TestMaskPayload)' ./queue ./listener ./generator
 	cd dashboard/browsertest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
 	@tools/need.sh asyncapi
 	cd internal/export/exporttest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
+	cd publish/webhook && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestReceiverUnderFaults$$' .
+	cd consume/nats && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestConsumeUnderFaults$$' .
 
 .PHONY: race
 race: postgres ## run all tests of all modules with the race detector: 25 minutes

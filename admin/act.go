@@ -13,6 +13,10 @@ type Filter struct {
 	Namespace, Topic string
 	// Listener selects events of log topics where that listener has them: its dead letters, and what it has parked.
 	Listener string
+	// Consumer selects the messages that this consumer group could not apply: its dead letters in the consumer's database.
+	// Only the methods for dead letters take it. Without it, they read those of queue topics and listeners. Since and Until are
+	// then about the time of their arrival, and Key is the key of their order.
+	Consumer string
 	// TenantID is the owner of the events.
 	TenantID uuid.NullUUID
 	// Status is one of pending, processing, delivered, dead, parked and logged; "" means any.
@@ -44,6 +48,8 @@ const (
 
 func (f Filter) validate() error {
 	switch {
+	case f.Consumer != "":
+		return argumentError("Filter", "Consumer selects dead letters only")
 	case f.Topic != "" && f.Namespace == "":
 		return argumentError("Filter", "topic %q needs its namespace", f.Topic)
 	case f.IDs != nil && len(f.IDs) == 0:

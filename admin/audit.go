@@ -95,6 +95,7 @@ type auditScope struct {
 	Topics    []string    `json:"topics,omitempty"` // of a prune, by full name
 	Listener  string      `json:"listener,omitempty"`
 	Listeners []string    `json:"listeners,omitempty"` // of a rebase
+	Consumer  string      `json:"consumer,omitempty"`
 	TenantID  *uuid.UUID  `json:"tenant_id,omitempty"`
 	Key       string      `json:"key,omitempty"`
 	ID        *uuid.UUID  `json:"id,omitempty"` // the event of a skip or of an edit
@@ -143,6 +144,7 @@ func (s auditScope) String() string {
 		return t.UTC().Format(time.RFC3339)
 	}
 	add(s.Listener != "", "listener %s", s.Listener)
+	add(s.Consumer != "", "consumer %s", s.Consumer)
 	add(subject != Scope{}, "%s", subject)
 	add(len(s.Topics) > 0, "%s", strings.Join(s.Topics, ", "))
 	add(len(s.Listeners) > 0, "listeners %s", strings.Join(s.Listeners, ", "))

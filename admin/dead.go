@@ -26,6 +26,7 @@ type DeadGroup struct {
 	ID               string
 	Namespace, Topic string
 	Listener         string // "" for a queue topic
+	Consumer         string // the consumer group of a message
 	Count            int64
 	// Error is that of the dead letter that died last.
 	Error                   string
@@ -43,6 +44,11 @@ type DeadLetter struct {
 	No int64
 	// Listener gave the event up; "" for a queue topic.
 	Listener string
+	// Consumer is the consumer group that could not apply a message, and Place is where its broker had it. Such a letter has
+	// no Failures. Its Body is that of the message, and also the Payload if it is JSON. The event has what could be read, with
+	// the time of arrival as CreatedAt and the attributes as headers that begin with ce_.
+	Consumer, Place string
+	Body            []byte
 	// Event has in Attempt how often it was tried, and in MaxAttempts the attempts that it had; 0 if that is not known.
 	outbox.Event
 	Payload json.RawMessage
@@ -63,8 +69,13 @@ const deadPiece = 5000
 
 // validateDead checks a filter of dead letters.
 func (f Filter) validateDead() error {
-	if err := f.validate(); err != nil {
+	plain := f
+	plain.Consumer = ""
+	if err := plain.validate(); err != nil {
 		return err
+	}
+	if f.Consumer != "" && f.Listener != "" {
+		return argumentError("Filter", "Consumer and Listener cannot both be set")
 	}
 	if f.Status != "" && f.Status != StatusDead {
 		return argumentError("Filter", "status %s does not fit dead letters: leave it out", f.Status)
@@ -100,7 +111,7 @@ func (a *Admin) scanDead(ctx context.Context, f Filter, s deadScan, visit func(d
 		if s.most > 0 {
 			p.Piece = int32(min(max(s.most-read, 1), deadPiece))
 		}
-		rows, err := q.DeadLetterScan(ctx, p)
+		rows, err := scanPiece(ctx, q, f.Consumer, p)
 		if err != nil {
 			return false, err
 		}
@@ -114,7 +125,7 @@ func (a *Admin) scanDead(ctx context.Context, f Filter, s deadScan, visit func(d
 					return false, nil
 				}
 				p.AfterNo = r.No
-			case f.Group != "" && groupID(r.Namespace, r.Topic, r.Listener, r.Error) != f.Group:
+			case f.Group != "" && groupID(r.Namespace, r.Topic, ownerOf(r.Listener, f.Consumer), r.Error) != f.Group:
 			case s.newest && len(p.Ids) > 0 && s.before > 0 && r.No >= s.before:
 			case !visit(r):
 				return false, nil
@@ -152,10 +163,10 @@ func (a *Admin) deadGroups(ctx context.Context, f Filter, s deadScan) ([]DeadGro
 	}
 	groups := make(map[string]*group)
 	more, err := a.scanDead(ctx, f, s, func(r dbsqlc.DeadLetterScanRow) bool {
-		key := groupKey(r.Namespace, r.Topic, r.Listener, r.Error)
+		key := groupKey(r.Namespace, r.Topic, ownerOf(r.Listener, f.Consumer), r.Error)
 		g := groups[key]
 		if g == nil {
-			g = &group{DeadGroup{ID: groupIDOf(key), Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, FirstDiedAt: r.DiedAt.Time}, 0, make(map[uuid.UUID]struct{})}
+			g = &group{DeadGroup{ID: groupIDOf(key), Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, Consumer: f.Consumer, FirstDiedAt: r.DiedAt.Time}, 0, make(map[uuid.UUID]struct{})}
 			groups[key] = g
 		}
 		g.Count++
@@ -209,6 +220,10 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 	if len(nos) == 0 {
 		return nil, nil
 	}
+	if f.Consumer != "" {
+		letters, err := a.readConsumed(ctx, nos)
+		return letters, dbschema.Wrap(what, err)
+	}
 	rows, err := a.db.Each(a.pool).DeadLetterRead(ctx, nos)
 	if err != nil {
 		return nil, dbschema.Wrap(what, err)
@@ -239,6 +254,14 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 		}
 	}
 	return letters, nil
+}
+
+// ownerOf names in a group who gave its dead letters up.
+func ownerOf(listener, consumer string) string {
+	if consumer != "" {
+		return "consumer " + consumer // a space cannot be in the name of a listener
+	}
+	return listener
 }
 
 // selectDead returns the dead letters that f selects, up to limit if that is positive, oldest first.

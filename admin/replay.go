@@ -47,6 +47,9 @@ const (
 // after it in the log. Otherwise it is due immediately, and the next events of its key wait while it fails. Only if such
 // events are parked, their shards are taken from their holders: what these are handling then is delivered again.
 //
+// A dead letter of a consumer group is parked again, due now and with no attempt, before the messages of its key that were
+// parked later. The processes of the consumer apply it.
+//
 // Any number of replays may run concurrently, and with dispatchers and listeners: one of them puts an event back. What dies
 // again meanwhile is not replayed twice. Dead letters are taken oldest first, those of a listener in the order of the log, in
 // chunks. Each chunk is a transaction, and the first one writes the audit row, which the others count up. When ctx ends, the
@@ -59,6 +62,15 @@ func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
 		}
 	}
 	return a.onDead(ctx, what, f, act, func(ctx context.Context, refs []deadRef, record record) error {
+		if f.Consumer != "" {
+			return a.inTx(ctx, what, func(q *dbsqlc.Queries) error {
+				n, err := a.replayConsumed(ctx, q, f.Consumer, refs)
+				if err != nil {
+					return err
+				}
+				return record(q, n, nil)
+			})
+		}
 		if refs[0].listener == "" {
 			return a.inTx(ctx, what, func(q *dbsqlc.Queries) error {
 				n, refused, err := a.replayQueued(ctx, q, refs)
@@ -88,13 +100,20 @@ func (a *Admin) Discard(ctx context.Context, f Filter, act Act) (Report, error) 
 	}
 	return a.onDead(ctx, what, f, act, func(ctx context.Context, refs []deadRef, record record) error {
 		return a.inTx(ctx, what, func(q *dbsqlc.Queries) error {
-			n, err := q.DeadLetterDiscard(ctx, numbers(refs))
+			n, err := discard(ctx, q, f.Consumer, numbers(refs))
 			if err != nil {
 				return err
 			}
 			return record(q, n, nil)
 		})
 	})
+}
+
+func discard(ctx context.Context, q *dbsqlc.Queries, consumer string, nos []int64) (int64, error) {
+	if consumer != "" {
+		return q.InboxMessageDiscard(ctx, nos)
+	}
+	return q.DeadLetterDiscard(ctx, nos)
 }
 
 // ReplayEdited replays one dead letter with another payload: of a queue topic if listener is "", otherwise of that listener.
@@ -359,7 +378,7 @@ const maxScopeIDs = 100
 
 // scopeOf returns the filter of an act for its audit row.
 func scopeOf(f Filter, act Act) auditScope {
-	s := auditScope{Since: moment(f.Since), Until: moment(f.Until), Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener, Key: f.Key, Error: f.Error, Group: f.Group, Limit: act.Limit}
+	s := auditScope{Since: moment(f.Since), Until: moment(f.Until), Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener, Consumer: f.Consumer, Key: f.Key, Error: f.Error, Group: f.Group, Limit: act.Limit}
 	if f.TenantID.Valid {
 		s.TenantID = &f.TenantID.UUID
 	}

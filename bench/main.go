@@ -84,7 +84,7 @@ func workloads(o options, report func(sample)) []workload {
 		doorbell(32, 300),
 		drain(o.events), drainDeleting(o.events),
 		handlers(time.Millisecond, 20, 20_000), handlers(5*time.Millisecond, 50, 20_000), handlers(50*time.Millisecond, 100, 5000),
-		listen(2 * o.events), relay(2 * o.events), savepoints(o.events / 1000),
+		listen(2 * o.events), relay(2 * o.events), savepoints(o.events / 1000), consuming(o.events / 5),
 		latency(0.5, 0, 200), latency(0.99, 0, 200), latency(0.5, 500, 3000), latency(0.99, 500, 3000),
 		history(o.history),
 		status(o.history),

@@ -184,10 +184,7 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect) (inbox.Outcome, error) {
 	fn := func(ctx context.Context) error { return survive(ctx, tx, run) }
 	if r.Entity.Version > 0 {
-		return c.inbox.Apply(ctx, tx, inbox.Event{
-			ID: r.ID, Source: sourceOf(&r.Event), TenantID: r.TenantID,
-			EntityType: r.Entity.Type, EntityID: r.Entity.ID, Version: r.Entity.Version, Payload: r.Payload,
-		}, fn)
+		return c.inbox.Apply(ctx, tx, inboxEvent(r), fn)
 	}
 	handled, err := c.inbox.Once(ctx, tx, r.ID, fn)
 	switch {
@@ -197,6 +194,13 @@ func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect
 		return inbox.Applied, nil
 	}
 	return inbox.Duplicate, nil
+}
+
+func inboxEvent(r *Received) inbox.Event {
+	return inbox.Event{
+		ID: r.ID, Source: sourceOf(&r.Event), TenantID: r.TenantID,
+		EntityType: r.Entity.Type, EntityID: r.Entity.ID, Version: r.Entity.Version, Payload: r.Payload,
+	}
 }
 
 // sourceOf returns the source of an event. Without one it is the default of the CloudEvents encoder, so that both

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -103,6 +104,19 @@ func show(name string) string {
 // nil.
 func Permanent(err error) error {
 	return mark.Permanent(err)
+}
+
+// RetryAfter marks an error that a consumer's method returns with the delay of the next attempt. RetryAfter(d, nil) is nil.
+// It has a meaning for package receive and those built on it.
+func RetryAfter(d time.Duration, err error) error {
+	return mark.RetryAfter(d, err)
+}
+
+// Unavailable marks an error that a consumer's method returns: what the method needs is unavailable, and the message is not
+// at fault. No attempt is counted, and the messages wait. Unavailable(nil) is nil. It has a meaning for package receive and
+// those built on it.
+func Unavailable(err error) error {
+	return mark.Unavailable(err, false)
 }
 
 // IsPermanent reports whether the same message would fail again however often this consumer tries it. That is so for an

@@ -88,7 +88,7 @@ type Config struct {
 	// ReplayWindow. 0 means twice the ReplayWindow, because a log that is deleted by segments keeps some events for longer
 	// than its retention.
 	Retention time.Duration
-	// QuarantineRetention is how long quarantined events are kept; Prune deletes older ones. 0 means 720 h.
+	// QuarantineRetention is how long quarantined events and dead messages are kept; Prune deletes older ones. 0 means 720 h.
 	QuarantineRetention time.Duration
 }
 

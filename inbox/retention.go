@@ -17,8 +17,8 @@ import (
 // pruneChunk is how many rows one transaction of a prune deletes.
 const pruneChunk = 1000
 
-// Prune deletes the group's records of handled events that are older than Retention, and its quarantined events that are
-// older than QuarantineRetention. It deletes the oldest first, in short separate transactions, and returns how many rows it
+// Prune deletes the group's records of handled events that are older than Retention, and its quarantined events and dead
+// messages that are older than QuarantineRetention. It deletes the oldest first, in short separate transactions, and returns how many rows it
 // deleted, also with an error. Nothing calls Prune automatically: call it about once an hour. Several processes may run
 // it concurrently. Consumers do not wait for it, with one exception: a delivery of an event whose record is just being
 // deleted waits for that transaction.
@@ -39,7 +39,14 @@ func (i *Inbox) Prune(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 		row, err := q.InboxQuarantinePrune(ctx, dbsqlc.InboxQuarantinePruneParams(p))
 		return dbsqlc.ProcessedPruneRow(row), err
 	})
-	return events + quarantined, wrap("prune quarantined events", err)
+	if err != nil {
+		return events + quarantined, wrap("prune quarantined events", err)
+	}
+	dead, err := i.prune(ctx, pool, i.cfg.QuarantineRetention, func(q *dbsqlc.Queries, p dbsqlc.ProcessedPruneParams) (dbsqlc.ProcessedPruneRow, error) {
+		row, err := q.InboxMessagePrune(ctx, dbsqlc.InboxMessagePruneParams(p))
+		return dbsqlc.ProcessedPruneRow(row), err
+	})
+	return events + quarantined + dead, wrap("prune dead messages", err)
 }
 
 // prune runs chunk until it deletes less than a full chunk. Each chunk starts where the one before ended.
@@ -72,7 +79,7 @@ func (i *Inbox) prune(ctx context.Context, pool *pgxpool.Pool, retention time.Du
 	}
 }
 
-// Reset deletes everything that the group has recorded, with tx: handled events, versions and quarantined events. Call it
+// Reset deletes everything that the group has recorded, with tx: handled events, versions, quarantined events, and parked and dead messages. Call it
 // in the transaction that empties the projection, before the events are replayed from the start. No consumer of the group
 // may run at that time: its effect could survive the reset.
 func (i *Inbox) Reset(ctx context.Context, tx pgx.Tx) error {

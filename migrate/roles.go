@@ -109,7 +109,9 @@ func Grants(role Role) []Grant {
 			table("pauses", "SELECT"),
 			table("processed_events", "SELECT", "INSERT", "UPDATE (event_id)", "DELETE"),
 			table("entity_versions", "SELECT", "INSERT", "UPDATE", "DELETE"),
-			table("inbox_quarantined", "SELECT", "INSERT", "UPDATE (event_id)", "DELETE"))
+			table("inbox_quarantined", "SELECT", "INSERT", "UPDATE (event_id)", "DELETE"),
+			table("inbox_messages", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			Grant{Kind: "SEQUENCE", Object: "dead_letters_no_seq", Privileges: []string{"USAGE"}})
 	case Operator:
 		return append(grants,
 			table("events", "SELECT", "INSERT", "UPDATE", "DELETE"),
@@ -124,12 +126,13 @@ func Grants(role Role) []Grant {
 			table("listener_failures", "SELECT", "UPDATE (id)", "DELETE"),
 			table("processes", "SELECT", "DELETE"),
 			table("pauses", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("inbox_messages", "SELECT", "UPDATE", "DELETE"),
 			table("audit", "SELECT", "INSERT", "UPDATE (events)"), // an act that takes several transactions counts
 			function(laneFunction),
 			appliedRecords())
 	case Reader:
 		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "log", "listeners", "parked", "listener_failures",
-			"processed_events", "entity_versions", "inbox_quarantined", "processes", "pauses", "audit"} {
+			"processed_events", "entity_versions", "inbox_quarantined", "inbox_messages", "processes", "pauses", "audit"} {
 			grants = append(grants, table(name, "SELECT"))
 		}
 		return append(grants, logSequence("SELECT"), appliedRecords())

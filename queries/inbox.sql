@@ -120,7 +120,7 @@ SELECT
     (SELECT coalesce(max(o.quarantined_at), '-infinity') FROM old AS o)::timestamptz AS last;
 
 -- name: InboxReset :exec
--- Deletes everything that a group has recorded, including versions and quarantined events.
+-- Deletes everything that a group has recorded, including versions, quarantined events and the messages that it keeps.
 WITH events AS (
     DELETE FROM outbox_schema.processed_events AS p
     WHERE p.consumer_group = @consumer_group::text
@@ -128,6 +128,10 @@ WITH events AS (
 versions AS (
     DELETE FROM outbox_schema.entity_versions AS v
     WHERE v.consumer_group = @consumer_group::text
+),
+messages AS (
+    DELETE FROM outbox_schema.inbox_messages AS m
+    WHERE m.consumer_group = @consumer_group::text
 )
 DELETE FROM outbox_schema.inbox_quarantined AS k
 WHERE k.consumer_group = @consumer_group::text;

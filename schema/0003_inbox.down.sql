@@ -1,3 +1,4 @@
+DROP TABLE outbox_schema.inbox_messages;
 DROP TABLE outbox_schema.inbox_quarantined;
 DROP TABLE outbox_schema.entity_versions;
 DROP TABLE outbox_schema.processed_events;

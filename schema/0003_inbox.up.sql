@@ -69,3 +69,64 @@ COMMENT ON TABLE outbox_schema.inbox_quarantined IS 'Stale events that a consume
 COMMENT ON COLUMN outbox_schema.inbox_quarantined.last_version IS 'Version of the entity that was applied when the event arrived.';
 COMMENT ON COLUMN outbox_schema.inbox_quarantined.last_event_id IS 'Event with last_version.';
 COMMENT ON COLUMN outbox_schema.inbox_quarantined.payload IS 'The event in the bytes that its consumer gave; null if it gave none.';
+
+-- Messages that a consumer group keeps because it could not apply them. Parked ones are tried again; later messages of their
+-- key wait behind them, so that the key stays in order and the broker is told that all are done. Dead ones wait for an
+-- operator. The numbers are those of dead_letters, so that both can be listed as one.
+CREATE TABLE outbox_schema.inbox_messages (
+    no              bigint      NOT NULL DEFAULT nextval('outbox_schema.dead_letters_no_seq'),
+    consumer_group  text        NOT NULL,
+    message_id      text        COLLATE "C" NOT NULL,
+    place           text        NOT NULL,
+    key             text        COLLATE "C",
+    event_id        uuid,
+    type            text        NOT NULL,
+    namespace       text        COLLATE "C" NOT NULL,
+    topic           text        COLLATE "C" NOT NULL,
+    version         integer     NOT NULL,
+    tenant_id       uuid,
+    envelope        json        NOT NULL,
+    body            bytea       NOT NULL,
+    status          text        NOT NULL,
+    attempts        integer     NOT NULL,
+    next_attempt_at timestamptz NOT NULL,
+    error           text        NOT NULL,
+    received_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
+    failed_at       timestamptz NOT NULL DEFAULT statement_timestamp(),
+    CONSTRAINT inbox_messages_pkey PRIMARY KEY (no),
+    CONSTRAINT inbox_messages_message_key UNIQUE (consumer_group, message_id),
+    CONSTRAINT inbox_messages_status_check CHECK (status IN ('parked', 'dead'))
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.05
+);
+
+-- The messages of a key, in order.
+CREATE INDEX inbox_messages_key ON outbox_schema.inbox_messages (consumer_group, key, no)
+    WHERE status = 'parked' AND key IS NOT NULL;
+
+-- What is due. Messages that wait behind another one are at infinity.
+CREATE INDEX inbox_messages_due ON outbox_schema.inbox_messages (consumer_group, next_attempt_at)
+    WHERE status = 'parked';
+
+CREATE INDEX inbox_messages_dead ON outbox_schema.inbox_messages (no)
+    WHERE status = 'dead';
+
+-- The dead messages of an event.
+CREATE INDEX inbox_messages_event ON outbox_schema.inbox_messages (event_id)
+    WHERE status = 'dead';
+
+-- For prune.
+CREATE INDEX inbox_messages_age ON outbox_schema.inbox_messages (consumer_group, failed_at)
+    WHERE status = 'dead';
+
+COMMENT ON TABLE outbox_schema.inbox_messages IS 'Messages that consumers could not apply: parked ones are tried again, dead ones were given up.';
+COMMENT ON COLUMN outbox_schema.inbox_messages.message_id IS 'The id of the event, or place if the message has none that can be read.';
+COMMENT ON COLUMN outbox_schema.inbox_messages.place IS 'Where the broker had the message, for example kafka:users/3@1042.';
+COMMENT ON COLUMN outbox_schema.inbox_messages.key IS 'The key of its order; null if it has none.';
+COMMENT ON COLUMN outbox_schema.inbox_messages.type IS 'The type of the message; empty if it has none that can be read. So are namespace and topic.';
+COMMENT ON COLUMN outbox_schema.inbox_messages.envelope IS 'Content type, attributes and headers of the message.';
+COMMENT ON COLUMN outbox_schema.inbox_messages.status IS 'parked: it is tried again, or waits behind one of its key that is. dead: it was given up.';
+COMMENT ON COLUMN outbox_schema.inbox_messages.attempts IS 'How often it was tried.';
+COMMENT ON COLUMN outbox_schema.inbox_messages.next_attempt_at IS 'Of parked messages: when it is due; infinity if it waits behind another one.';
+COMMENT ON COLUMN outbox_schema.inbox_messages.failed_at IS 'The latest failure; the retention of a dead message counts from here.';

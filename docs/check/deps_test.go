@@ -8,6 +8,8 @@ import (
 	_ "go.opentelemetry.io/otel/propagation"
 	_ "golang.org/x/sync/errgroup"
 
+	_ "github.com/outboxgen/outboxgen/consume/kafka"
+	_ "github.com/outboxgen/outboxgen/consume/nats"
 	_ "github.com/outboxgen/outboxgen/publish/kafka"
 	_ "github.com/outboxgen/outboxgen/publish/nats"
 	_ "github.com/outboxgen/outboxgen/publish/webhook"

@@ -6,6 +6,8 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/outboxgen/outboxgen v0.0.0
+	github.com/outboxgen/outboxgen/consume/kafka v0.0.0
+	github.com/outboxgen/outboxgen/consume/nats v0.0.0
 	github.com/outboxgen/outboxgen/publish/kafka v0.0.0
 	github.com/outboxgen/outboxgen/publish/nats v0.0.0
 	github.com/outboxgen/outboxgen/publish/webhook v0.0.0
@@ -40,6 +42,7 @@ require (
 	github.com/rogpeppe/go-internal v1.16.0 // indirect
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
+	github.com/twmb/franz-go/pkg/kadm v1.19.0 // indirect
 	github.com/twmb/franz-go/pkg/kmsg v1.15.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
@@ -59,9 +62,13 @@ tool github.com/outboxgen/outboxgen/cmd/outboxgen
 
 replace github.com/outboxgen/outboxgen => ../..
 
+replace github.com/outboxgen/outboxgen/consume/kafka => ../../consume/kafka
+
 replace github.com/outboxgen/outboxgen/publish/kafka => ../../publish/kafka
 
 replace github.com/outboxgen/outboxgen/publish/nats => ../../publish/nats
+
+replace github.com/outboxgen/outboxgen/consume/nats => ../../consume/nats
 
 replace github.com/outboxgen/outboxgen/publish/webhook => ../../publish/webhook
 

@@ -114,8 +114,8 @@ func (d demo) play(ctx context.Context, onBadDays *unruly, relay *listener.Liste
 }
 
 func (d demo) tell(what string, now, before cards.Counts) {
-	d.say("%s: %d events applied, %d duplicates, %d too late, %d quarantined", what, now.Applied-before.Applied,
-		now.Duplicate-before.Duplicate, now.Skipped-before.Skipped, now.Quarantined-before.Quarantined)
+	d.say("%s: %d events applied, %d duplicates, %d too late, %d dead letters", what, now.Applied-before.Applied,
+		now.Duplicate-before.Duplicate, now.Skipped-before.Skipped, now.Dead-before.Dead)
 }
 
 // background runs a part until stop is called. Every call of stop returns the part's error. A part that ends with an error

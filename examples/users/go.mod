@@ -8,6 +8,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/outboxgen/outboxgen v0.0.0
+	github.com/outboxgen/outboxgen/consume/kafka v0.0.0
 	github.com/outboxgen/outboxgen/publish/kafka v0.0.0
 	github.com/stretchr/testify v1.12.1
 	github.com/twmb/franz-go v1.22.2
@@ -18,6 +19,7 @@ require (
 
 replace (
 	github.com/outboxgen/outboxgen => ../..
+	github.com/outboxgen/outboxgen/consume/kafka => ../../consume/kafka
 	github.com/outboxgen/outboxgen/publish/kafka => ../../publish/kafka
 )
 

@@ -29,7 +29,7 @@ func TestRun(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), environment{users: url, brokers: brokers[0]}, &out))
 		require.Regexp(t, `\d+ messages are in Kafka, out of order, [1-9]\d* of them repeats\n`, out.String())
-		require.Regexp(t, `[1-9]\d* events applied, [1-9]\d* duplicates, [1-9]\d* too late, 0 quarantined\n`, out.String())
+		require.Regexp(t, `[1-9]\d* events applied, [1-9]\d* duplicates, [1-9]\d* too late, 0 dead letters\n`, out.String())
 		account := regexp.MustCompile(`(?m)^events .*$`).FindAllString(out.String(), -1)
 		require.Len(t, account, 2, out.String())
 		for _, line := range account {

@@ -55,6 +55,8 @@ func TestArrows(t *testing.T) {
 		"worker":                      {"outbox", "internal/absent", "internal/guard"},
 		"inbox":                       {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
 		"consume":                     {"payload", "inbox", "internal/absent", "internal/mark", "internal/plainjson", "internal/upcast"},
+		"consume/receive":             {"consume", "inbox", "internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/mark", "internal/pgvalue"},
+		"consume/webhook":             {"consume", "inbox", "internal/absent", "internal/guard", "internal/mark"},
 		"migrate":                     {"schema", "internal/dbschema", "internal/pgname", "internal/absent"},
 		"outboxtest":                  {"outbox", "queue", "migrate", "internal/pgtest", "internal/incoming", "internal/inline", "internal/absent"},
 		"schema":                      {},
@@ -79,6 +81,7 @@ func TestArrows(t *testing.T) {
 		"internal/mark":               {"internal/backoff", "internal/guard"},
 		"internal/moment":             {},
 		"internal/monitor":            {},
+		"internal/natsurl":            {},
 		"internal/pgname":             {},
 		"internal/pgvalue":            {},
 		"internal/plainjson":          {},
@@ -126,10 +129,10 @@ func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	for name, p := range packages(t) {
 		switch name {
-		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "publish", "migrate",
+		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "consume/receive", "consume/webhook", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
-			"internal/mark", "internal/moment", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
+			"internal/mark", "internal/moment", "internal/natsurl", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
 		default:
 			continue
 		}
@@ -143,7 +146,8 @@ func TestRuntimeDependencies(t *testing.T) {
 }
 
 // TestRooms checks what the packages of the runtime import through others: queue and listener do not know each other, and
-// neither admin nor worker nor what a producer needs knows either of them. Only worker contains an HTTP server.
+// neither admin nor worker nor what a producer needs knows either of them. Only worker and
+// consume/webhook contain an HTTP server.
 func TestRooms(t *testing.T) {
 	t.Parallel()
 	for from, never := range map[string][]string{
@@ -154,6 +158,8 @@ func TestRooms(t *testing.T) {
 		"admin":                              {"queue", "listener"},
 		"worker":                             {"queue", "listener", "admin"},
 		"consume":                            {"outbox", "queue", "listener", "admin"},
+		"consume/receive":                    {"outbox", "publish", "queue", "listener", "admin"},
+		"consume/webhook":                    {"outbox", "publish", "queue", "listener", "admin"},
 		"internal/archtest/testdata/enqueue": {"queue", "listener", "admin", "publish", "internal/relay"},
 	} {
 		out, err := exec.Command("go", "list", "-deps", "../../"+from).Output()
@@ -163,7 +169,7 @@ func TestRooms(t *testing.T) {
 		for _, to := range never {
 			require.NotContains(t, deps, module+to, "%s needs %s", from, to)
 		}
-		require.Equal(t, from == "worker", slices.Contains(deps, "net/http"), "net/http in %s", from)
+		require.Equal(t, from == "worker" || from == "consume/webhook", slices.Contains(deps, "net/http"), "net/http in %s", from)
 	}
 }
 

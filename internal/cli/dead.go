@@ -29,16 +29,17 @@ their processes, which may keep running.`,
 
 // deadFlags select dead letters.
 type deadFlags struct {
-	ids                                       []string
-	listener, tenant, key, since, until, text string
-	group                                     string
-	all                                       bool
+	ids                                                 []string
+	listener, consumer, tenant, key, since, until, text string
+	group                                               string
+	all                                                 bool
 }
 
 // flags adds the flags to c. act is set for a command that changes what it selects: it wants a selection.
 func (f *deadFlags) flags(c *cobra.Command, act bool) {
 	c.Flags().StringArrayVar(&f.ids, "id", nil, "`id` of an event; may be repeated")
 	c.Flags().StringVar(&f.listener, "listener", "", "only dead letters of this `listener`")
+	c.Flags().StringVar(&f.consumer, "consumer", "", "only messages that this consumer `group` could not apply; without it none of them")
 	c.Flags().StringVar(&f.tenant, "tenant", "", "only events of this tenant, a `UUID`")
 	c.Flags().StringVar(&f.key, "key", "", "only events with this dedupe `key` or partition key")
 	c.Flags().StringVar(&f.since, "since", "", "only events enqueued at or after this `time`, like 2026-05-01T12:00:00Z, 2026-05-01 (UTC), or an age like 90m")
@@ -55,7 +56,7 @@ var topicArgs = cobra.MaximumNArgs(1)
 
 // filter returns the filter of the flags and of the arguments, which are a topic or a namespace.
 func (f *deadFlags) filter(args []string, now time.Time) (admin.Filter, error) {
-	r := admin.Filter{Listener: f.listener, Key: f.key, Error: f.text, Group: f.group}
+	r := admin.Filter{Listener: f.listener, Consumer: f.consumer, Key: f.key, Error: f.text, Group: f.group}
 	if len(args) > 0 {
 		r.Namespace, r.Topic, _ = strings.Cut(args[0], "/")
 		if r.Namespace == "" || strings.HasSuffix(args[0], "/") {
@@ -76,6 +77,9 @@ func (f *deadFlags) filter(args []string, now time.Time) (admin.Filter, error) {
 		}
 		r.TenantID = uuid.NullUUID{UUID: id, Valid: true}
 	}
+	if f.consumer != "" && f.listener != "" {
+		return r, errors.New("--consumer and --listener cannot be used together")
+	}
 	var err error
 	if r.Since, err = flagMoment("--since", f.since, now); err != nil {
 		return r, err
@@ -92,12 +96,12 @@ func (f *deadFlags) filter(args []string, now time.Time) (admin.Filter, error) {
 // selective is filter for a command that changes what it selects.
 func (f *deadFlags) selective(args []string, now time.Time) (admin.Filter, error) {
 	r, err := f.filter(args, now)
-	narrow := len(args) > 0 || len(f.ids) > 0 || f.listener+f.tenant+f.key+f.since+f.until+f.text+f.group != ""
+	narrow := len(args) > 0 || len(f.ids) > 0 || f.listener+f.consumer+f.tenant+f.key+f.since+f.until+f.text+f.group != ""
 	switch {
 	case err != nil:
 		return r, err
 	case !narrow && !f.all:
-		return r, errors.New("nothing is selected: name a topic, use --id, --listener, --tenant, --key, --since, --until, --error or --group, or --all")
+		return r, errors.New("nothing is selected: name a topic, use --id, --listener, --consumer, --tenant, --key, --since, --until, --error or --group, or --all")
 	case narrow && f.all:
 		return r, errors.New("--all selects everything: leave it out to select less")
 	}
@@ -160,6 +164,7 @@ type groupRow struct {
 	Count       int64     `json:"count"`
 	Topic       string    `json:"topic"`
 	Listener    string    `json:"listener,omitempty"`
+	Consumer    string    `json:"consumer,omitempty"`
 	Tenants     int       `json:"tenants"`
 	FirstDiedAt time.Time `json:"first_died_at"`
 	LastDiedAt  time.Time `json:"last_died_at"`
@@ -193,7 +198,7 @@ differ only in numbers, ids, hex strings, times, addresses and quoted values are
 		table := [][]any{{"GROUP", "COUNT", "TOPIC", "LISTENER", "TENANTS", "FIRST DIED", "LAST DIED", "ERROR"}}
 		for i, g := range groups {
 			r := groupRow{
-				Group: g.ID, Count: g.Count, Topic: g.Namespace + "/" + g.Topic, Listener: g.Listener, Tenants: g.Tenants,
+				Group: g.ID, Count: g.Count, Topic: letterTopic(g.Namespace, g.Topic), Listener: g.Listener, Consumer: g.Consumer, Tenants: g.Tenants,
 				FirstDiedAt: g.FirstDiedAt.UTC(), LastDiedAt: g.LastDiedAt.UTC(), Error: g.Error,
 			}
 			rows[i] = r
@@ -201,7 +206,7 @@ differ only in numbers, ids, hex strings, times, addresses and quoted values are
 			if g.Tenants == admin.MaxGroupTenants {
 				tenants += "+"
 			}
-			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(brief(r.Error))})
+			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener + r.Consumer), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(brief(r.Error))})
 		}
 		switch {
 		case a.json:
@@ -210,12 +215,35 @@ differ only in numbers, ids, hex strings, times, addresses and quoted values are
 			}{rows})
 		case len(rows) == 0:
 			a.notef("no dead letters")
-			return nil
+			return a.noteConsumers(ctx, ops, filter)
 		}
-		return a.printTable(table)
+		if filter.Consumer != "" {
+			table[0][3] = "CONSUMER"
+		}
+		return errors.Join(a.printTable(table), a.noteConsumers(ctx, ops, filter))
 	})
 	f.flags(c, false)
 	return c
+}
+
+// letterTopic names the topic of a dead letter. The type of a message may belong to no topic.
+func letterTopic(namespace, topic string) string {
+	if namespace == "" {
+		return topic
+	}
+	return namespace + "/" + topic
+}
+
+// noteConsumers says which consumer groups have dead letters, if filter could select them and does not name one.
+func (a *app) noteConsumers(ctx context.Context, ops *admin.Admin, filter admin.Filter) error {
+	if filter.Listener+filter.Consumer != "" {
+		return nil
+	}
+	groups, err := ops.DeadConsumers(ctx)
+	if err == nil && len(groups) > 0 {
+		a.notef("consumer groups have dead letters too: use --consumer with %s", strings.Join(groups, " or "))
+	}
+	return err
 }
 
 // second formats a time for a table.
@@ -277,7 +305,8 @@ and says how many are done. outboxgen audit shows who replayed what.
 
 With --edit the payload of one dead letter is replaced. It must fit the topic in outbox.yaml, and the fields of its keys
 must stay as they were. Other listeners of the event and the log keep the old payload.`,
-		Example: `  outboxgen dead replay mini_chat/turn_finalized --error 'connection refused' --yes
+		Example: `  outboxgen dead replay --consumer cards --error 'no such tenant' --yes
+  outboxgen dead replay mini_chat/turn_finalized --error 'connection refused' --yes
   outboxgen dead replay --listener companion --rate 100 --reason 'search is back' --yes
   outboxgen dead replay --id 0190a5c2-7b1e-7c00-8000-0123456789ab --edit fixed.json --yes`,
 		Args: topicArgs,
@@ -288,7 +317,7 @@ must stay as they were. Other listeners of the event and the log keep the old pa
 		if filter, err = f.selective(args, time.Now()); err != nil {
 			return err
 		}
-		if edit != "" && (len(filter.IDs) != 1 || len(args) > 0 || f.tenant+f.key+f.since+f.until+f.text+f.group != "") {
+		if edit != "" && (len(filter.IDs) != 1 || len(args) > 0 || f.consumer+f.tenant+f.key+f.since+f.until+f.text+f.group != "") {
 			return errors.New("--edit: name the dead letter with one --id, and with --listener if a listener gave it up; nothing else may select")
 		}
 		doing, err = act.act()

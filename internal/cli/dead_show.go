@@ -27,6 +27,8 @@ import (
 type letterRow struct {
 	No           int64             `json:"no"`
 	Listener     string            `json:"listener,omitempty"`
+	Consumer     string            `json:"consumer,omitempty"`
+	Place        string            `json:"place,omitempty"`
 	ID           uuid.UUID         `json:"id"`
 	Topic        string            `json:"topic"`
 	Version      int               `json:"version"`
@@ -52,7 +54,7 @@ type letterEntity struct {
 
 func newLetterRow(d admin.DeadLetter) letterRow {
 	r := letterRow{
-		No: d.No, Listener: d.Listener, ID: d.ID, Topic: d.Namespace + "/" + d.Topic, Version: d.Version, DedupeKey: d.DedupeKey,
+		No: d.No, Listener: d.Listener, Consumer: d.Consumer, Place: d.Place, ID: d.ID, Topic: letterTopic(d.Namespace, d.Topic), Version: d.Version, DedupeKey: d.DedupeKey,
 		PartitionKey: d.PartitionKey, CreatedAt: d.CreatedAt.UTC(), DiedAt: d.DiedAt.UTC(), Attempts: d.Attempt,
 		MaxAttempts: d.MaxAttempts, Error: d.Error, Failures: newFailureRows(d.Failures), Headers: d.Headers,
 	}
@@ -149,7 +151,7 @@ event up; it is - for a queue topic. If there are more than --limit, list says h
 			if r.TenantID != nil {
 				tenant = r.TenantID.String()
 			}
-			table = append(table, []any{second(r.DiedAt), r.Topic, dash(r.Listener), r.ID, tenant, r.Attempts, dash(brief(r.Error))})
+			table = append(table, []any{second(r.DiedAt), r.Topic, dash(r.Listener + r.Place), r.ID, tenant, r.Attempts, dash(brief(r.Error))})
 		}
 		switch {
 		case a.json:
@@ -159,7 +161,10 @@ event up; it is - for a queue topic. If there are more than --limit, list says h
 			}{rows, next})
 		case len(rows) == 0:
 			a.notef("no dead letters")
-			return nil
+			return a.noteConsumers(ctx, ops, filter)
+		}
+		if filter.Consumer != "" {
+			table[0][2] = "PLACE"
 		}
 		if err := a.printTable(table); err != nil {
 			return err
@@ -167,7 +172,7 @@ event up; it is - for a queue topic. If there are more than --limit, list says h
 		if next > 0 {
 			a.notef("there are more: add --before %d", next)
 		}
-		return nil
+		return a.noteConsumers(ctx, ops, filter)
 	})
 	f.flags(c, false)
 	c.Flags().IntVar(&limit, "limit", 50, "show at most `n` dead letters")
@@ -179,7 +184,7 @@ event up; it is - for a queue topic. If there are more than --limit, list says h
 const maxListed = 10_000
 
 func (a *app) deadShow(db *database) *cobra.Command {
-	var listener string
+	var listener, consumer string
 	var p payloads
 	c := &cobra.Command{
 		Use:   "show EVENT-ID",
@@ -202,7 +207,7 @@ calls sensitive are masked, and so is what outbox.yaml does not describe. Withou
 			if err := p.load(a, db, given); err != nil {
 				return err
 			}
-			letters, err := ops.DeadLetters(ctx, admin.Filter{IDs: []uuid.UUID{id}, Listener: listener}, 0, maxListed)
+			letters, err := ops.DeadLetters(ctx, admin.Filter{IDs: []uuid.UUID{id}, Listener: listener, Consumer: consumer}, 0, maxListed)
 			if err != nil {
 				return err
 			}
@@ -234,6 +239,7 @@ calls sensitive are masked, and so is what outbox.yaml does not describe. Withou
 		})(c, args)
 	}
 	c.Flags().StringVar(&listener, "listener", "", "only the dead letter of this `listener`")
+	c.Flags().StringVar(&consumer, "consumer", "", "the message that this consumer `group` could not apply")
 	p.flags(c)
 	return c
 }
@@ -256,6 +262,8 @@ func (a *app) printLetter(r letterRow) error {
 		}
 	}
 	optional("listener", r.Listener)
+	optional("consumer", r.Consumer)
+	optional("place", r.Place)
 	if r.TenantID != nil {
 		b.WriteString(line("tenant", r.TenantID))
 	}

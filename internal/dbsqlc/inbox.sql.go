@@ -108,12 +108,16 @@ WITH events AS (
 versions AS (
     DELETE FROM outbox_schema.entity_versions AS v
     WHERE v.consumer_group = $1::text
+),
+messages AS (
+    DELETE FROM outbox_schema.inbox_messages AS m
+    WHERE m.consumer_group = $1::text
 )
 DELETE FROM outbox_schema.inbox_quarantined AS k
 WHERE k.consumer_group = $1::text
 `
 
-// Deletes everything that a group has recorded, including versions and quarantined events.
+// Deletes everything that a group has recorded, including versions, quarantined events and the messages that it keeps.
 func (q *Queries) InboxReset(ctx context.Context, consumerGroup string) error {
 	_, err := q.db.Exec(ctx, InboxReset, consumerGroup)
 	return err

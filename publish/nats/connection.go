@@ -4,12 +4,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboxgen/outboxgen/internal/natsurl"
 )
 
 // connection is a connection to one of the servers. It remembers its last error.
@@ -24,7 +25,7 @@ type connection struct {
 
 // connect tries each server once. If none answers, it continues in the background.
 func connect(cfg Config) (*connection, error) {
-	c := &connection{servers: withoutCredentials(cfg.URL), log: cfg.Logger}
+	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: cfg.Logger}
 	o := nats.GetDefaultOptions()
 	o.Url = cfg.URL
 	o.Name = "outboxgen"
@@ -110,42 +111,7 @@ func (c *connection) jetStream(cfg Config) (jetstream.JetStream, error) {
 // address returns the address of the connected server, or of all servers while there is no connection.
 func (c *connection) address() string {
 	if url := c.ConnectedUrlRedacted(); url != "" {
-		return withoutCredentials(url)
+		return natsurl.WithoutCredentials(url)
 	}
 	return c.servers
-}
-
-// areURLs reports whether the client can parse a list of servers. The client's own error would quote a password.
-func areURLs(list string) bool {
-	for one := range strings.SplitSeq(list, ",") {
-		one = strings.TrimSpace(one)
-		if !strings.Contains(one, "://") {
-			one = "nats://" + one
-		}
-		u, err := url.Parse(one)
-		// With an unescaped slash in a password, the part before it would be the host.
-		if err != nil || u.Hostname() == "" || strings.Contains(u.Path, "@") {
-			return false
-		}
-	}
-	return true
-}
-
-// withoutCredentials returns a list of URLs as a list of addresses.
-func withoutCredentials(urls string) string {
-	if !areURLs(urls) {
-		return "[masked]"
-	}
-	var addresses []string
-	for one := range strings.SplitSeq(urls, ",") {
-		one = strings.TrimSpace(one)
-		if at := strings.LastIndex(one, "@"); at >= 0 {
-			one = one[at+1:]
-		}
-		if _, address, is := strings.Cut(one, "://"); is {
-			one = address
-		}
-		addresses = append(addresses, one)
-	}
-	return strings.Join(addresses, ",")
 }

@@ -68,6 +68,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/outboxgen/outboxgen/internal/natsurl"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
@@ -114,7 +115,7 @@ type shown struct {
 
 func (cfg Config) shown() shown {
 	return shown{
-		Servers: withoutCredentials(cfg.URL), Stream: cfg.Stream, Domain: cfg.Domain, Timeout: cfg.Timeout,
+		Servers: natsurl.WithoutCredentials(cfg.URL), Stream: cfg.Stream, Domain: cfg.Domain, Timeout: cfg.Timeout,
 		NoStreamTimeout: cfg.NoStreamTimeout, Concurrency: cfg.Concurrency, Options: len(cfg.Options),
 	}
 }
@@ -149,7 +150,7 @@ func (cfg Config) validate() error {
 	switch {
 	case cfg.URL == "":
 		return errors.New("field URL is empty")
-	case !areURLs(cfg.URL):
+	case !natsurl.Valid(cfg.URL):
 		return errors.New("field URL is not a list of URLs: percent-encode special characters in a user or password, and separate servers with commas")
 	case strings.ContainsAny(cfg.Stream, " .*>/\\\t\r\n"):
 		return fmt.Errorf("field Stream %q is not a valid stream name", cfg.Stream)

@@ -29,20 +29,3 @@ CREATE TABLE IF NOT EXISTS cards.generation (
 );
 
 INSERT INTO cards.generation (number) VALUES (1) ON CONFLICT DO NOTHING;
-
--- Messages that no retry can fix, in their original form, until the cause is fixed.
-CREATE TABLE IF NOT EXISTS cards.quarantined (
-    id              bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
-    kafka_topic     text        NOT NULL,
-    kafka_partition integer     NOT NULL,
-    kafka_offset    bigint      NOT NULL,
-    kafka_time      timestamptz NOT NULL, -- distinguishes a topic from a later topic of the same name
-    kafka_key       bytea,
-    header_names    bytea[]     NOT NULL,
-    header_values   bytea[]     NOT NULL,
-    value           bytea,
-    reason          text        NOT NULL,
-    quarantined_at  timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT quarantined_pkey PRIMARY KEY (id),
-    CONSTRAINT quarantined_place_key UNIQUE (kafka_topic, kafka_partition, kafka_offset, kafka_time)
-);

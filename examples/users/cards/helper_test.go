@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outboxgen/outboxgen/consume/receive"
 	"github.com/outboxgen/outboxgen/examples/users/cards"
 	"github.com/outboxgen/outboxgen/examples/users/events/userevents"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -60,7 +61,7 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) projection(change ...func(*cards.Config)) *cards.Projection {
 	f.t.Helper()
-	cfg := cards.Config{Brokers: f.brokers, Logger: slog.New(slog.DiscardHandler)}
+	cfg := cards.Config{Brokers: f.brokers, Receive: receive.Config{Logger: slog.New(slog.DiscardHandler)}}
 	for _, fn := range change {
 		fn(&cfg)
 	}

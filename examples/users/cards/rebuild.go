@@ -47,17 +47,3 @@ func (p *Projection) generation(ctx context.Context) (number int64, err error) {
 	}
 	return number, nil
 }
-
-// within runs fn in a transaction that Rebuild waits for. It returns errRebuilt if generation is over.
-func (p *Projection) within(ctx context.Context, generation int64, fn func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
-		var now int64
-		if err := tx.QueryRow(ctx, "SELECT number FROM cards.generation FOR SHARE").Scan(&now); err != nil {
-			return fmt.Errorf("read generation: %w", err)
-		}
-		if now != generation {
-			return errRebuilt
-		}
-		return fn(tx)
-	})
-}

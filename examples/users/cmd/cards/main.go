@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -20,10 +19,9 @@ import (
 
 func main() {
 	rebuild := flag.Bool("rebuild", false, "empty the cards and read from the start")
-	retry := flag.Bool("retry", false, "consume the quarantined messages again, and exit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Getenv("CARDS_DATABASE_URL"), os.Getenv("KAFKA_BROKERS"), *rebuild, *retry, os.Stdout)
+	err := run(ctx, os.Getenv("CARDS_DATABASE_URL"), os.Getenv("KAFKA_BROKERS"), *rebuild)
 	stop()
 	if err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "cards:", err)
@@ -31,7 +29,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, url, brokers string, rebuild, retry bool, out io.Writer) error {
+func run(ctx context.Context, url, brokers string, rebuild bool) error {
 	if url == "" || brokers == "" {
 		return errors.New("CARDS_DATABASE_URL and KAFKA_BROKERS must be set")
 	}
@@ -51,11 +49,6 @@ func run(ctx context.Context, url, brokers string, rebuild, retry bool, out io.W
 		if err := p.Rebuild(ctx); err != nil {
 			return err
 		}
-	}
-	if retry {
-		through, left, err := p.Retry(ctx)
-		_, _ = fmt.Fprintf(out, "%d messages consumed, %d left\n", through, left)
-		return err
 	}
 	return p.Run(ctx)
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,18 +20,13 @@ func TestRun(t *testing.T) {
 	url := pool.Config().ConnString()
 	brokers := cluster.ListenAddrs()[0]
 
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), url, brokers, true, true, &out))
-	require.Equal(t, "0 messages consumed, 0 left\n", out.String())
-
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, url, brokers, false, false, io.Discard) }()
+	go func() { ended <- run(ctx, url, brokers, true) }()
 	_, err = cluster.WaitGroupStable(t.Context(), "cards.2", 1)
 	require.NoError(t, err)
 	stop()
 	require.NoError(t, <-ended)
 
-	require.ErrorContains(t, run(t.Context(), url, "", false, false, io.Discard), "KAFKA_BROKERS")
-	require.ErrorContains(t, run(t.Context(), url, "127.0.0.1:1", false, false, io.Discard), "reach Kafka at [127.0.0.1:1]")
+	require.ErrorContains(t, run(t.Context(), url, "", false), "KAFKA_BROKERS")
 }

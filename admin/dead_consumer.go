@@ -1,0 +1,106 @@
+package admin
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// DeadConsumers returns the consumer groups that have dead letters in this database, by name.
+func (a *Admin) DeadConsumers(ctx context.Context) ([]string, error) {
+	names, err := a.db.Each(a.pool).InboxMessageGroups(ctx)
+	return names, dbschema.Wrap("list consumer groups with dead letters", err)
+}
+
+// scanPiece reads a piece of the dead letters: those of a consumer group, if the filter names one.
+func scanPiece(ctx context.Context, q *dbsqlc.Queries, consumer string, p dbsqlc.DeadLetterScanParams) ([]dbsqlc.DeadLetterScanRow, error) {
+	if consumer == "" {
+		return q.DeadLetterScan(ctx, p)
+	}
+	found, err := q.InboxMessageScan(ctx, dbsqlc.InboxMessageScanParams{
+		Ids: p.Ids, Newest: p.Newest, AfterNo: p.AfterNo, Piece: p.Piece, Texts: p.Texts, ConsumerGroup: consumer, Namespace: p.Namespace,
+		Topic: p.Topic, TenantID: p.TenantID, Key: p.Key, Since: p.Since, Until: p.Until, Error: p.Error,
+	})
+	rows := make([]dbsqlc.DeadLetterScanRow, len(found))
+	for i, r := range found {
+		rows[i] = dbsqlc.DeadLetterScanRow{
+			Matches: r.Matches, No: r.No, Namespace: r.Namespace, Topic: r.Topic, TenantID: r.TenantID, DiedAt: r.DiedAt, Error: r.Error, Scanned: r.Scanned,
+		}
+	}
+	return rows, err
+}
+
+// readConsumed reads dead letters of consumer groups, newest first.
+func (a *Admin) readConsumed(ctx context.Context, nos []int64) ([]DeadLetter, error) {
+	rows, err := a.db.Each(a.pool).InboxMessageRead(ctx, nos)
+	if err != nil {
+		return nil, err
+	}
+	letters := make([]DeadLetter, len(rows))
+	for i, r := range rows {
+		d := DeadLetter{
+			No: r.No, Consumer: r.ConsumerGroup, Place: r.Place, Body: r.Body, Error: r.Error, DiedAt: r.FailedAt.Time,
+			Event: outbox.Event{
+				Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), PartitionKey: r.Key, Attempt: int(r.Attempts),
+				CreatedAt: r.ReceivedAt.Time, Headers: headersOf(r.Envelope), ID: r.EventID.Bytes,
+				TenantID: uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid},
+			},
+		}
+		if json.Valid(r.Body) {
+			d.Payload = r.Body
+		}
+		letters[i] = d
+	}
+	return letters, nil
+}
+
+// headersOf returns the headers of a kept message, with its attributes as headers that begin with ce_, as in Kafka. A value
+// that is not text is in base64.
+func headersOf(column string) map[string]string {
+	var e struct {
+		ContentType json.RawMessage            `json:"content_type"`
+		Attributes  map[string]json.RawMessage `json:"attributes"`
+		Headers     map[string]json.RawMessage `json:"headers"`
+	}
+	if json.Unmarshal([]byte(column), &e) != nil {
+		return nil
+	}
+	headers := make(map[string]string, len(e.Attributes)+len(e.Headers))
+	add := func(name string, value json.RawMessage) {
+		var text string
+		var encoded struct {
+			Base64 string `json:"base64"`
+		}
+		if json.Unmarshal(value, &text) != nil && json.Unmarshal(value, &encoded) == nil {
+			if raw, err := base64.StdEncoding.DecodeString(encoded.Base64); err == nil {
+				text = base64.StdEncoding.EncodeToString(raw)
+			}
+		}
+		if text != "" {
+			headers[name] = text
+		}
+	}
+	for name, value := range e.Headers {
+		add(name, value)
+	}
+	for name, value := range e.Attributes {
+		add("ce_"+name, value)
+	}
+	add("content-type", e.ContentType)
+	return headers
+}
+
+// replayConsumed parks dead letters of a consumer group again, in the transaction of q.
+func (a *Admin) replayConsumed(ctx context.Context, q *dbsqlc.Queries, consumer string, refs []deadRef) (int64, error) {
+	r, err := q.InboxMessageReplay(ctx, numbers(refs))
+	if err != nil || len(r.Keys) == 0 {
+		return r.Replayed, err
+	}
+	return r.Replayed, q.InboxMessagePromote(ctx, dbsqlc.InboxMessagePromoteParams{Keys: r.Keys, ConsumerGroup: consumer})
+}

@@ -1,0 +1,141 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/inbox"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+)
+
+type welcomed struct {
+	Name string `json:"name"`
+}
+
+// broken is a consumer that refuses every event until it is repaired.
+type broken struct{ repaired atomic.Bool }
+
+func (b *broken) ConsumeWelcomed(ctx context.Context, tx pgx.Tx, d consume.Delivery[welcomed]) error {
+	if !b.repaired.Load() {
+		return consume.Permanent(errors.New("no such name"))
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO effects (name) VALUES ($1)", d.Payload.Name)
+	return err
+}
+
+// TestDeadLettersOfConsumers: what a consumer group could not apply is listed, replayed and discarded like other dead letters,
+// and only if the filter names the group.
+func TestDeadLettersOfConsumers(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	pgtest.Execute(t, pool, "CREATE TABLE effects (no bigint GENERATED ALWAYS AS IDENTITY, name text NOT NULL)")
+	ops, err := admin.New(pool, "")
+	require.NoError(t, err)
+	b := &broken{}
+	of := func(group string) *receive.Receiver {
+		ib, err := inbox.New(inbox.Config{Group: group})
+		require.NoError(t, err)
+		topic := consume.NewTopic[welcomed](consume.TopicSpec{Namespace: "users", Name: "welcomed"})
+		c, err := consume.New(ib, consume.Handle(topic, b, (*broken).ConsumeWelcomed))
+		require.NoError(t, err)
+		r, err := receive.New(pool, c, receive.Config{PollInterval: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		return r
+	}
+	message := func(n int, id uuid.UUID) receive.Message {
+		return receive.Message{
+			Message: consume.Message{
+				ContentType: "application/json", Body: fmt.Appendf(nil, `{"name":"n%d"}`, n), Headers: map[string]string{"trace": "t"},
+				Attributes: map[string]string{"specversion": "1.0", "id": id.String(), "type": "users.welcomed", "source": "/users"},
+			},
+			Place: fmt.Sprintf("kafka:users/0@%d", n), Key: "k",
+		}
+	}
+	var ids []uuid.UUID
+	var ms []receive.Message
+	for n := range 5 {
+		ids = append(ids, uuid.Must(uuid.NewV7()))
+		ms = append(ms, message(n, ids[n]))
+	}
+	cards := of("cards")
+	_, err = cards.Receive(t.Context(), ms)
+	require.NoError(t, err)
+	_, err = cards.Receive(t.Context(), []receive.Message{{Message: consume.Message{Body: []byte("\xff")}, Place: "kafka:users/0@9"}})
+	require.NoError(t, err)
+	_, err = of("other").Receive(t.Context(), ms)
+	require.NoError(t, err)
+
+	letters, err := ops.DeadLetters(t.Context(), admin.Filter{}, 0, 100)
+	require.NoError(t, err)
+	require.Empty(t, letters)
+	groups, err := ops.DeadConsumers(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"cards", "other"}, groups)
+
+	f := admin.Filter{Consumer: "cards"}
+	grouped, err := ops.DeadGroups(t.Context(), f)
+	require.NoError(t, err)
+	require.Len(t, grouped, 2)
+	require.Equal(t, []any{int64(5), "users", "welcomed", "cards"}, []any{grouped[0].Count, grouped[0].Namespace, grouped[0].Topic, grouped[0].Consumer})
+	require.Equal(t, "unreadable", grouped[1].Topic)
+	letters, err = ops.DeadLetters(t.Context(), f, 0, 3)
+	require.NoError(t, err)
+	require.Len(t, letters, 3)
+	require.Equal(t, []byte("\xff"), letters[0].Body)
+	require.Nil(t, letters[0].Payload)
+	d := letters[1]
+	require.Equal(t, []any{"cards", "kafka:users/0@4", ids[4], "users", "welcomed", "k", "t", "users.welcomed"},
+		[]any{d.Consumer, d.Place, d.ID, d.Namespace, d.Topic, d.PartitionKey, d.Headers["trace"], d.Headers["ce_type"]})
+	require.JSONEq(t, `{"name":"n4"}`, string(d.Payload))
+	letters, err = ops.DeadLetters(t.Context(), f, letters[2].No, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 3, "the next page")
+	letters, err = ops.DeadLetters(t.Context(), admin.Filter{Consumer: "cards", IDs: ids[:2]}, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 2)
+
+	act := admin.Act{Who: "me", Why: "repaired"}
+	report, err := ops.Discard(t.Context(), admin.Filter{Consumer: "cards", Group: grouped[1].ID}, act)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), report.Done)
+	b.repaired.Store(true)
+	report, err = ops.Replay(t.Context(), f, admin.Act{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, admin.Report{Matched: 5}, report)
+	report, err = ops.Replay(t.Context(), f, act)
+	require.NoError(t, err)
+	require.Equal(t, admin.Report{Matched: 5, Done: 5}, report)
+	again, err := ops.Replay(t.Context(), f, act)
+	require.NoError(t, err)
+	require.Zero(t, again.Matched)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- cards.Run(ctx) }()
+	pgtest.Settles(t, pool, 5, "SELECT count(*) FROM effects")
+	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM outbox.inbox_messages WHERE consumer_group = 'cards'")
+	cancel()
+	require.NoError(t, pgtest.Receive(t, ended, "the end of Run"))
+	require.Equal(t, []string{"n0", "n1", "n2", "n3", "n4"}, pgtest.Value[[]string](t, pool, "SELECT array_agg(name ORDER BY no) FROM effects"), "in order")
+	require.Equal(t, 5, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.inbox_messages WHERE consumer_group = 'other' AND status = 'dead'"))
+
+	audit, err := ops.Audit(t.Context(), admin.AuditFilter{}, admin.Page{})
+	require.NoError(t, err)
+	require.Equal(t, "consumer cards", audit.Entries[0].Scope)
+	require.Equal(t, []any{"replay", int64(5)}, []any{audit.Entries[0].Action, audit.Entries[0].Events})
+	_, err = ops.Discard(t.Context(), admin.Filter{Consumer: "cards", Listener: "l"}, act)
+	require.ErrorContains(t, err, "Consumer and Listener cannot both be set")
+	_, err = ops.Events(t.Context(), f, admin.Page{})
+	require.ErrorContains(t, err, "Consumer selects dead letters only")
+}

@@ -1,0 +1,157 @@
+package nats
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// held is a message that was delivered and is not known to be acknowledged.
+type held struct {
+	jetstream.Msg
+	stream uint64 // its place in the stream
+	done   bool   // it is settled, and its acknowledgement may be on its way
+}
+
+// window has the messages that this process holds, and knows whether it may apply them.
+type window struct {
+	changed chan struct{} // has an element after a message was added
+
+	mu      sync.Mutex
+	all     map[uint64]*held // by place
+	ready   []*held          // not yet handed out
+	last    uint64           // the number of the last delivery, 0 if none has been seen
+	ordered bool
+	// unsure: there may be a message that was delivered and has not arrived.
+	unsure bool
+	since  time.Time // when it became unsure
+}
+
+func newWindow(ordered bool) *window {
+	return &window{changed: make(chan struct{}, 1), all: make(map[uint64]*held), ordered: ordered, unsure: ordered, since: time.Now()}
+}
+
+// doubt notes that a delivery may have got lost.
+func (w *window) doubt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ordered && !w.unsure {
+		w.unsure, w.since = true, time.Now()
+	}
+}
+
+// add takes a delivered message. The server numbers deliveries, so that a missing one is noticed.
+func (w *window) add(m jetstream.Msg, place jetstream.SequencePair) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ordered && w.last != 0 && place.Consumer != w.last+1 && !w.unsure {
+		w.unsure, w.since = true, time.Now()
+	}
+	w.last = place.Consumer
+	if h := w.all[place.Stream]; h != nil {
+		h.Msg = m // delivered again: the last delivery is the one to answer
+		return
+	}
+	h := &held{Msg: m, stream: place.Stream}
+	w.all[place.Stream] = h
+	w.ready = append(w.ready, h)
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// take returns up to n messages in the order of the stream, none while a delivered message is missing.
+func (w *window) take(n int) []*held {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unsure || len(w.ready) == 0 {
+		return nil
+	}
+	slices.SortFunc(w.ready, func(a, b *held) int { return cmp.Compare(a.stream, b.stream) })
+	n = min(n, len(w.ready))
+	taken := slices.Clone(w.ready[:n])
+	w.ready = slices.Delete(w.ready, 0, n)
+	return taken
+}
+
+// doubts reports whether the window is unsure, since when, and how many messages it holds.
+func (w *window) doubts() (unsure bool, since time.Duration, holds int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unsure, time.Since(w.since), len(w.all)
+}
+
+// sure notes that every message which was delivered when the window held so many has arrived. It does nothing if the window
+// has changed meanwhile.
+func (w *window) sure(holds int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.all) != holds {
+		return false
+	}
+	w.unsure = false
+	return true
+}
+
+// settled marks messages as done and returns them with the earlier ones whose acknowledgement may have got lost.
+func (w *window) settled(ms []*held) []jetstream.Msg {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range ms {
+		h.done = true
+	}
+	return w.messages(true)
+}
+
+// pick returns the messages that are done, or those that are not.
+func (w *window) pick(done bool) []jetstream.Msg {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.messages(done)
+}
+
+func (w *window) messages(done bool) []jetstream.Msg {
+	var ms []*held
+	for _, h := range w.all {
+		if h.done == done {
+			ms = append(ms, h)
+		}
+	}
+	slices.SortFunc(ms, func(a, b *held) int { return cmp.Compare(a.stream, b.stream) })
+	picked := make([]jetstream.Msg, len(ms))
+	for i, h := range ms {
+		picked[i] = h.Msg
+	}
+	return picked
+}
+
+// forget removes the done messages whose acknowledgement the server has got.
+func (w *window) forget(acked []jetstream.Msg) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := make(map[jetstream.Msg]bool, len(acked))
+	for _, m := range acked {
+		known[m] = true
+	}
+	for place, h := range w.all {
+		if h.done && known[h.Msg] {
+			delete(w.all, place)
+		}
+	}
+}
+
+// wait waits until a message was added, ctx ends, or d is over.
+func (w *window) wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.changed:
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

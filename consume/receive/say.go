@@ -1,0 +1,153 @@
+package receive
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/guard"
+)
+
+// talk writes lines about single messages, up to a few per period. The others are counted.
+type talk struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	period time.Time
+	lines  int
+	left   int // lines that were not written since the last one
+}
+
+const (
+	talkPeriod = 10 * time.Second
+	talkLines  = 20
+)
+
+// allowed reports whether one more line may be written, and how many were left out before it.
+func (t *talk) allowed() (ok bool, left int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := time.Now(); now.Sub(t.period) > talkPeriod {
+		t.period, t.lines = now, 0
+	}
+	if t.lines++; t.lines > talkLines {
+		t.left++
+		return false, 0
+	}
+	left, t.left = t.left, 0
+	return true, left
+}
+
+// settled logs and tells the observer what became of a message.
+func (r *Receiver) settled(it *item) {
+	switch it.outcome {
+	case Applied, Duplicate, Skipped, Quarantined:
+		r.deadInARow.Store(0)
+	case Dead:
+		r.deadInARow.Add(1)
+	}
+	err := it.last
+	if it.fault != nil {
+		err = it.fault
+	}
+	if it.outcome == Dead || it.outcome == Parked && err != nil { // not one that waits behind another
+		if ok, left := r.say.allowed(); ok {
+			attrs := []any{"place", it.message.Place, "message", it.event, "attempt", it.attempts, "error", err}
+			if left > 0 {
+				attrs = append(attrs, "lines_left_out", left)
+			}
+			if it.outcome == Dead {
+				r.say.log.Error("message is a dead letter", attrs...)
+			} else {
+				r.say.log.Warn("message is parked", attrs...)
+			}
+		}
+	}
+	if r.cfg.Observer.Settled != nil {
+		s := Settled{Place: it.message.Place, Event: it.event, Outcome: it.outcome, Attempts: it.attempts}
+		if it.outcome == Dead || it.outcome == Parked {
+			s.Err = err
+		}
+		r.observe(func() { r.cfg.Observer.Settled(s) })
+	}
+}
+
+func (r *Receiver) failedOnce(it *item, err error) {
+	r.say.log.Debug("message has failed", "place", it.message.Place, "message", it.event, "attempt", it.attempts, "error", err)
+	if r.cfg.Observer.Failed != nil {
+		r.observe(func() {
+			r.cfg.Observer.Failed(Failed{Place: it.message.Place, Event: it.event, Attempt: it.attempts, Err: err})
+		})
+	}
+}
+
+// observe calls code of the user.
+func (r *Receiver) observe(call func()) {
+	_ = guard.Recover("observer", func() error {
+		call()
+		return nil
+	})
+}
+
+// wait is why a lane, or the retries of parked messages, make no progress.
+type wait struct {
+	r      *Receiver
+	pauses backoff.Retrier
+	waits  bool
+}
+
+// begins notes that nothing can be applied because of err.
+func (w *wait) begins(err error) {
+	if w.waits {
+		return
+	}
+	w.waits = true
+	r := w.r
+	r.mu.Lock()
+	r.waiters++
+	first := r.waiters == 1
+	if first {
+		r.waiting = time.Now()
+	}
+	r.mu.Unlock()
+	if !first {
+		return
+	}
+	r.say.log.Warn("messages wait: the database or a target does not answer", "error", err)
+	if r.cfg.Observer.Waiting != nil {
+		r.observe(func() { r.cfg.Observer.Waiting(err) })
+	}
+}
+
+// ends notes that something was applied, or that nobody tries any more.
+func (w *wait) ends() {
+	w.pauses.Reset()
+	if !w.waits {
+		return
+	}
+	w.waits = false
+	r := w.r
+	r.mu.Lock()
+	r.waiters--
+	last, since := r.waiters == 0, r.waiting
+	r.mu.Unlock()
+	if !last {
+		return
+	}
+	r.say.log.Info("messages do not wait any more", "after", time.Since(since).Round(time.Millisecond))
+	if r.cfg.Observer.Waiting != nil {
+		r.observe(func() { r.cfg.Observer.Waiting(nil) })
+	}
+}
+
+// pause waits before the next attempt. It returns early when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,336 @@
+-- name: InboxMessageKnown :many
+-- Tells which of these messages the group keeps already, and which keys have a parked message. A message that has a row must
+-- not be applied, and one whose key has a parked message must wait behind it. Run it in the transaction of the effects, before
+-- them. Each lookup is an index scan of one row: the limits keep the planner off a join.
+SELECT w.message_id::text AS message_id, ''::text AS key, k.status::text AS status
+FROM (SELECT unnest(@message_ids::text[]) AS message_id) AS w
+CROSS JOIN LATERAL (
+    SELECT m.status
+    FROM outbox_schema.inbox_messages AS m
+    WHERE m.consumer_group = @consumer_group::text
+      AND m.message_id = w.message_id
+    LIMIT 1
+) AS k
+UNION ALL
+SELECT '', w.key::text, 'parked'
+FROM (SELECT unnest(@keys::text[]) AS key) AS w
+CROSS JOIN LATERAL (
+    SELECT m.no
+    FROM outbox_schema.inbox_messages AS m
+    WHERE m.consumer_group = @consumer_group::text
+      AND m.status = 'parked'
+      AND m.key = w.key
+    ORDER BY m.consumer_group, m.key, m.no
+    LIMIT 1
+) AS k;
+
+-- name: InboxMessagePut :exec
+-- Keeps messages, in the order of the arrays. A message that is kept already stays as it is: another process, which has lost
+-- its partition, had it first.
+INSERT INTO outbox_schema.inbox_messages (
+    consumer_group, message_id, place, key, event_id, type, namespace, topic, version, tenant_id, envelope, body,
+    status, attempts, next_attempt_at, error)
+SELECT @consumer_group::text, w.message_id, w.place, nullif(w.key, ''), w.event_id, w.type, w.namespace, w.topic, w.version, w.tenant_id,
+    w.envelope::json, w.body, w.status, w.attempts,
+    CASE WHEN w.delay_us < 0 THEN 'infinity' ELSE statement_timestamp() + w.delay_us * interval '1 microsecond' END,
+    w.error
+FROM (
+    SELECT
+        unnest(@numbers::integer[]) AS n,
+        unnest(@message_ids::text[]) AS message_id,
+        unnest(@places::text[]) AS place,
+        unnest(@keys::text[]) AS key,
+        unnest(@event_ids::uuid[]) AS event_id,
+        unnest(@types::text[]) AS type,
+        unnest(@namespaces::text[]) AS namespace,
+        unnest(@topics::text[]) AS topic,
+        unnest(@versions::integer[]) AS version,
+        unnest(@tenant_ids::uuid[]) AS tenant_id,
+        unnest(@envelopes::text[]) AS envelope,
+        unnest(@bodies::bytea[]) AS body,
+        unnest(@statuses::text[]) AS status,
+        unnest(@attempts::integer[]) AS attempts,
+        unnest(@delays_us::bigint[]) AS delay_us,
+        unnest(@errors::text[]) AS error
+) AS w
+ORDER BY w.n
+ON CONFLICT (consumer_group, message_id) DO NOTHING;
+
+-- name: InboxMessagePromote :exec
+-- Makes the first parked message of each key due if it waits behind none any more. It runs after the transaction that has
+-- removed the one before it, and after the one that has put it behind: each may not see the other.
+UPDATE outbox_schema.inbox_messages AS m
+SET next_attempt_at = statement_timestamp()
+FROM (
+    SELECT o.no
+    FROM (SELECT unnest(@keys::text[]) AS key) AS w
+    CROSS JOIN LATERAL (
+        SELECT p.no, p.next_attempt_at
+        FROM outbox_schema.inbox_messages AS p
+        WHERE p.consumer_group = @consumer_group::text
+          AND p.status = 'parked'
+          AND p.key = w.key
+        ORDER BY p.consumer_group, p.key, p.no
+        LIMIT 1
+    ) AS o
+    WHERE o.next_attempt_at = 'infinity'
+) AS first
+WHERE m.no = first.no
+  AND m.status = 'parked';
+
+-- name: InboxMessageKeys :many
+-- Reads the keys with parked messages after a key, in order: it jumps from one key to the next in the index.
+WITH RECURSIVE walk AS (
+    (
+        SELECT m.key
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.consumer_group = @consumer_group::text
+          AND m.status = 'parked'
+          AND m.key > @after::text
+        ORDER BY m.consumer_group, m.key
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT m.key
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.consumer_group = @consumer_group::text
+          AND m.status = 'parked'
+          AND m.key > w.key
+        ORDER BY m.consumer_group, m.key
+        LIMIT 1
+    )
+    FROM walk AS w
+    WHERE w.key IS NOT NULL
+)
+SELECT w.key::text AS key
+FROM walk AS w
+WHERE w.key IS NOT NULL
+LIMIT @batch_size::integer;
+
+-- name: InboxMessageDue :many
+-- Reads parked messages that are due, the longest first.
+SELECT m.no, coalesce(m.key, '')::text AS key
+FROM outbox_schema.inbox_messages AS m
+WHERE m.consumer_group = @consumer_group::text
+  AND m.status = 'parked'
+  AND m.next_attempt_at <= statement_timestamp()
+ORDER BY m.next_attempt_at
+LIMIT @batch_size::integer;
+
+-- name: InboxMessageTake :many
+-- Locks a due message and reads it with the next ones of its key, in order. No row means that another process has it, or that
+-- it is settled. Only who has the lock of the first may apply the others, so these are not locked.
+WITH head AS MATERIALIZED (
+    SELECT m.no, m.key
+    FROM outbox_schema.inbox_messages AS m
+    WHERE m.no = @no
+      AND m.status = 'parked'
+      AND m.next_attempt_at <= statement_timestamp()
+    FOR UPDATE SKIP LOCKED
+)
+SELECT m.no, m.message_id, m.place, coalesce(m.key, '')::text AS key, m.envelope::text AS envelope, m.body, m.attempts, m.error
+FROM (
+    SELECT h.no
+    FROM head AS h
+    UNION ALL
+    (
+        SELECT p.no
+        FROM head AS h
+        JOIN outbox_schema.inbox_messages AS p ON p.key = h.key
+        WHERE p.consumer_group = @consumer_group::text
+          AND p.status = 'parked'
+          AND p.no > h.no
+        ORDER BY p.consumer_group, p.key, p.no
+        LIMIT @followers::integer
+    )
+) AS w
+JOIN outbox_schema.inbox_messages AS m ON m.no = w.no
+ORDER BY m.no;
+
+-- name: InboxMessageDelete :exec
+-- Deletes messages that were applied.
+DELETE FROM outbox_schema.inbox_messages AS m
+USING (SELECT unnest(@nos::bigint[]) AS no) AS w
+WHERE m.no = w.no
+  AND m.status = 'parked';
+
+-- name: InboxMessageFail :execrows
+-- Records a failed attempt of a parked message, which is then tried later or given up. attempts is the number before, so that
+-- an attempt of another process is not counted as this one's.
+UPDATE outbox_schema.inbox_messages AS m
+SET status = CASE WHEN @dead::boolean THEN 'dead' ELSE 'parked' END,
+    attempts = m.attempts + 1,
+    next_attempt_at = statement_timestamp() + @delay::interval,
+    error = @error,
+    failed_at = statement_timestamp()
+WHERE m.no = @no
+  AND m.status = 'parked'
+  AND m.attempts = @attempts::integer;
+
+-- name: InboxMessageCount :one
+-- Counts what a group keeps, each up to a limit, and how long the oldest parked message has waited.
+SELECT
+    (SELECT count(*) FROM (
+        SELECT FROM outbox_schema.inbox_messages AS m
+        WHERE m.consumer_group = @consumer_group::text AND m.status = 'parked'
+        LIMIT @most::bigint) AS p)::bigint AS parked,
+    (SELECT count(*) FROM (
+        SELECT FROM outbox_schema.inbox_messages AS m
+        WHERE m.consumer_group = @consumer_group::text AND m.status = 'dead'
+        LIMIT @most::bigint) AS d)::bigint AS dead,
+    (SELECT coalesce(extract(epoch FROM statement_timestamp() - min(o.received_at)) * 1000000, 0) FROM (
+        SELECT m.received_at FROM outbox_schema.inbox_messages AS m
+        WHERE m.consumer_group = @consumer_group::text AND m.status = 'parked'
+        ORDER BY m.no
+        LIMIT @most::bigint) AS o)::bigint AS oldest_us;
+
+-- name: InboxMessagePrune :one
+-- ProcessedPrune for dead messages.
+WITH old AS MATERIALIZED (
+    SELECT m.no, m.failed_at
+    FROM outbox_schema.inbox_messages AS m
+    WHERE m.consumer_group = @consumer_group::text
+      AND m.status = 'dead'
+      AND m.failed_at >= @after::timestamptz
+      AND m.failed_at < statement_timestamp() - @retention::interval
+    ORDER BY m.failed_at
+    LIMIT @batch_size::integer
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM outbox_schema.inbox_messages AS m
+    USING old AS o
+    WHERE m.no = o.no
+    RETURNING m.no
+)
+SELECT
+    (SELECT count(*) FROM gone)::bigint AS deleted,
+    (SELECT coalesce(max(o.failed_at), '-infinity') FROM old AS o)::timestamptz AS last;
+
+-- name: InboxMessageScan :many
+-- DeadLetterScan for the dead messages of a consumer group.
+WITH piece AS MATERIALIZED (
+    (
+        SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
+        FROM outbox_schema.inbox_messages AS d
+        WHERE cardinality(@ids::uuid[]) = 0
+          AND NOT @newest::boolean
+          AND d.status = 'dead'
+          AND d.no > @after_no::bigint
+        ORDER BY d.no
+        LIMIT @piece::integer
+    )
+    UNION ALL
+    (
+        SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
+        FROM outbox_schema.inbox_messages AS d
+        WHERE cardinality(@ids::uuid[]) = 0
+          AND @newest::boolean
+          AND d.status = 'dead'
+          AND d.no < @after_no::bigint
+        ORDER BY d.no DESC
+        LIMIT @piece::integer
+    )
+    UNION ALL
+    (
+        SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
+        FROM (SELECT unnest(@ids::uuid[]) AS id) AS w
+        JOIN outbox_schema.inbox_messages AS d ON d.event_id = w.id
+        WHERE d.status = 'dead'
+    )
+)
+SELECT
+    true AS matches,
+    p.no::bigint AS no,
+    p.namespace::text AS namespace,
+    CASE WHEN p.topic <> '' THEN p.topic WHEN p.type <> '' THEN p.type ELSE 'unreadable' END::text AS topic,
+    p.tenant_id::uuid AS tenant_id,
+    p.failed_at::timestamptz AS died_at,
+    CASE WHEN @texts::boolean THEN p.error ELSE '' END::text AS error,
+    0::bigint AS scanned
+FROM piece AS p
+WHERE p.consumer_group = @consumer_group::text
+  AND (@namespace::text = '' OR p.namespace = @namespace::text)
+  AND (@topic::text = '' OR p.topic = @topic::text)
+  AND (sqlc.narg('tenant_id')::uuid IS NULL OR p.tenant_id = sqlc.narg('tenant_id')::uuid)
+  AND (@key::text = '' OR p.key = @key::text)
+  AND (sqlc.narg('since')::timestamptz IS NULL OR p.received_at >= sqlc.narg('since')::timestamptz)
+  AND (sqlc.narg('until')::timestamptz IS NULL OR p.received_at < sqlc.narg('until')::timestamptz)
+  AND (@error::text = '' OR strpos(p.error, @error::text) > 0)
+UNION ALL
+SELECT
+    false,
+    CASE WHEN @newest::boolean THEN coalesce(min(p.no), 0) ELSE coalesce(max(p.no), 0) END,
+    '', '', NULL, statement_timestamp(), '', count(*)
+FROM piece AS p;
+
+-- name: InboxMessageRead :many
+-- Reads dead messages by no, newest first.
+SELECT d.no, d.consumer_group, d.place, coalesce(d.key, '')::text AS key, d.event_id, d.namespace,
+    CASE WHEN d.topic <> '' THEN d.topic WHEN d.type <> '' THEN d.type ELSE 'unreadable' END::text AS topic,
+    d.version, d.tenant_id, d.envelope::text AS envelope, d.body, d.attempts, d.error, d.received_at, d.failed_at
+FROM (SELECT unnest(@nos::bigint[]) AS no) AS w
+JOIN outbox_schema.inbox_messages AS d ON d.no = w.no
+WHERE d.status = 'dead'
+ORDER BY d.no DESC;
+
+-- name: InboxMessageReplay :one
+-- Parks dead messages again, due now and with no attempt. They keep their numbers, so they come before the messages of their
+-- key that were parked later, and these wait behind them. InboxMessagePromote then makes the first of each key due.
+WITH back AS (
+    UPDATE outbox_schema.inbox_messages AS m
+    SET status = 'parked',
+        attempts = 0,
+        next_attempt_at = CASE WHEN m.key IS NULL THEN statement_timestamp() ELSE 'infinity' END
+    FROM (SELECT unnest(@nos::bigint[]) AS no) AS w
+    WHERE m.no = w.no
+      AND m.status = 'dead'
+    RETURNING m.no, m.consumer_group, m.key
+),
+behind AS (
+    UPDATE outbox_schema.inbox_messages AS m
+    SET next_attempt_at = 'infinity'
+    FROM (SELECT b.consumer_group, b.key, min(b.no) AS no FROM back AS b WHERE b.key IS NOT NULL GROUP BY b.consumer_group, b.key) AS k
+    WHERE m.consumer_group = k.consumer_group
+      AND m.key = k.key
+      AND m.status = 'parked'
+      AND m.no > k.no
+      AND m.next_attempt_at < 'infinity'
+)
+SELECT
+    (SELECT count(*) FROM back)::bigint AS replayed,
+    coalesce((SELECT array_agg(DISTINCT b.key) FROM back AS b WHERE b.key IS NOT NULL), '{}')::text[] AS keys;
+
+-- name: InboxMessageDiscard :execrows
+-- Deletes dead messages.
+DELETE FROM outbox_schema.inbox_messages AS m
+USING (SELECT unnest(@nos::bigint[]) AS no) AS w
+WHERE m.no = w.no
+  AND m.status = 'dead';
+
+-- name: InboxMessageGroups :many
+-- Reads the consumer groups that have dead messages: it jumps from one group to the next in the index.
+WITH RECURSIVE walk AS (
+    (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.status = 'dead'
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.status = 'dead'
+          AND m.consumer_group > w.consumer_group
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    FROM walk AS w
+    WHERE w.consumer_group IS NOT NULL
+)
+SELECT w.consumer_group::text AS consumer_group
+FROM walk AS w
+WHERE w.consumer_group IS NOT NULL;
