@@ -146,6 +146,7 @@ func TestRunNamesWhatIsWrong(t *testing.T) {
 		t.Parallel()
 		c := newCluster(t, 1, kfake.EnableSASL(), kfake.Superuser("PLAIN", "me", "right"))
 		cfg := c.config()
+		cfg.StartTimeout = 5 * time.Second
 		cfg.Options = append(cfg.Options, kgo.SASL(plain.Auth{User: "me", Pass: "S3CRET"}.AsMechanism()))
 		err := run(t, receiver(t, pool, &effects{}, cfg))
 		require.ErrorIs(t, err, kafka.ErrRefused)
