@@ -221,8 +221,8 @@ var rules = []RuleInfo{
 	{ListenerShards, "A listener has 1 to 64 shards."},
 	{ListenerMaxLag, "A listener's max_lag is at least 1s."},
 
-	{PublishBroker, "A publish has exactly one of kafka, nats and webhook."},
-	{PublishDestination, "A Kafka topic is 1 to 249 letters, digits, '.', '_' or '-'. A NATS subject is tokens of printable ASCII joined by '.', without spaces or wildcards. A webhook is a name."},
+	{PublishBroker, "A publish has exactly one of kafka, nats, amqp, redis and webhook."},
+	{PublishDestination, "A Kafka topic is 1 to 249 letters, digits, '.', '_' or '-'. A NATS subject is tokens of printable ASCII joined by '.', without spaces or wildcards. An address of AMQP is /exchanges/NAME/ROUTING-KEY, /exchanges/NAME or /queues/NAME. A Redis stream is printable ASCII without spaces. A webhook is a name."},
 	{PublishKey, "A publish key follows the rules of a partition_key. Only a queue topic has one: a log topic is published in the order of its partition_key."},
 	{PublishHeader, "The name of a header matches ^[a-z][a-z0-9-]{0,60}$ and is not reserved for publishers. Its value is printable ASCII with {field} of required scalars and enums that are not sensitive."},
 	{PublishWireName, "A wire_name is 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and begins and ends with a letter or digit. Only a topic with publish has one, and no other published topic has it or had it."},

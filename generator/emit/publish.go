@@ -15,7 +15,8 @@ func publicationVar(t *model.Topic) string     { return lowerFirst(t.GoName) + "
 
 // places name the destinations of the brokers.
 var places = map[model.Broker]string{
-	model.Kafka: "Kafka topic %s", model.NATS: "NATS subject %s", model.Webhook: "webhook %s",
+	model.Kafka: "Kafka topic %s", model.NATS: "NATS subject %s", model.AMQP: "RabbitMQ address %s", model.Redis: "Redis stream %s",
+	model.Webhook: "webhook %s",
 }
 
 // addPublication declares where the events of t are published, and the methods that its publication needs.

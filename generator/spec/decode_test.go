@@ -60,11 +60,11 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	archived, companion := s.Namespaces.Items[0].Topics.Items[2], s.Listeners.Items[0]
 	require.Equal(t, spec.Value[string]{V: "none", Pos: pos(61, 20)}, archived.Listeners)
 	require.Equal(t, "mini_chat/turn_started", companion.Topics.Items[0].V)
-	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(82, 17)}, companion.OnFailure)
-	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(83, 18)}, companion.Concurrency)
-	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(84, 13)}, companion.Shards)
-	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(85, 12)}, companion.Lease)
-	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(86, 14)}, companion.MaxLag)
+	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(84, 17)}, companion.OnFailure)
+	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(85, 18)}, companion.Concurrency)
+	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(86, 13)}, companion.Shards)
+	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(87, 12)}, companion.Lease)
+	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(88, 14)}, companion.MaxLag)
 
 	require.Equal(t, spec.Value[string]{V: "sc.domain.turn", Pos: pos(42, 26)}, topic.Publish.Kafka.Destination)
 	require.False(t, topic.Publish.NATS.Pos.IsValid())
@@ -73,6 +73,8 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	require.Equal(t, "{outcome}", topic.Publish.Headers.Items[1].Value.V)
 	require.Equal(t, "turns.queued", s.Namespaces.Items[0].Topics.Items[3].Publish.NATS.Destination.V)
 	require.Equal(t, "billing", s.Namespaces.Items[0].Topics.Items[4].Publish.Webhook.Destination.V)
+	require.Equal(t, "/queues/mail", s.Namespaces.Items[0].Topics.Items[6].Publish.AMQP.Destination.V)
+	require.Equal(t, "turns", s.Namespaces.Items[0].Topics.Items[7].Publish.Redis.Destination.V)
 	require.True(t, s.Listeners.Items[1].Publish.V)
 	require.Equal(t, "chatevents", s.Consumer.Package.V)
 }

@@ -23,6 +23,8 @@ const (
 	wirePattern     = `^[A-Za-z0-9]([A-Za-z0-9._:/-]{0,126}[A-Za-z0-9])?$`
 	kafkaPattern    = `^[a-zA-Z0-9._-]{1,249}$`
 	natsPattern     = `^[^\s.*>]+(\.[^\s.*>]+)*$`
+	amqpPattern     = `^/(queues/[^\s/]+|exchanges/[^\s/]+(/[^\s/]+)?)$`
+	redisPattern    = `^[^\s]{1,249}$`
 	enumPattern     = `^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`
 )
 

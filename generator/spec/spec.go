@@ -132,13 +132,13 @@ type Entity struct {
 	Version Value[string]
 }
 
-// Publish says where a topic is published. A valid one has exactly one of Kafka, NATS and Webhook. The zero value means
-// that it is absent.
+// Publish says where a topic is published. A valid one has exactly one of the brokers. The zero value means that it is
+// absent.
 type Publish struct {
-	Pos                  diag.Pos
-	Kafka, NATS, Webhook Broker
-	Key                  Value[string]
-	Headers              Section[*Header]
+	Pos                               diag.Pos
+	Kafka, NATS, AMQP, Redis, Webhook Broker
+	Key                               Value[string]
+	Headers                           Section[*Header]
 }
 
 // Broker is one of the brokers of a Publish, with the destination of events. The zero value means that it is absent.

@@ -96,7 +96,7 @@ func messageOf(encoder publish.Encoder, o publish.Outgoing) (amqp091.Publishing,
 // withheld reports whether a header of an event is left out, because it has a meaning for consumers or the server.
 func withheld(name string) bool {
 	lower := strings.ToLower(name)
-	return lower == "cc" || lower == "bcc" || strings.HasPrefix(lower, "cloudevents:") || strings.HasPrefix(lower, "cloudevents_")
+	return name == "CC" || name == "BCC" || strings.HasPrefix(lower, "cloudevents:") || strings.HasPrefix(lower, "cloudevents_")
 }
 
 // headerSize returns an upper bound of the size of a message's content header, whose values are all text.

@@ -43,8 +43,11 @@ var classes = map[string]class{
 	"WRONGTYPE":   wrong,
 }
 
-// connectErrors are the beginnings of the errors without a code that Redis answers to a new connection.
-var connectErrors = []string{"ERR max number of clients", "ERR AUTH", "ERR DB index", "ERR invalid DB", "ERR SELECT", "ERR Client sent AUTH"}
+// connectErrors are the beginnings of the errors without a code that Redis answers to a new connection. To a command with many
+// arguments from a client that has not authenticated it does not answer NOAUTH, but that the length is not allowed.
+var connectErrors = []string{
+	"ERR Protocol error: unauthenticated", "ERR max number of clients", "ERR AUTH", "ERR DB index", "ERR invalid DB", "ERR SELECT", "ERR Client sent AUTH",
+}
 
 // classOf returns the class of an error with which Redis has answered.
 func classOf(text string) class {
