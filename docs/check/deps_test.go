@@ -8,8 +8,10 @@ import (
 	_ "go.opentelemetry.io/otel/propagation"
 	_ "golang.org/x/sync/errgroup"
 
+	_ "github.com/outboxgen/outboxgen/publish/amqp"
 	_ "github.com/outboxgen/outboxgen/publish/kafka"
 	_ "github.com/outboxgen/outboxgen/publish/nats"
+	_ "github.com/outboxgen/outboxgen/publish/redis"
 	_ "github.com/outboxgen/outboxgen/publish/webhook"
 	_ "github.com/outboxgen/outboxgen/telemetry/otel"
 	_ "github.com/outboxgen/outboxgen/telemetry/prometheus"
