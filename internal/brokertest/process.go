@@ -77,12 +77,17 @@ func (p *process) supervise(started chan<- error) {
 	}
 }
 
-// kill ends the process with SIGKILL and waits for its end.
+// kill ends the process and its children with SIGKILL and waits for its end.
 func (p *process) kill() error {
 	if p == nil {
 		return nil
 	}
-	_ = p.cmd.Process.Kill() // fails only if the process has ended
+	select {
+	case <-p.done: // its id may be another process's now
+		return nil
+	default:
+		killAll(p.cmd)
+	}
 	select {
 	case <-p.done:
 		return nil

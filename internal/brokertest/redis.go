@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/outboxgen/outboxgen/internal/freeport"
 )
@@ -31,10 +32,20 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 	if err != nil {
 		skip(t, "Redis")
 	}
-	r := &Redis{bin: bin, dir: t.TempDir(), args: args}
+	dir, err := os.MkdirTemp("", "outboxgen-redis-")
+	if err != nil {
+		t.Fatalf("start Redis: %v", err)
+	}
+	r := &Redis{bin: bin, dir: dir, args: args}
 	t.Cleanup(func() {
 		if err := r.Kill(); err != nil {
 			t.Errorf("stop Redis: %v", err)
+		}
+		for range 10 { // a child that was killed may still end
+			if os.RemoveAll(dir) == nil {
+				break
+			}
+			time.Sleep(probeEvery)
 		}
 	})
 	for range 5 { // another process may take the port first

@@ -209,6 +209,7 @@ type proxy struct {
 	listener net.Listener
 	conns    map[net.Conn]bool
 	hung     bool
+	held     int // what it has read and does not let through
 }
 
 func newProxy(t testing.TB, target string) *proxy {
@@ -279,6 +280,13 @@ func (p *proxy) hang() {
 	p.hung = true
 }
 
+// holds reports whether it has got something that it does not let through.
+func (p *proxy) holds() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hung && p.held > 0
+}
+
 func (p *proxy) pump(from, to net.Conn) {
 	defer func() { _, _ = from.Close(), to.Close() }()
 	buf := make([]byte, 32<<10)
@@ -288,9 +296,11 @@ func (p *proxy) pump(from, to net.Conn) {
 			return
 		}
 		p.mu.Lock()
+		p.held++
 		for p.hung {
 			p.moved.Wait()
 		}
+		p.held--
 		p.mu.Unlock()
 		if _, err := to.Write(buf[:n]); err != nil {
 			return

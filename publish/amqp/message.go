@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/url"
@@ -64,7 +65,8 @@ func (a address) String() string {
 	return fmt.Sprintf("exchange %s with routing key %q", a.exchange, a.key)
 }
 
-// messageOf encodes an event. The message shares the event's payload.
+// messageOf encodes an event. The message has a copy of the payload, because it may still be on its way when Publish has
+// returned.
 func messageOf(encoder publish.Encoder, o publish.Outgoing) (amqp091.Publishing, error) {
 	m, err := encoder.Encode(o)
 	if err != nil {
@@ -89,7 +91,7 @@ func messageOf(encoder publish.Encoder, o publish.Outgoing) (amqp091.Publishing,
 	}
 	return amqp091.Publishing{
 		Headers: headers, ContentType: m.ContentType, DeliveryMode: amqp091.Persistent, MessageId: o.ID.String(),
-		Timestamp: o.CreatedAt, Type: o.Type(), Body: m.Body,
+		Timestamp: o.CreatedAt, Type: o.Type(), Body: bytes.Clone(m.Body),
 	}, nil
 }
 

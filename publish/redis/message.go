@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ const (
 	attributePrefix = "ce_"
 )
 
-// fieldsOf encodes an event as the names and values of an entry's fields, in a fixed order, and returns their size.
+// fieldsOf encodes an event as the names and values of an entry's fields, in a fixed order, and returns their size. They
+// have a copy of the payload, because the command may still be on its way when Publish has returned.
 func fieldsOf(encoder publish.Encoder, o publish.Outgoing) (fields []any, size int, err error) {
 	m, err := encoder.Encode(o)
 	if err != nil {
@@ -38,7 +40,7 @@ func fieldsOf(encoder publish.Encoder, o publish.Outgoing) (fields []any, size i
 		}
 	}
 	size += len(bodyField) + len(m.Body)
-	return append(fields, bodyField, []byte(m.Body)), size, nil
+	return append(fields, bodyField, bytes.Clone(m.Body)), size, nil
 }
 
 // withheld reports whether a header of an event is left out, because its name has a meaning for consumers.
