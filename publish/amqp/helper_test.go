@@ -280,6 +280,14 @@ func (p *proxy) hang() {
 	p.hung = true
 }
 
+// release lets everything through again.
+func (p *proxy) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hung = false
+	p.moved.Broadcast()
+}
+
 // holds reports whether it has got something that it does not let through.
 func (p *proxy) holds() bool {
 	p.mu.Lock()

@@ -283,3 +283,60 @@ func TestFewChannels(t *testing.T) {
 	require.Equal(t, make([]error, len(events)), p.Publish(t.Context(), events))
 	require.Len(t, b.received(), len(events))
 }
+
+// abandoned publishes an event while the proxy lets nothing through, and gives it up.
+func (f *faulty) abandoned(p *amqp.Publisher, o publish.Outgoing) error {
+	f.t.Helper()
+	f.proxy.hang()
+	ctx, cancel := context.WithCancel(f.t.Context())
+	defer cancel()
+	result := make(chan []error, 1)
+	go func() { result <- p.Publish(ctx, []publish.Outgoing{o}) }()
+	require.Eventually(f.t, f.proxy.holds, patience, time.Millisecond)
+	cancel()
+	return (<-result)[0]
+}
+
+// TestLateConfirmation: the confirmation of an event that was given up is not taken for that of the next one.
+func TestLateConfirmation(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t)
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.url("guest"), patience })
+	settle(t, p, []publish.Outgoing{f.event("a", 0)})
+	late := f.event("a", 1)
+	require.ErrorIs(t, f.abandoned(p, late), context.Canceled)
+	f.proxy.release()
+	require.Eventually(t, func() bool { return len(f.ids()) == 2 }, patience, 10*time.Millisecond)
+	f.rebind(f.queue, f.full)
+	require.ErrorContains(t, p.Publish(t.Context(), []publish.Outgoing{f.event("a", 2)})[0], "refused with a nack")
+}
+
+// TestNotHandedOver: an event whose channel was not open yet when its context ended was not sent.
+func TestNotHandedOver(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t)
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.url("guest"), patience })
+	require.ErrorIs(t, f.abandoned(p, f.event("a", 0)), outbox.ErrNotSent)
+	f.proxy.release()
+	settle(t, p, []publish.Outgoing{f.event("a", 1)})
+	require.Len(t, f.received(), 1, "what was given up is not sent later")
+}
+
+// TestLostConnection: the events on their way on a connection that is lost are unavailable, and so is the broker.
+func TestLostConnection(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t)
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.url("guest"), patience })
+	f.proxy.hang()
+	result := make(chan []error, 1)
+	go func() {
+		result <- p.Publish(context.Background(), []publish.Outgoing{f.event("a", 0), f.event("a", 1)})
+	}()
+	require.Eventually(t, f.proxy.holds, patience, time.Millisecond)
+	f.proxy.cut(true)
+	errs := <-result
+	requireBroker(t, errs[0])
+	requireBehind(t, errs[1])
+	f.proxy.up()
+	settle(t, p, []publish.Outgoing{f.event("a", 0)})
+}
