@@ -211,7 +211,7 @@ func parseURL(text string) (*goredis.Options, error) {
 	}
 	opts, err := goredis.ParseURL(text)
 	if err != nil {
-		return nil, errors.New("is not valid: use redis://user:password@host:port/db, rediss://... or unix://...")
+		return nil, errors.New("is not valid: use the form redis://user:password@host:port/db, with rediss for TLS")
 	}
 	return opts, nil
 }
