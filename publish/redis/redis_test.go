@@ -113,6 +113,18 @@ func TestBinaryEntry(t *testing.T) {
 	}, got[0].Values)
 }
 
+// TestNoFieldTwice: a header that is called like a field of the publisher makes no second field with that name.
+func TestNoFieldTwice(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	o := event("a", 1)
+	o.Headers = map[string]string{"data": "forged", "content-type": "forged", "ce_id": "forged"}
+	require.Equal(t, []error{nil}, b.publisher(t).Publish(t.Context(), []publish.Outgoing{o}))
+	entries, err := b.client.Do(t.Context(), "XRANGE", stream, "-", "+").Slice()
+	require.NoError(t, err)
+	require.Len(t, entries[0].([]any)[1], 2*len(b.received()[0].Values))
+}
+
 // TestMaxLen: each event trims its stream, if that is asked for.
 func TestMaxLen(t *testing.T) {
 	t.Parallel()
