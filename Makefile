@@ -18,7 +18,7 @@ TEST := $(GO) test -vet=off -parallel 8
 
 .PHONY: test
 test: postgres ## run all tests of all modules with PostgreSQL, and the fast ones with the race detector if there is a C compiler
-	@tools/need.sh promtool && tools/need.sh chromium && tools/need.sh axe && tools/need.sh asyncapi
+	@tools/need.sh promtool && tools/need.sh chromium && tools/need.sh axe && tools/need.sh asyncapi && tools/need.sh no-brokers
 	@race="$$(tools/need.sh race)" && PATH="$(CURDIR)/bin:$$PATH" $(MAKE) --no-print-directory -j2 $(TESTS) $${race:+test-race}
 
 # Most tests wait, for PostgreSQL or for a lease, so more of them run concurrently than there are processors. Two modules
@@ -74,6 +74,13 @@ campaign: postgres ## run all cases of the tests of which `make test` takes some
 .PHONY: race
 race: postgres ## run all tests of all modules with the race detector: 25 minutes
 	@race="$$(tools/need.sh race)" && test -n "$$race" && CGO_ENABLED=1 $(MAKE) --no-print-directory -j2 $(TESTS) RACE=-race CGO_ENABLED=1
+
+.PHONY: test-brokers
+test-brokers: postgres ## test the publishers for RabbitMQ and Redis with the real servers; install Debian's if there are none: 3 minutes
+	@tools/need.sh brokers
+	@for m in publish/amqp publish/redis; do \
+		echo "== go test ./... in $$m with the real server" && (cd $$m && OUTBOXGEN_TEST_BROKERS=1 $(TEST) -count=1 -timeout 20m ./...) || exit 1; \
+	done
 
 # What most changes touch. The packages that only start servers, or only use the runtime, are left to `make test`.
 QUICK := ./listener ./queue ./admin ./outbox ./generator/... ./payload ./publish ./internal/archtest ./internal/mark ./internal/relay

@@ -1,10 +1,12 @@
 package consume
 
 import (
+	"fmt"
 	"maps"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -83,6 +85,70 @@ func FromHTTP(header map[string][]string, body []byte) Message {
 var hopHeaders = map[string]bool{
 	"accept-encoding": true, "authorization": true, "connection": true, "cookie": true, "expect": true, "host": true,
 	"keep-alive": true, "te": true, "trailer": true, "transfer-encoding": true, "upgrade": true, "user-agent": true,
+}
+
+// FromAMQP returns the Message of an AMQP message: the headers, the content type and the body of a delivery of RabbitMQ
+// (AMQP 0-9-1), or the application properties, the content type and the data of a message of AMQP 1.0. Headers that begin
+// with cloudEvents: or cloudEvents_, in any case, become attributes. Values that are neither text, numbers, truth values nor
+// times are left out.
+func FromAMQP(headers map[string]any, contentType string, body []byte) Message {
+	m := newMessage(body)
+	m.setContentType(contentType)
+	for _, name := range backwards(headers) {
+		value, ok := scalarText(headers[name])
+		if !ok {
+			continue
+		}
+		lower := strings.ToLower(name)
+		attribute, is := strings.CutPrefix(lower, "cloudevents:")
+		if !is {
+			attribute, is = strings.CutPrefix(lower, "cloudevents_")
+		}
+		if is {
+			setOnce(m.Attributes, attribute, value)
+		} else {
+			setOnce(m.Headers, name, value)
+		}
+	}
+	return m
+}
+
+// FromRedis returns the Message of an entry of a Redis stream, given its fields. The field data is the body, content-type is
+// the content type, and fields that begin with ce_, in any case, become attributes. All others become headers. Values that
+// are not text are left out.
+func FromRedis(fields map[string]any) Message {
+	m := newMessage(nil)
+	for _, name := range backwards(fields) {
+		value, ok := scalarText(fields[name])
+		if !ok {
+			continue
+		}
+		if name == "data" {
+			m.Body = []byte(value)
+		} else if strings.EqualFold(name, contentType) {
+			m.setContentType(value)
+		} else if attribute, is := strings.CutPrefix(strings.ToLower(name), "ce_"); is {
+			setOnce(m.Attributes, attribute, value)
+		} else {
+			setOnce(m.Headers, name, value)
+		}
+	}
+	return m
+}
+
+// scalarText returns a value as text, in the form of an attribute.
+func scalarText(value any) (string, bool) {
+	switch v := value.(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v), true
+	case time.Time:
+		return v.UTC().Format(time.RFC3339Nano), true
+	case bool, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
+		return fmt.Sprint(v), true
+	}
+	return "", false
 }
 
 // contentType is the name of the content type's header in every protocol.

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,6 +64,38 @@ func TestFromNATS(t *testing.T) {
 	}, m)
 }
 
+func TestFromAMQP(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 13, 14, 15, 0, time.FixedZone("", 3600))
+	m := consume.FromAMQP(map[string]any{
+		"cloudEvents:id": "7", "cloudEvents_source": "/users", "cloudEvents:time": at, "cloudEvents:dataversion": int32(2), "x-reason": []byte("marriage"),
+		"x-final": true, "x-death": []any{map[string]any{"count": 1}}, "cloudEvents:odd": nil,
+	}, "application/json", []byte("{}"))
+	require.Equal(t, consume.Message{
+		ContentType: "application/json",
+		Attributes:  map[string]string{"id": "7", "source": "/users", "time": "2026-11-21T12:14:15Z", "dataversion": "2"},
+		Headers:     map[string]string{"x-reason": "marriage", "x-final": "true"},
+		Body:        []byte("{}"),
+	}, m)
+	for range 20 {
+		m := consume.FromAMQP(map[string]any{"cloudEvents:id": "7", "cloudEvents_id": "8", "CLOUDEVENTS:ID": "9"}, "", nil)
+		require.Equal(t, "8", m.Attributes["id"], "always the same one")
+	}
+}
+
+func TestFromRedis(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, consume.Message{
+		ContentType: "application/json",
+		Attributes:  map[string]string{"id": "7", "partitionkey": "a%2Fb"},
+		Headers:     map[string]string{"reason": "marriage", "Data": "other"},
+		Body:        []byte("{}"),
+	}, consume.FromRedis(map[string]any{
+		"content-type": "application/json", "ce_id": "7", "CE_ID": "forged", "ce_partitionkey": "a%2Fb", "reason": "marriage", "Data": "other",
+		"data": "{}", "odd": nil,
+	}))
+}
+
 // TestHeaderNamesAreComparedWithoutCase: a client, proxy or broker may change the case of a name. Of two names that differ
 // only in case, the one that publishers write counts.
 func TestHeaderNamesAreComparedWithoutCase(t *testing.T) {
@@ -78,7 +111,9 @@ func TestHeaderNamesAreComparedWithoutCase(t *testing.T) {
 		for name, change := range cases {
 			kafka, nats, http := []clientHeader{{change("content-type"), []byte(m.ContentType)}}, make(map[string][]string), make(map[string][]string)
 			nats[change("content-type")], http[change("content-type")] = []string{m.ContentType}, []string{m.ContentType}
+			amqp, redis := make(map[string]any), map[string]any{change("content-type"): m.ContentType, "data": string(m.Body)}
 			for attribute, value := range m.Attributes {
+				amqp[change("cloudEvents:"+attribute)], redis[change("ce_"+attribute)] = value, value
 				kafka = append(kafka, clientHeader{change("ce_" + attribute), []byte(value)})
 				nats[change("ce-"+attribute)], http[change("ce-"+attribute)] = []string{url.PathEscape(value)}, []string{url.PathEscape(value)}
 			}
@@ -88,9 +123,11 @@ func TestHeaderNamesAreComparedWithoutCase(t *testing.T) {
 				}
 				kafka = append(kafka, clientHeader{header, []byte(value)})
 				nats[header], http[header] = []string{value}, []string{value}
+				amqp[header], redis[header] = value, value
 			}
 			for from, m := range map[string]consume.Message{
 				"Kafka": consume.FromKafka(kafka, m.Body), "NATS": consume.FromNATS(nats, m.Body), "HTTP": consume.FromHTTP(http, m.Body),
+				"AMQP": consume.FromAMQP(amqp, m.ContentType, m.Body), "Redis": consume.FromRedis(redis),
 			} {
 				got, err := consume.Parse(m)
 				require.NoError(t, err, "%s, %s, %s", encoding, name, from)

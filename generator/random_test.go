@@ -147,7 +147,7 @@ func (s *sourceWriter) topic(name, full string) {
 
 // publish draws where a topic is published.
 func (s *sourceWriter) publish(log bool, full string) {
-	brokers := []string{"kafka: {topic: Some.Topic-1}", "nats: {subject: some.sub_ject}", "webhook: {to: partner}"}
+	brokers := []string{"kafka: {topic: Some.Topic-1}", "nats: {subject: some.sub_ject}", "amqp: {address: /exchanges/some/key}", "redis: {stream: 'some:stream'}", "webhook: {to: partner}"}
 	if log {
 		brokers = brokers[:1]
 		s.relayed = append(s.relayed, full)

@@ -127,8 +127,8 @@ type Config struct {
 	MaxAttempts int
 	// Retry overrides the retry settings of the YAML, field by field; a zero field changes nothing.
 	Retry outbox.Retry
-	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
-	// "webhook". The caller closes them after Run has returned.
+	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats", "amqp",
+	// "redis" or "webhook". The caller closes them after Run has returned.
 	Publishers map[string]publish.Publisher
 	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest while they
 	// are unavailable.

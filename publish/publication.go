@@ -4,7 +4,7 @@ import "github.com/outboxgen/outboxgen/outbox"
 
 // Publication says where a topic is published and as what. Generated code fills it from the YAML.
 type Publication struct {
-	// Broker is the key of the Publisher in the configuration: "kafka", "nats", "webhook" or a name of your own.
+	// Broker is the key of the Publisher in the configuration: "kafka", "nats", "amqp", "redis", "webhook" or a name of your own.
 	Broker string
 	// Destination is the broker's name for where events go, unless DestinationOf is set.
 	Destination string

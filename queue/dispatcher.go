@@ -76,8 +76,8 @@ type Config struct {
 	// TenantIDs are the only tenants whose events are delivered, for example one shard of a drain; nil means all. An
 	// empty, non-nil slice is an error, so that an empty shard does not drain everything.
 	TenantIDs []uuid.UUID
-	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats" or
-	// "webhook". The caller closes them after Run has returned.
+	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats", "amqp",
+	// "redis" or "webhook". The caller closes them after Run has returned.
 	Publishers map[string]publish.Publisher
 	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest while they
 	// are unavailable.

@@ -5,6 +5,8 @@
 #   need.sh postgres   needs a PostgreSQL that can be started; fails without one
 #   need.sh race       needs a C compiler; prints go test's flag for the race detector, or nothing without a compiler
 #   need.sh pgbouncer  needs PgBouncer; fails without it
+#   need.sh brokers    needs RabbitMQ and Redis; fails without them
+#   need.sh no-brokers says which of them is missing; installs nothing
 #   need.sh promtool   wants promtool of Prometheus; without it a test is skipped
 #   need.sh chromium   wants Chromium; without it the dashboard is not tested in a browser
 #   need.sh axe        wants axe-core; without it the accessibility of the dashboard is not tested
@@ -76,6 +78,14 @@ fetch_asyncapi() {
 	# shellcheck disable=SC2086
 	(cd bin/npm && npm install --silent --no-audit --no-fund --no-save --ignore-scripts $npm >/dev/null 2>&1) && echo "$npm" >bin/npm/installed
 }
+has_rabbitmq() {
+	for dir in /usr/lib/rabbitmq/bin /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin /opt/homebrew/opt/rabbitmq/sbin \
+		/usr/local/opt/rabbitmq/sbin /opt/rabbitmq/sbin; do
+		if [ -x "$dir/rabbitmq-server" ]; then return 0; fi
+	done
+	return 1
+}
+has_redis() { command -v redis-server >/dev/null 2>&1; }
 
 case "$1" in
 postgres)
@@ -95,6 +105,20 @@ pgbouncer)
 		echo "no PgBouncer found: install it (apt-get install pgbouncer)" >&2
 		exit 1
 	} ;;
+brokers)
+	has_rabbitmq || { install rabbitmq-server && has_rabbitmq; } || {
+		echo "no RabbitMQ found: install it (apt-get install rabbitmq-server)" >&2
+		exit 1
+	}
+	has_redis || { install redis-server && has_redis; } || {
+		echo "no Redis found: install it (apt-get install redis-server)" >&2
+		exit 1
+	} ;;
+no-brokers)
+	missing=
+	has_rabbitmq || missing="RabbitMQ"
+	has_redis || missing="${missing:+$missing and }Redis"
+	test -z "$missing" || echo "no $missing found: the publishers for them are NOT tested; to test them, make test-brokers" >&2 ;;
 promtool)
 	command -v promtool >/dev/null 2>&1 || test -x bin/promtool || fetch_promtool ||
 		echo "no promtool found: the alerts are checked without it; to use it, put it into the PATH" >&2 ;;

@@ -10,8 +10,10 @@ import (
 
 	_ "github.com/outboxgen/outboxgen/consume/kafka"
 	_ "github.com/outboxgen/outboxgen/consume/nats"
+	_ "github.com/outboxgen/outboxgen/publish/amqp"
 	_ "github.com/outboxgen/outboxgen/publish/kafka"
 	_ "github.com/outboxgen/outboxgen/publish/nats"
+	_ "github.com/outboxgen/outboxgen/publish/redis"
 	_ "github.com/outboxgen/outboxgen/publish/webhook"
 	_ "github.com/outboxgen/outboxgen/telemetry/otel"
 	_ "github.com/outboxgen/outboxgen/telemetry/prometheus"

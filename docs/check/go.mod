@@ -8,8 +8,10 @@ require (
 	github.com/outboxgen/outboxgen v0.0.0
 	github.com/outboxgen/outboxgen/consume/kafka v0.0.0
 	github.com/outboxgen/outboxgen/consume/nats v0.0.0
+	github.com/outboxgen/outboxgen/publish/amqp v0.0.0
 	github.com/outboxgen/outboxgen/publish/kafka v0.0.0
 	github.com/outboxgen/outboxgen/publish/nats v0.0.0
+	github.com/outboxgen/outboxgen/publish/redis v0.0.0
 	github.com/outboxgen/outboxgen/publish/webhook v0.0.0
 	github.com/outboxgen/outboxgen/telemetry/otel v0.0.0
 	github.com/outboxgen/outboxgen/telemetry/prometheus v0.0.0
@@ -39,6 +41,8 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/rabbitmq/amqp091-go v1.16.0 // indirect
+	github.com/redis/go-redis/v9 v9.23.0 // indirect
 	github.com/rogpeppe/go-internal v1.16.0 // indirect
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
@@ -48,6 +52,7 @@ require (
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/goleak v1.3.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
@@ -69,6 +74,9 @@ replace github.com/outboxgen/outboxgen/publish/kafka => ../../publish/kafka
 replace github.com/outboxgen/outboxgen/publish/nats => ../../publish/nats
 
 replace github.com/outboxgen/outboxgen/consume/nats => ../../consume/nats
+replace github.com/outboxgen/outboxgen/publish/amqp => ../../publish/amqp
+
+replace github.com/outboxgen/outboxgen/publish/redis => ../../publish/redis
 
 replace github.com/outboxgen/outboxgen/publish/webhook => ../../publish/webhook
 

@@ -30,9 +30,11 @@ var packages = names(`
 	github.com/outboxgen/outboxgen/outboxtest
 	github.com/outboxgen/outboxgen/payload
 	github.com/outboxgen/outboxgen/publish
+	github.com/outboxgen/outboxgen/publish/amqp
 	github.com/outboxgen/outboxgen/publish/kafka
 	github.com/outboxgen/outboxgen/publish/nats
 	github.com/outboxgen/outboxgen/publish/publishtest
+	github.com/outboxgen/outboxgen/publish/redis
 	github.com/outboxgen/outboxgen/publish/webhook
 	github.com/outboxgen/outboxgen/queue
 	github.com/outboxgen/outboxgen/worker

@@ -223,8 +223,8 @@ var rules = []RuleInfo{
 	{ListenerShards, "A listener has 1 to 64 shards."},
 	{ListenerMaxLag, "A listener's max_lag is at least 1s."},
 
-	{PublishBroker, "A publish has exactly one of kafka, nats, webhook and custom. The name of a custom one matches ^[a-z][a-z0-9_]{0,40}$ and is not that of another."},
-	{PublishDestination, "A Kafka topic is 1 to 249 letters, digits, '.', '_' or '-'. A NATS subject is tokens of printable ASCII joined by '.', without spaces or wildcards. A webhook is a name. A custom destination is 1 to 500 printable ASCII characters without spaces. A webhook or custom publisher has a destination or a field with it, not both."},
+	{PublishBroker, "A publish has exactly one of kafka, nats, amqp, redis, webhook and custom. The name of a custom one matches ^[a-z][a-z0-9_]{0,40}$ and is not that of another."},
+	{PublishDestination, "A Kafka topic is 1 to 249 letters, digits, '.', '_' or '-'. A NATS subject is tokens of printable ASCII joined by '.', without spaces or wildcards. An address of AMQP is /exchanges/NAME/ROUTING-KEY, /exchanges/NAME or /queues/NAME. A Redis stream is printable ASCII without spaces. A webhook is a name. A custom destination is 1 to 500 printable ASCII characters without spaces. A webhook or custom publisher has a destination or a field with it, not both."},
 	{PublishDestinationField, "A field with the destination is a required uuid, string, int32, int64 or enum of a queue topic and not sensitive."},
 	{PublishKey, "A publish key follows the rules of a partition_key. Only a queue topic has one: a log topic is published in the order of its partition_key."},
 	{PublishHeader, "The name of a header matches ^[a-z][a-z0-9-]{0,60}$ and is not reserved for publishers. Its value is printable ASCII with {field} of required scalars and enums that are not sensitive."},

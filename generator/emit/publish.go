@@ -18,7 +18,8 @@ func publicationVar(t *model.Topic) string { return lowerFirst(t.GoName) + "Publ
 
 // places name the destinations of the brokers.
 var places = map[model.Broker]string{
-	model.Kafka: "Kafka topic %s", model.NATS: "NATS subject %s", model.Webhook: "webhook %s",
+	model.Kafka: "Kafka topic %s", model.NATS: "NATS subject %s", model.AMQP: "RabbitMQ address %s", model.Redis: "Redis stream %s",
+	model.Webhook: "webhook %s",
 }
 
 // placeOf says where p goes.

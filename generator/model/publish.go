@@ -17,6 +17,8 @@ type Broker string
 const (
 	Kafka   Broker = "kafka"
 	NATS    Broker = "nats"
+	AMQP    Broker = "amqp"
+	Redis   Broker = "redis"
 	Webhook Broker = "webhook"
 )
 
@@ -29,7 +31,7 @@ const custom Broker = "custom"
 // Publication says where the events of a topic are published.
 type Publication struct {
 	Broker      Broker
-	Destination string    // topic of Kafka, subject of NATS, name of a webhook
+	Destination string    // topic of Kafka, subject of NATS, address of AMQP, stream of Redis, name of a webhook
 	Field       *Field    // has the destination of each event; nil if Destination is that of all
 	Key         *Template // nil for the partition key
 	Headers     []*Header
@@ -111,6 +113,8 @@ var destinations = map[Broker]struct {
 }{
 	Kafka:   {"kafka.topic", "1 to 249 letters, digits, '.', '_' or '-', but not only dots", regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)},
 	NATS:    {"nats.subject", "tokens of printable ASCII joined by '.', without spaces or wildcards", regexp.MustCompile(`^[^\s.*>]+(\.[^\s.*>]+)*$`)},
+	AMQP:    {"amqp.address", "/exchanges/NAME/ROUTING-KEY, /exchanges/NAME or /queues/NAME, in printable ASCII, with other characters and '/' percent-encoded", regexp.MustCompile(`^/(queues/[^\s/]+|exchanges/[^\s/]+(/[^\s/]+)?)$`)},
+	Redis:   {"redis.stream", "1 to 249 characters of printable ASCII without spaces", regexp.MustCompile(`^[^\s]{1,249}$`)},
 	Webhook: {"webhook.to", "a lower-case letter, then up to 40 of a-z, 0-9 or _", namePattern},
 	custom:  {"custom.destination", "1 to 500 printable ASCII characters without spaces", regexp.MustCompile(`^[!-~]{1,500}$`)},
 }
@@ -136,7 +140,7 @@ func (b *builder) publish(s *spec.Topic, t *Topic) {
 	for _, given := range []struct {
 		broker Broker
 		spec.Broker
-	}{{Kafka, s.Publish.Kafka}, {NATS, s.Publish.NATS}, {Webhook, s.Publish.Webhook}, {custom, s.Publish.Custom}} {
+	}{{Kafka, s.Publish.Kafka}, {NATS, s.Publish.NATS}, {AMQP, s.Publish.AMQP}, {Redis, s.Publish.Redis}, {Webhook, s.Publish.Webhook}, {custom, s.Publish.Custom}} {
 		if given.Pos.IsValid() {
 			name := given.broker
 			if name == custom {
@@ -264,7 +268,7 @@ var headerPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,60}$`)
 // would be lost, or misread by the receiver.
 var (
 	takenPrefixes = []string{"ce-", "content-", "nats-", "outbox-", "proxy-", "webhook-"}
-	takenHeaders  = setOf(`accept-encoding authorization connection cookie expect host keep-alive te traceparent
+	takenHeaders  = setOf(`accept-encoding authorization connection cookie data expect host keep-alive te traceparent
 		tracestate trailer transfer-encoding upgrade user-agent`)
 )
 

@@ -250,13 +250,17 @@ var publish = &record[Publish]{
 	name:      "publish",
 	doc:       "Where the events of a topic are published: one broker.",
 	start:     func(p *Publish) *diag.Pos { return &p.Pos },
-	oneOf:     []string{"kafka", "nats", "webhook", "custom"},
+	oneOf:     []string{"kafka", "nats", "amqp", "redis", "webhook", "custom"},
 	oneOfRule: diag.PublishBroker,
 	keys: []key[Publish]{
 		optional("kafka", broker("kafka", "kafka", kafkaTopic), func(p *Publish) *Broker { return &p.Kafka },
 			"Publishes to a Kafka topic, with the publisher that the configuration has under kafka."),
 		optional("nats", broker("nats", "nats", natsSubject), func(p *Publish) *Broker { return &p.NATS },
 			"Publishes to a NATS subject, with the publisher that the configuration has under nats."),
+		optional("amqp", broker("amqp", "amqp", amqpAddress), func(p *Publish) *Broker { return &p.AMQP },
+			"Publishes to an exchange or a queue of RabbitMQ, with the publisher that the configuration has under amqp."),
+		optional("redis", broker("redis", "redis", redisStream), func(p *Publish) *Broker { return &p.Redis },
+			"Publishes to a Redis stream, with the publisher that the configuration has under redis."),
 		optional("webhook", byField(broker("webhook", "webhook", webhookTo), "to", "to_field",
 			"Payload field with the destination of each event, such as customer_id: required and not sensitive. The publisher looks up the endpoint. Queue topics only."),
 			func(p *Publish) *Broker { return &p.Webhook },
@@ -296,6 +300,8 @@ func destination(b *Broker) *Value[string] { return &b.Destination }
 var (
 	kafkaTopic        = required("topic", matching(kafkaPattern), destination, "Kafka topic.")
 	natsSubject       = required("subject", matching(natsPattern), destination, "NATS subject, without wildcards.")
+	amqpAddress       = required("address", matching(amqpPattern), destination, "Address in RabbitMQ: /exchanges/NAME/ROUTING-KEY, /exchanges/NAME or /queues/NAME.")
+	redisStream       = required("stream", matching(redisPattern), destination, "Redis stream.")
 	webhookTo         = optional("to", matching(namePattern), destination, "Name of the endpoint in the configuration of the publisher.")
 	customName        = required("name", nameText, func(b *Broker) *Value[string] { return &b.Name }, "Name of the publisher in the configuration, such as sqs.")
 	customDestination = optional("destination", matching(customPattern), destination, "Where events go, in the publisher's own terms.")

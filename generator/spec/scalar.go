@@ -24,6 +24,8 @@ const (
 	kafkaPattern    = `^[a-zA-Z0-9._-]{1,249}$`
 	natsPattern     = `^[^\s.*>]+(\.[^\s.*>]+)*$`
 	customPattern   = `^[!-~]{1,500}$`
+	amqpPattern     = `^/(queues/[^\s/]+|exchanges/[^\s/]+(/[^\s/]+)?)$`
+	redisPattern    = `^[^\s]{1,249}$`
 	enumPattern     = `^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`
 )
 

@@ -132,14 +132,14 @@ type Entity struct {
 	Version Value[string]
 }
 
-// Publish says where a topic is published. A valid one has exactly one of Kafka, NATS, Webhook and Custom. The zero
-// value means that it is absent.
+// Publish says where a topic is published. A valid one has exactly one of the brokers. The zero value means that it is
+// absent.
 type Publish struct {
-	Pos                          diag.Pos
-	Kafka, NATS, Webhook, Custom Broker
-	Key                          Value[string]
-	Headers                      Section[*Header]
-	Tombstone                    Value[bool]
+	Pos                                       diag.Pos
+	Kafka, NATS, AMQP, Redis, Webhook, Custom Broker
+	Key                                       Value[string]
+	Headers                                   Section[*Header]
+	Tombstone                                 Value[bool]
 }
 
 // Broker is one of the brokers of a Publish, with the destination of events. A valid one has exactly one of Destination
