@@ -74,6 +74,7 @@ replace github.com/outboxgen/outboxgen/publish/kafka => ../../publish/kafka
 replace github.com/outboxgen/outboxgen/publish/nats => ../../publish/nats
 
 replace github.com/outboxgen/outboxgen/consume/nats => ../../consume/nats
+
 replace github.com/outboxgen/outboxgen/publish/amqp => ../../publish/amqp
 
 replace github.com/outboxgen/outboxgen/publish/redis => ../../publish/redis
