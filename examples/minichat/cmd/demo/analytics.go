@@ -2,18 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/consume/kafka"
+	"github.com/outboxgen/outboxgen/consume/receive"
 	"github.com/outboxgen/outboxgen/examples/minichat/events/chatevents"
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/migrate"
@@ -22,7 +23,6 @@ import (
 const (
 	kafkaTopic      = "minichat.turns"
 	kafkaPartitions = 4
-	pollTimeout     = time.Second
 )
 
 // startKafka starts a Kafka broker in this process, with the topic.
@@ -37,19 +37,21 @@ func startKafka() (*kfake.Cluster, error) {
 // analytics is another service. It has its own database, and knows the turns only from Kafka.
 type analytics struct {
 	pool     *pgxpool.Pool
-	brokers  []string
-	consumer *consume.Consumer
+	cluster  *kfake.Cluster
+	receiver *kafka.Receiver
 	messages atomic.Int64 // that it got, including repeats
-	failNow  atomic.Bool  // the next batch ends as if the process died before it committed its offsets
-	failed   atomic.Bool
+	dying    atomic.Bool
+	dead     chan *kfake.FaultHandle // of the commits that Kafka refuses to a receiver that dies
+	refused  *kfake.FaultHandle
+	died     bool
 }
 
 // openAnalytics creates the database of the service at url.
-func openAnalytics(ctx context.Context, admin *pgxpool.Pool, url string, brokers []string) (a *analytics, err error) {
+func openAnalytics(ctx context.Context, admin *pgxpool.Pool, url string, cluster *kfake.Cluster) (a *analytics, err error) {
 	if _, err := admin.Exec(ctx, "CREATE DATABASE analytics"); err != nil {
 		return nil, fmt.Errorf("create database: %w", err)
 	}
-	a = &analytics{brokers: brokers}
+	a = &analytics{cluster: cluster, dead: make(chan *kfake.FaultHandle, 1)}
 	if a.pool, err = pgxpool.New(ctx, url); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
@@ -75,8 +77,23 @@ func openAnalytics(ctx context.Context, admin *pgxpool.Pool, url string, brokers
 	if err != nil {
 		return nil, err
 	}
-	a.consumer, err = chatevents.NewMiniChatConsumer(ib, a)
+	consumer, err := chatevents.NewMiniChatConsumer(ib, a)
+	if err != nil {
+		return nil, err
+	}
+	a.receiver, err = kafka.New(a.pool, consumer, kafka.Config{
+		Brokers: cluster.ListenAddrs(), Topics: []string{kafkaTopic},
+		Receive: receive.Config{Logger: slog.New(slog.DiscardHandler), Observer: &receive.Observer{Settled: a.settled}},
+	})
 	return a, err
+}
+
+// settled is told of each message that was applied or was a repeat.
+func (a *analytics) settled(receive.Settled) {
+	a.messages.Add(1)
+	if a.dying.CompareAndSwap(true, false) {
+		a.dead <- a.refused
+	}
 }
 
 // ConsumeTurnStarted adds the turn to the table.
@@ -85,61 +102,34 @@ func (a *analytics) ConsumeTurnStarted(ctx context.Context, tx pgx.Tx, e consume
 	return err
 }
 
-// errDied ends a consumer as if its process had died.
-var errDied = errors.New("the consumer died")
-
-// run consumes until ctx ends. When a consumer dies, the next one gets again what had no offset.
-func (a *analytics) run(ctx context.Context) error {
-	for {
-		err := a.consume(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if !errors.Is(err, errDied) {
-			return err
-		}
-	}
+// die ends the receiver as if its process had been killed after its next message: the effect is committed, and the offset is
+// not. The next receiver gets the message again.
+func (a *analytics) die() {
+	a.refused = a.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Count: -1})
+	a.dying.Store(true)
 }
 
-func (a *analytics) consume(ctx context.Context) error {
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(a.brokers...), kgo.ConsumerGroup("analytics"), kgo.ConsumeTopics(kafkaTopic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
-		kgo.DisableClientMetrics(),
-	)
-	if err != nil {
-		return fmt.Errorf("configure Kafka client: %w", err)
-	}
-	defer client.CloseAllowingRebalance()
+// run consumes until ctx ends. When a receiver has died, the next one continues.
+func (a *analytics) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := a.batch(ctx, client); err != nil {
-			return err
+		running, stop := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- a.receiver.Run(running) }()
+		var err error
+		select {
+		case refused := <-a.dead:
+			stop()
+			err = <-ended
+			refused.Remove()
+			a.died = true
+		case err = <-ended:
+		}
+		stop()
+		if err != nil {
+			return fmt.Errorf("the other service: %w", err)
 		}
 	}
 	return nil
-}
-
-// batch applies the messages of a poll, each in its own transaction, and commits their offsets afterwards.
-func (a *analytics) batch(ctx context.Context, client *kgo.Client) error {
-	polling, cancel := context.WithTimeout(ctx, pollTimeout)
-	fetches := client.PollRecords(polling, 100)
-	cancel()
-	defer client.AllowRebalance()
-	if err := fetches.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	records := fetches.Records()
-	for _, r := range records {
-		a.messages.Add(1)
-		if _, err := a.consumer.Consume(ctx, a.pool, consume.FromKafka(r.Headers, r.Value)); err != nil {
-			return fmt.Errorf("consume message %d of partition %d: %w", r.Offset, r.Partition, err)
-		}
-	}
-	if len(records) > 0 && a.failNow.CompareAndSwap(true, false) {
-		a.failed.Store(true)
-		return errDied
-	}
-	return client.CommitRecords(ctx, records...)
 }
 
 // turns returns the events of each tenant in the order in which they were applied.

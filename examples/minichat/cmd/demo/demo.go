@@ -88,7 +88,7 @@ func runDemo(ctx context.Context, opts options, stderr io.Writer, show func(Acco
 	if d.operator, err = admin.New(pool, database.Schema); err != nil {
 		return err
 	}
-	if d.analytics, err = openAnalytics(ctx, pool, server.URLOf("analytics"), cluster.ListenAddrs()); err != nil {
+	if d.analytics, err = openAnalytics(ctx, pool, server.URLOf("analytics"), cluster); err != nil {
 		return err
 	}
 	defer d.analytics.pool.Close()
@@ -172,7 +172,7 @@ func (d *demo) run(ctx context.Context, turns int) error {
 // blocked, and kills the process. The work of these handlers is done, but not acked. The consumer of the other service
 // dies as well.
 func (d *demo) killInBatch(ctx context.Context, abort context.CancelCauseFunc) error {
-	d.analytics.failNow.Store(true)
+	d.analytics.die()
 	c := d.children[0]
 	if err := c.hold(); err != nil {
 		return err

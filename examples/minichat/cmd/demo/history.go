@@ -81,7 +81,7 @@ func (d *demo) historyOfStarts(ctx context.Context, h *history) (err error) {
 		return err
 	}
 	h.analytics, err = d.analytics.turns(ctx)
-	h.messages, h.died = int(d.analytics.messages.Load()), d.analytics.failed.Load()
+	h.messages, h.died = int(d.analytics.messages.Load()), d.analytics.died
 	return err
 }
 
