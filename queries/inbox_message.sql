@@ -127,7 +127,7 @@ WITH head AS MATERIALIZED (
     WHERE m.no = @no
       AND m.status = 'parked'
       AND m.next_attempt_at <= statement_timestamp()
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT m.no, m.message_id, m.place, coalesce(m.key, '')::text AS key, m.envelope::text AS envelope, m.body, m.attempts, m.error
 FROM (
