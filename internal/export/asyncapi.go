@@ -227,6 +227,10 @@ func (a *asyncapi) message(k Kind) object {
 			required = append(required, h.Name)
 		}
 	}
+	if t.Publish.Tombstone {
+		header(fact{schema: text("The payload as JSON: the record has no value. Its form: " + k.Name() + "."), required: true}, "outbox-tombstone")
+		payload = object{{"type", "null"}}
+	}
 	o.add("contentType", contentType)
 	o.add("headers", object{{"type", "object"}, {"properties", headers}, {"required", required}})
 	o.add("payload", payload)
@@ -247,9 +251,9 @@ func (a *asyncapi) message(k Kind) object {
 // attributePrefix returns what the bindings of CloudEvents put in front of attributes that are headers.
 func attributePrefix(b model.Broker) string {
 	switch b {
-	case model.Kafka:
+	case model.Kafka, model.Redis:
 		return "ce_"
-	case "amqp":
+	case model.AMQP:
 		return "cloudEvents:"
 	}
 	return "ce-"
