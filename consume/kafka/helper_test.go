@@ -198,6 +198,7 @@ func (c *cluster) config() kafka.Config {
 		Options: []kgo.Opt{
 			kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(100 * time.Millisecond), kgo.HeartbeatInterval(200 * time.Millisecond),
 			kgo.AutoCommitInterval(100 * time.Millisecond), kgo.SessionTimeout(6 * time.Second),
+			kgo.RebalanceTimeout(6 * time.Second), // kfake waits for it when a member of a rebalance was killed
 		},
 	}
 }

@@ -232,3 +232,25 @@ func TestMorePartitions(t *testing.T) {
 	require.NoError(t, stop())
 	requireCounted(t, pool, 20, 2)
 }
+
+// TestStopDuringARebalance: brokers that wait for another member of the group do not hold up a stop.
+func TestStopDuringARebalance(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	joins := make(chan struct{}, 1)
+	c.ControlKey(int16(kmsg.JoinGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		select {
+		case joins <- struct{}{}:
+		default:
+		}
+		return nil, nil, true // no answer
+	})
+	cfg := c.config()
+	cfg.Options = append(cfg.Options, kgo.RebalanceTimeout(5*time.Minute))
+	stop := start(t, receiver(t, database(t), &effects{}, cfg))
+	pgtest.Receive(t, joins, "a request to join")
+	began := time.Now()
+	require.NoError(t, stop())
+	require.Less(t, time.Since(began), time.Minute)
+}

@@ -43,6 +43,10 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
+// leaveTimeout is how long the brokers may take to let a member go. While the group is rebalanced, they answer only when all
+// its members have joined, or after the rebalance timeout. A member that did not leave is missed after the session timeout.
+const leaveTimeout = 3 * time.Second
+
 func (r *Receiver) run(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
@@ -61,11 +65,16 @@ func (r *Receiver) run(outer context.Context) error {
 	}
 	r.log.Info("Kafka receiver starts", "brokers", r.cfg.Brokers, "topics", r.cfg.Topics)
 	r.open(ctx, stop) // before the client joins the group
-	client, err := kgo.NewClient(r.options()...)
+	alive, kill := context.WithCancel(context.WithoutCancel(outer))
+	defer kill()
+	client, err := kgo.NewClient(append(r.options(), kgo.WithContext(alive))...)
 	if err != nil {
 		return err
 	}
-	defer client.CloseAllowingRebalance()
+	defer func() {
+		defer time.AfterFunc(leaveTimeout, kill).Stop()
+		client.CloseAllowingRebalance()
+	}()
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		if err := r.receiver.Run(ctx); err != nil {
