@@ -34,13 +34,13 @@ func encode(args []any) ([]any, error) {
 				values[i] = v.Time.UTC().Format(timeLayout)
 			}
 		case []string:
-			values[i] = array(v, func(s string) int { return len(s) + 2 }, appendQuoted[string])
+			values[i] = array(v, func(s string) int { return len(s) + 2 }, appendQuoted)
 		case []json.RawMessage:
 			values[i] = array(v, func(m json.RawMessage) int { return len(m) + len(m)/4 + 2 }, func(b *strings.Builder, m json.RawMessage) {
 				if m == nil {
 					b.WriteString("NULL")
 				} else {
-					appendQuoted(b, m)
+					appendQuoted(b, string(m))
 				}
 			})
 		case []pgtype.UUID:
@@ -106,17 +106,17 @@ func appendInt[T int16 | int32 | int64](b *strings.Builder, n T) {
 }
 
 // appendQuoted adds text as an element of an array.
-func appendQuoted[T string | json.RawMessage](b *strings.Builder, text T) {
+func appendQuoted(b *strings.Builder, text string) {
 	b.WriteByte('"')
 	done := 0
 	for i := range len(text) {
 		if c := text[i]; c == '"' || c == '\\' {
-			b.WriteString(string(text[done:i]))
+			b.WriteString(text[done:i])
 			b.WriteByte('\\')
 			done = i
 		}
 	}
-	b.WriteString(string(text[done:]))
+	b.WriteString(text[done:])
 	b.WriteByte('"')
 }
 

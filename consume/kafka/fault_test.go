@@ -191,10 +191,7 @@ func TestUnderFaults(t *testing.T) {
 			poison++
 		}
 	}
-	deadline := time.Now().Add(patience)
-	for applied() < events-poison && time.Now().Before(deadline) {
-		time.Sleep(50 * time.Millisecond)
-	}
+	pgtest.Eventually(t, func() bool { return applied() >= events-poison }, func() string { return fmt.Sprintf("%d effects of %d", applied(), events-poison) })
 	took := time.Since(began)
 	require.Equal(t, events-poison, applied(), "effects")
 	pgtest.Settles(t, pool, poison+garbage, "SELECT count(*) FROM outbox.inbox_messages WHERE status = 'dead'")

@@ -75,20 +75,20 @@ func (r *Receiver) run(outer context.Context) error {
 		defer time.AfterFunc(leaveTimeout, kill).Stop()
 		client.CloseAllowingRebalance()
 	}()
-	var beside sync.WaitGroup
-	beside.Go(func() {
+	var others sync.WaitGroup
+	others.Go(func() {
 		if err := r.receiver.Run(ctx); err != nil {
 			stop(err)
 		}
 	})
-	beside.Go(func() {
+	others.Go(func() {
 		if err := r.watch(ctx, client, admin, counts); err != nil {
 			stop(err)
 		}
 	})
 	r.poll(ctx, client, stop)
 	r.close(client)
-	beside.Wait()
+	others.Wait()
 	if cause := context.Cause(ctx); outer.Err() == nil && cause != nil {
 		return cause
 	}

@@ -129,7 +129,7 @@ func TestTakeOver(t *testing.T) {
 	require.Contains(t, log.String(), `msg="this process reads the durable consumer now"`)
 }
 
-// TestLockLost: when the connection with the lock is cut, a process goes on once it has the lock again.
+// TestLockLost: when the connection with the lock is cut, a process continues when it has the lock again.
 func TestLockLost(t *testing.T) {
 	t.Parallel()
 	b, pool := newBroker(t), database(t)

@@ -141,7 +141,7 @@ func (s *session) collect(ctx context.Context) error {
 			if _, err := s.r.again(ctx, s.c, s.js); err != nil {
 				return err
 			}
-			return ErrConsumerDeleted // and somebody has created it again: it begins anew
+			return ErrConsumerDeleted // and somebody has created it again: it starts at its beginning
 		}
 	}
 	return nil

@@ -118,7 +118,7 @@ func wait(ctx context.Context) error {
 	return nil
 }
 
-// TestBlocked: a server that is low on memory takes no messages. The publisher says so at once and sends nothing, and goes on
+// TestBlocked: a server that is low on memory takes no messages. The publisher says so immediately and sends nothing, and continues
 // when the server does. It affects all connections and so is not parallel.
 func TestBlocked(t *testing.T) {
 	b := newBroker(t)
