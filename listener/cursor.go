@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
@@ -29,6 +30,7 @@ type cursor struct {
 	repeats     bool                   // nextID is a lease that was taken already, and may have ended
 	previousID  uuid.UUID              // the latest lease that was ended
 	scanSize    int                    // positions to read
+	carried     *prefetch              // the batch that the next lease begins with
 	txSearch    txSearch               // events that may have broken their transaction
 	retries     map[int64]pendingRetry // by seq, events that failed here and are not due yet
 
@@ -145,13 +147,23 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 		c.queueEnd(b, a, &moved)
 		c.l.db.Commit(b)
 	}
+	carried := c.carried
+	c.carried = nil
 	if take {
 		lease = &shardLease{id: c.nextID, batchSize: c.l.cfg.BatchSize, deadline: time.Now().Add(c.l.cfg.LeaseDuration)}
 		lease.scanSize = max(c.scanSize, lease.batchSize)
+		c.l.db.Begin(b)
 		c.queueTake(b, lease)
+		if carried == nil {
+			c.queueRead(b, lease)
+		}
+		c.l.db.Commit(b)
 	}
 	began := time.Now()
 	err = conn.SendBatch(ctx, b).Close()
+	if err == nil && take && carried != nil && lease.leaseNo != 0 {
+		err = c.begin(ctx, conn, lease, carried)
+	}
 	took := time.Since(began)
 	conn.Release()
 	if err != nil {
@@ -169,7 +181,9 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 		return moved, nil, nil
 	}
 	repeated := c.repeats
-	lease.took = took
+	if lease.took == 0 {
+		lease.took = took
+	}
 	if lease = c.onTaken(lease); lease == nil && repeated {
 		_, lease, err = c.roundTrip(ctx, nil, true)
 	} else if lease == nil {
@@ -215,12 +229,11 @@ func (l *Listener) maxPerLease() int32 {
 	return int32(n)
 }
 
-// queueTake puts the statements that take a lease into b. Their results are scanned into lease.
+// queueTake puts the statement that takes a lease into b. Its result is scanned into lease.
 func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 	ctx := context.Background() // recorded, not run
 	l := c.l
-	l.db.Begin(b)
-	var row dbsqlc.ListenerTakeLeaseRow
+	row := &lease.at
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.ListenerTakeLease(ctx, dbsqlc.ListenerTakeLeaseParams{
 			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(l.cfg.LeaseDuration), LeaseID: pgvalue.UUID(lease.id), PreviousID: pgvalue.UUID(c.previousID),
@@ -239,8 +252,13 @@ func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 		lease.mayParkAway = row.ParkedKeys < l.parkedLimit*awayKeys
 		return err
 	})
+}
+
+// queueRead puts the statement that reads the first batch of a lease into b. Its events are scanned into lease.
+func (c *cursor) queueRead(b *pgx.Batch, lease *shardLease) {
+	l := c.l
 	c.queue(b, func(q *dbsqlc.Queries) {
-		_, _ = q.LogRead(ctx, dbsqlc.LogReadParams{
+		_, _ = q.LogRead(context.Background(), dbsqlc.LogReadParams{
 			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID),
 			ScanSize: int32(lease.scanSize), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(lease.batchSize),
 		})
@@ -251,10 +269,24 @@ func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 		if lease.oneByOne {
 			lease.batchSize = 1
 		}
-		l.prepare(lease, row.AheadSeqs, row.AheadAttempts, c.retries)
+		l.prepare(lease, lease.at.AheadSeqs, lease.at.AheadAttempts, c.retries)
 		return nil
 	})
-	l.db.Commit(b)
+}
+
+// begin gives the lease the batch that was read ahead for it, or reads its first batch if that one does not follow.
+func (c *cursor) begin(ctx context.Context, conn *pgxpool.Conn, lease *shardLease, carried *prefetch) error {
+	if carried.follows(lease) {
+		lease.scanSize = lease.batchSize
+		lease.begin(c.l, carried, c.retries)
+		c.l.signals.carried.Emit()
+		return nil
+	}
+	b := &pgx.Batch{}
+	c.l.db.BeginReadOnly(b)
+	c.queueRead(b, lease)
+	c.l.db.Commit(b)
+	return conn.SendBatch(ctx, b).Close()
 }
 
 // onTaken prepares for the next lease, and returns this one unless it is empty.

@@ -39,5 +39,9 @@ func LimitTakeOver(l *Listener, d time.Duration) { l.takeOverAfter = d }
 // runs.
 func WatchContinued(l *Listener, heard chan struct{}) { l.signals.continued = heard }
 
+// WatchCarried makes l signal when a lease begins with a batch that the previous one has read ahead. It must be called
+// before l runs.
+func WatchCarried(l *Listener, heard chan struct{}) { l.signals.carried = heard }
+
 // ThroughPool makes l use another pool. It must be called before l runs.
 func ThroughPool(l *Listener, pool *pgxpool.Pool) { l.pool = pool }

@@ -123,7 +123,7 @@ func (s *shardLoop) handleEvents(ctx context.Context, lease *shardLease) leaseOu
 }
 
 // handleBatches handles the first batch of the lease, and then the next batches of its window for as long as the lease
-// may continue.
+// may continue. The next lease may begin with a batch that this one has read.
 func (s *shardLoop) handleBatches(ctx context.Context, lease *shardLease) error {
 	lease.began = time.Now()
 	for {
@@ -133,10 +133,21 @@ func (s *shardLoop) handleBatches(ctx context.Context, lease *shardLease) error 
 		started := time.Now()
 		err := s.handleBatch(b)
 		s.slow = time.Since(started) > s.l.leaseAge/2
-		if err != nil || !s.continueWith(ctx, b, p) {
+		if err != nil || !s.usable(ctx, b, p) {
 			p.drop()
 			return err
 		}
+		for _, e := range lease.events {
+			if e.status == statusParked && !e.parkedBefore {
+				lease.parkNow(e.key)
+			}
+		}
+		p.parkedNow = lease.parkedNow
+		if s.full(lease) {
+			s.carried = p
+			return nil
+		}
+		s.continueWith(lease, p)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 type shardLease struct {
 	id          uuid.UUID
 	leaseNo     int64
+	at          dbsqlc.ListenerTakeLeaseRow // what was read when it was taken
 	shards      int
 	lastSeq     int64 // position of the cursor in the open window
 	retryCount  int   // attempts of the event at lastSeq+1
@@ -122,8 +123,10 @@ func (l *Listener) prepare(lease *shardLease, aheadSeqs []int64, aheadAttempts [
 			return
 		}
 		l.number(e)
-		if r, pending := retries[e.seq]; pending && !r.due() {
-			e.retry = &r
+		if len(retries) > 0 {
+			if r, pending := retries[e.seq]; pending && !r.due() {
+				e.retry = &r
+			}
 		}
 	}
 }
@@ -163,6 +166,13 @@ func (a *advance) restoreReturned() {
 	for _, to := range a.returned {
 		to.RestoreReturned()
 	}
+}
+
+func (lease *shardLease) parkNow(key string) {
+	if lease.parkedNow == nil {
+		lease.parkedNow = make(map[string]bool)
+	}
+	lease.parkedNow[key] = true
 }
 
 // entries returns all events of the lease.

@@ -283,6 +283,7 @@ type listenerSignals struct {
 	idle       testsignal.Signal // nothing is due, and the next enqueue wakes the listener (or, without a doorbell, it polls)
 	ended      testsignal.Signal // a lease was ended
 	handedOver testsignal.Signal // a shard was given up before an event of an unknown version
+	carried    testsignal.Signal // a lease began with a batch that the previous one has read ahead
 	continued  testsignal.Signal // a lease continued with a batch that was read ahead
 	lost       testsignal.Signal // a lease was lost
 	refused    testsignal.Signal // the doorbell refused to watch

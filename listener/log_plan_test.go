@@ -414,11 +414,11 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 func TestReadNextFindsParkedKeysLikeRead(t *testing.T) {
 	t.Parallel()
 	asked := func(query string) string {
-		_, lookup, ok := strings.Cut(query, "((p.key >=")
+		_, lookup, ok := strings.Cut(query, "p.key >=")
 		require.True(t, ok)
-		lookup, _, ok = strings.Cut(lookup, "AS parked")
+		lookup, _, ok = strings.Cut(lookup, "IS TRUE")
 		require.True(t, ok)
-		return lookup
+		return strings.Join(strings.Fields(lookup), "")
 	}
 	require.Equal(t, asked(dbsqlc.LogRead), asked(dbsqlc.LogReadNext))
 }

@@ -13,7 +13,8 @@ import (
 
 // The lease of a leased listener continues with the next batch of its window, without a statement in between. That
 // batch was read while the previous one was handled. The lease continues if all events of the previous batch are done,
-// or are parked because their target is unavailable or their key is parked already. Its bounds:
+// or are parked because their target is unavailable or their key is parked already. At its bounds it ends, and the next
+// lease begins with the batch. The bounds are settings.LeaseBatches and:
 const (
 	// leaseAge is the maximum age of a lease when a batch begins. So a pause, a change of shards, or a process that
 	// requests the shard waits no longer than for one batch of slow handlers.
@@ -25,9 +26,12 @@ const (
 // prefetch is the next batch, read while the current one is handled.
 type prefetch struct {
 	after     int64 // the position after which it was read
+	leaseNo   int64 // of the lease under which it was read
+	shards    int   // of the listener at that time
 	scanned   int
 	scannedTo int64
 	events    []*entry
+	parkedNow map[string]bool // keys that the lease parked before it ended
 	err       error
 	took      time.Duration // of the round trip
 	waitLimit time.Duration // the longest time to wait for it
@@ -48,7 +52,7 @@ func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 		return nil
 	case len(lease.events) < size && lease.scanned < size: // the window has no more
 		return nil
-	case lease.parkedDue, len(lease.parked) > 0, len(lease.ahead) > 0, len(lease.earlier)+len(lease.events)+size > settings.LeaseBatches*size:
+	case lease.parkedDue, len(lease.parked) > 0, len(lease.ahead) > 0:
 		return nil
 	}
 	bytes := 0
@@ -58,11 +62,14 @@ func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 		}
 	}
 	ctx, cancel := s.l.limited(s.run.DBCtx)
-	p := &prefetch{after: lease.reach(), waitLimit: s.l.leaseAge, cancel: cancel, done: make(chan struct{})}
+	p := &prefetch{
+		after: lease.reach(), leaseNo: lease.leaseNo, shards: lease.shards,
+		waitLimit: s.l.leaseAge, cancel: cancel, done: make(chan struct{}),
+	}
 	go func() {
 		defer close(p.done)
 		began := time.Now()
-		p.err = s.readNext(ctx, lease.leaseNo, p)
+		p.err = s.readNext(ctx, p)
 		p.took = time.Since(began)
 	}()
 	return p
@@ -90,53 +97,65 @@ func (p *prefetch) drop() {
 	<-p.done
 }
 
-// continueWith gives the lease of b the batch that was read ahead. It returns false if the lease ends with b.
-func (s *shardLoop) continueWith(ctx context.Context, b *batch, p *prefetch) bool {
-	lease := b.lease
-	if p == nil || b.leaseLost || time.Since(lease.began) > s.l.leaseAge || len(lease.parkedNow) > maxParkedKeys {
+// usable reports whether p follows b: what b has is done or parked, and p was read.
+func (s *shardLoop) usable(ctx context.Context, b *batch, p *prefetch) bool {
+	if p == nil || b.leaseLost {
 		return false
 	}
-	for _, e := range lease.events {
+	for _, e := range b.lease.events {
 		if e.status != statusDone && e.status != statusParked || e.result.Class.Charged() {
 			return false
 		}
 	}
-	if !p.wait() || ctx.Err() != nil || p.err != nil || p.scanned == 0 {
-		return false // if the database has failed, the end of the lease will report it
-	}
-	p.cancel()
+	return p.wait() && ctx.Err() == nil && p.err == nil && p.scanned > 0 // if the database has failed, the end of the lease will report it
+}
+
+// full reports whether the lease must end before another batch.
+func (s *shardLoop) full(lease *shardLease) bool {
+	size := s.l.cfg.BatchSize
+	return time.Since(lease.began) > s.l.leaseAge || len(lease.earlier)+len(lease.events)+size > settings.LeaseBatches*size || len(lease.parkedNow) > maxParkedKeys
+}
+
+// continueWith gives the lease the batch that was read ahead.
+func (s *shardLoop) continueWith(lease *shardLease, p *prefetch) {
 	for _, e := range lease.events {
 		s.l.slim(e)
-		if e.status == statusParked && !e.parkedBefore {
-			if lease.parkedNow == nil {
-				lease.parkedNow = make(map[string]bool)
-			}
-			lease.parkedNow[e.key] = true
-		}
 	}
 	lease.earlier = append(lease.earlier, lease.events...)
-	lease.events, lease.scanned, lease.scannedTo, lease.lastSeq, lease.retryCount = p.events, p.scanned, p.scannedTo, p.after, 0
-	s.l.prepare(lease, nil, nil, s.retries)
-	for _, e := range lease.events { // the keys that this lease parks were not parked yet when p was read
-		if lease.parkedNow[e.key] {
+	lease.lastSeq, lease.retryCount = p.after, 0
+	lease.begin(s.l, p, s.retries)
+	s.l.tellClaimed(lease, lease.events)
+	s.l.signals.continued.Emit()
+}
+
+// begin gives the lease the events of p as its next batch.
+func (lease *shardLease) begin(l *Listener, p *prefetch, retries map[int64]pendingRetry) {
+	p.cancel()
+	lease.events, lease.scanned, lease.scannedTo, lease.took = p.events, p.scanned, p.scannedTo, p.took
+	l.prepare(lease, nil, nil, retries)
+	for _, e := range lease.events { // these keys were not parked yet when p was read
+		if p.parkedNow[e.key] {
 			e.status, e.parkedBefore = statusParked, true
 		}
 	}
-	lease.took = p.took
-	s.l.tellClaimed(lease, lease.events)
-	s.l.signals.continued.Emit()
-	return true
 }
 
-// readNext reads the batch of p under the lease leaseNo.
-func (c *cursor) readNext(ctx context.Context, leaseNo int64, p *prefetch) error {
+// follows reports whether p is what the lease would read as its first batch: nobody has had the shard since p was read,
+// and the window and the position in it are those of p.
+func (p *prefetch) follows(lease *shardLease) bool {
+	at := &lease.at
+	return lease.leaseNo == p.leaseNo+1 && lease.shards == p.shards && at.LastSeq == p.after && len(at.AheadSeqs) == 0 && at.RetryCount == 0 && !lease.oneByOne
+}
+
+// readNext reads the batch of p.
+func (c *cursor) readNext(ctx context.Context, p *prefetch) error {
 	size := c.l.cfg.BatchSize
 	b := &pgx.Batch{}
 	c.l.db.BeginReadOnly(b)
 	c.queue(b, func(q *dbsqlc.Queries) {
 		_, _ = q.LogReadNext(ctx, dbsqlc.LogReadNextParams{
 			Topics: c.l.topics, KeyPrefixes: c.l.keyPrefixes, AfterSeq: p.after, ScanSize: int32(size), Listener: c.l.spec.Name, Shard: int32(c.shard),
-			WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: leaseNo,
+			WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: p.leaseNo,
 		})
 	}).Query(func(rows pgx.Rows) error { return p.scan(c.l, rows, size) })
 	c.l.db.Commit(b)

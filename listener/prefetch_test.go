@@ -2,6 +2,7 @@ package listener_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -48,6 +49,38 @@ func TestLeaseContinuesWithTheNextBatch(t *testing.T) {
 			require.Equal(t, events, h.InOrder(t))
 			require.Equal(t, want, leasesOf(t, pool))
 			require.Equal(t, 1, pgtest.Value[int](t, pool, "SELECT count(*)::int FROM outbox.listeners WHERE NOT in_batch AND high_seq = $1", events))
+		})
+	}
+}
+
+// A full lease ends, and the next one begins with the batch that was read ahead, unless that must be read again.
+func TestNextLeaseBeginsWithWhatWasReadAhead(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change          string // of the cursor, in the last batch of the first lease
+		leases, carried int
+	}{
+		"as it was read": {leases: 4, carried: 3},
+		// 16 of the 25 are handled by the lease that is full, the others each in a lease of its own. The last lease finds nothing.
+		"one by one": {change: "UPDATE outbox.listeners SET one_by_one = 25", leases: 1 + 9 + 3, carried: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			runtimetest.NewCrowd("a", "b").Enqueue(t, pool, 49)
+			n := 0
+			l, h := reading(t, pool, listener.Spec{}, 2, func(string) error {
+				if n++; n == 15 && c.change != "" {
+					pgtest.Execute(t, pool, c.change)
+				}
+				return nil
+			})
+			carried := make(chan struct{}, 10)
+			listener.WatchCarried(l, carried)
+			runtimetest.DrainAll(t, l)
+			require.Equal(t, 49, h.InOrder(t))
+			require.Equal(t, c.leases, leasesOf(t, pool))
+			require.Len(t, carried, c.carried)
 		})
 	}
 }
@@ -216,53 +249,88 @@ func TestPrefetchOfKeysThatTheLeaseParks(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
+	in := enqueueToBoth(t, pool)
+	var sent []string
+	note := func(events []publish.Outgoing) {
+		for _, e := range events {
+			sent = append(sent, string(e.Payload))
+		}
+	}
+	l := relayToBoth(t, pool, time.Hour, &runtimetest.TwoDestinations{Good: note, Bad: runtimetest.BadDestinations["refusing"]})
+	went, carried := make(chan struct{}, 1), make(chan struct{}, 1)
+	listener.WatchContinued(l, went)
+	listener.WatchCarried(l, carried)
+	runtimetest.DrainAll(t, l)
+	require.NotEmpty(t, went, "the lease continues")
+	require.NotEmpty(t, carried, "and the next one begins with what it has read")
+	require.Equal(t, in, sent)
+	require.Equal(t, "20 1", pgtest.Value[string](t, pool, "SELECT count(*) || ' ' || count(retry_after) FROM outbox.parked"), "one head")
+
+	runtimetest.RetryNow(t, pool)
+	sent = nil
+	l = relayToBoth(t, pool, time.Hour, &runtimetest.TwoDestinations{Good: note, Bad: func(_ context.Context, events []publish.Outgoing) []error {
+		note(events)
+		return make([]error, len(events))
+	}})
+	runtimetest.DrainAll(t, l)
+	require.Equal(t, in, sent)
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
+}
+
+// They stay behind it when the target is available again before they are read.
+func TestPrefetchOfKeysThatTheLeaseParksForAShortTime(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	in := enqueueToBoth(t, pool)
+	var sent []string
+	refused := false
+	l := relayToBoth(t, pool, time.Millisecond, &runtimetest.TwoDestinations{Good: func([]publish.Outgoing) {}, Bad: func(_ context.Context, events []publish.Outgoing) []error {
+		errs := make([]error, len(events))
+		for i, e := range events {
+			if !refused {
+				refused, errs[i] = true, outbox.Unavailable(runtimetest.ErrHandler)
+				continue
+			}
+			sent = append(sent, string(e.Payload))
+		}
+		return errs
+	}})
+	for pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked") > 0 || len(sent) == 0 {
+		runtimetest.RetryNow(t, pool)
+		runtimetest.DrainAll(t, l)
+	}
+	require.Equal(t, in, sent)
+}
+
+// enqueueToBoth enqueues events of one key to two destinations, more than a lease has, and returns their payloads.
+func enqueueToBoth(t *testing.T, pool *pgxpool.Pool) (payloads []string) {
+	t.Helper()
 	bad, good := runtimetest.DestinationTopics(true)
-	for n := range 4 {
+	for n := range 20 {
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
 			for _, topic := range []outbox.Topic[runtimetest.Said]{bad, good} {
 				_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: n})
 				require.NoError(t, err)
 			}
 		})
+		payloads = append(payloads, fmt.Sprintf(`{"n": %d, "key": "k"}`, n))
 	}
-	relay := func(answer func(context.Context, []publish.Outgoing) []error) (*listener.Listener, *[]string) {
-		var sent []string
-		note := func(events []publish.Outgoing) {
-			for _, e := range events {
-				sent = append(sent, string(e.Payload))
-			}
-		}
-		d := &runtimetest.TwoDestinations{Good: note, Bad: func(ctx context.Context, events []publish.Outgoing) []error {
-			if answer != nil {
-				return answer(ctx, events)
-			}
-			note(events)
-			return make([]error, len(events))
-		}}
-		l, err := listener.New(pool, listener.Spec{Name: "both"}, listener.Config{
-			BatchSize: 2, PruneInterval: -1, Logger: runtimetest.DiscardLogger(), Publishers: map[string]publish.Publisher{"kafka": d},
-			Breaker: outbox.Breaker{FirstPause: time.Hour, MaxPause: time.Hour},
-		},
-			listener.Publish(bad, publish.Publication{Broker: "kafka", Destination: "bad"}),
-			listener.Publish(good, publish.Publication{Broker: "kafka", Destination: "good"}))
-		require.NoError(t, err)
-		listener.LimitLeaseAge(l, time.Hour)
-		return l, &sent
-	}
-	in := []string{`{"n": 0, "key": "k"}`, `{"n": 1, "key": "k"}`, `{"n": 2, "key": "k"}`, `{"n": 3, "key": "k"}`}
-	l, sent := relay(runtimetest.BadDestinations["refusing"])
-	went := make(chan struct{}, 1)
-	listener.WatchContinued(l, went)
-	runtimetest.DrainAll(t, l)
-	require.NotEmpty(t, went, "the lease continues")
-	require.Equal(t, in, *sent)
-	require.Equal(t, "4 1", pgtest.Value[string](t, pool, "SELECT count(*) || ' ' || count(retry_after) FROM outbox.parked"), "one head")
+	return payloads
+}
 
-	runtimetest.RetryNow(t, pool)
-	l, sent = relay(nil)
-	runtimetest.DrainAll(t, l)
-	require.Equal(t, in, *sent)
-	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
+// relayToBoth returns a listener with small batches that publishes them. pause is how long a destination rests.
+func relayToBoth(t *testing.T, pool *pgxpool.Pool, pause time.Duration, to publish.Publisher) *listener.Listener {
+	t.Helper()
+	bad, good := runtimetest.DestinationTopics(true)
+	l, err := listener.New(pool, listener.Spec{Name: "both"}, listener.Config{
+		BatchSize: 2, PruneInterval: -1, Logger: runtimetest.DiscardLogger(), Publishers: map[string]publish.Publisher{"kafka": to},
+		Breaker: outbox.Breaker{FirstPause: pause, MaxPause: time.Hour},
+	},
+		listener.Publish(bad, publish.Publication{Broker: "kafka", Destination: "bad"}),
+		listener.Publish(good, publish.Publication{Broker: "kafka", Destination: "good"}))
+	require.NoError(t, err)
+	listener.LimitLeaseAge(l, time.Hour)
+	return l
 }
 
 // Events that are already done behind a failed one are not handled again when they are read ahead.

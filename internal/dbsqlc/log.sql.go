@@ -711,48 +711,43 @@ WITH cur AS MATERIALIZED (
       AND l.running
       AND l.high_seq <= $4::bigint
 )
-SELECT p.topic, p.seq,
-    CASE WHEN p.topic IS NOT NULL THEN p.id END AS id,
-    CASE WHEN p.topic IS NOT NULL THEN p.version END AS version,
-    CASE WHEN p.topic IS NOT NULL THEN p.tenant_id END AS tenant_id,
-    CASE WHEN p.topic IS NOT NULL THEN p.dedupe_key END AS dedupe_key,
-    CASE WHEN p.topic IS NOT NULL THEN p.partition_key END AS partition_key,
-    CASE WHEN p.topic IS NOT NULL THEN p.entity_type END AS entity_type,
-    CASE WHEN p.topic IS NOT NULL THEN p.entity_id END AS entity_id,
-    CASE WHEN p.topic IS NOT NULL THEN p.entity_version END AS entity_version,
-    CASE WHEN p.topic IS NOT NULL THEN p.headers END AS headers,
-    CASE WHEN p.topic IS NOT NULL THEN p.payload END AS payload,
-    CASE WHEN p.topic IS NOT NULL THEN p.created_at END AS created_at,
-    ((p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener, a.key LIMIT 1)
-    AND p.key <= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener DESC, a.key DESC LIMIT 1)
-    AND (
-        SELECT k.no
-        FROM outbox_schema.parked AS k
-        WHERE k.listener = $1
-          AND k.key >= p.key
-          AND k.key <= p.key
-        ORDER BY k.listener, k.key, k.no
-        LIMIT 1
-    ) IS NOT NULL) IS TRUE)::boolean AS parked
+SELECT g.topic, g.seq, g.id, g.version, g.tenant_id, g.dedupe_key, g.partition_key, g.entity_type, g.entity_id, g.entity_version,
+    CASE WHEN g.topic IS NOT NULL THEN g.headers END AS headers,
+    CASE WHEN g.topic IS NOT NULL THEN g.payload END AS payload,
+    g.created_at,
+    (CASE WHEN (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener, a.key LIMIT 1) IS NOT NULL
+        THEN (
+            SELECT (
+                p.key >= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener, a.key LIMIT 1)
+                AND p.key <= (SELECT a.key FROM outbox_schema.parked AS a WHERE a.listener = $1 ORDER BY a.listener DESC, a.key DESC LIMIT 1)
+                AND (
+                    SELECT k.no
+                    FROM outbox_schema.parked AS k
+                    WHERE k.listener = $1
+                      AND k.key >= p.key
+                      AND k.key <= p.key
+                    ORDER BY k.listener, k.key, k.no
+                    LIMIT 1
+                ) IS NOT NULL
+            ) IS TRUE
+            FROM (SELECT ($2::text[])[g.topic] || coalesce(g.partition_key, g.id::text) AS key) AS p
+        )
+        ELSE false
+    END)::boolean AS parked
 FROM (
-    SELECT g.seq, g.id, g.version, g.tenant_id, g.dedupe_key, g.partition_key, g.entity_type, g.entity_id,
-        g.entity_version, g.headers, g.payload, g.created_at, g.topic,
-        ($2::text[])[g.topic] || coalesce(g.partition_key, g.id::text) AS key
-    FROM (
-        SELECT o.seq, o.id, o.version, o.tenant_id, o.dedupe_key, o.partition_key, o.entity_type, o.entity_id,
-            o.entity_version, o.headers, o.payload, o.created_at,
-            CASE WHEN o.bucket % (SELECT c.shards FROM cur AS c) = (SELECT c.shard FROM cur AS c)
-                THEN array_position($3::text[], o.namespace || '/' || o.topic)
-            END AS topic
-        FROM outbox_schema.log AS o
-        WHERE o.seq > $4::bigint
-          AND o.seq <= (SELECT c.hi_seq FROM cur AS c)
-          AND pg_visible_in_snapshot(o.xid, (SELECT c.hi FROM cur AS c))
-        ORDER BY o.seq
-        LIMIT $5::integer
-    ) AS g
-) AS p
-ORDER BY p.seq
+    SELECT o.seq, o.id, o.version, o.tenant_id, o.dedupe_key, o.partition_key, o.entity_type, o.entity_id,
+        o.entity_version, o.headers, o.payload, o.created_at,
+        CASE WHEN o.bucket % (SELECT c.shards FROM cur AS c) = (SELECT c.shard FROM cur AS c)
+            THEN array_position($3::text[], o.namespace || '/' || o.topic)
+        END AS topic
+    FROM outbox_schema.log AS o
+    WHERE o.seq > $4::bigint
+      AND o.seq <= (SELECT c.hi_seq FROM cur AS c)
+      AND pg_visible_in_snapshot(o.xid, (SELECT c.hi FROM cur AS c))
+    ORDER BY o.seq
+    LIMIT $5::integer
+) AS g
+ORDER BY g.seq
 `
 
 type LogReadNextParams struct {
@@ -769,17 +764,17 @@ type LogReadNextParams struct {
 type LogReadNextRow struct {
 	Topic         interface{}
 	Seq           int64
-	ID            interface{}
-	Version       interface{}
-	TenantID      interface{}
-	DedupeKey     interface{}
-	PartitionKey  interface{}
-	EntityType    interface{}
-	EntityID      interface{}
-	EntityVersion interface{}
+	ID            pgtype.UUID
+	Version       int32
+	TenantID      pgtype.UUID
+	DedupeKey     *string
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
 	Headers       interface{}
 	Payload       interface{}
-	CreatedAt     interface{}
+	CreatedAt     pgtype.Timestamptz
 	Parked        bool
 }
 
@@ -790,7 +785,8 @@ type LogReadNextRow struct {
 // the end of this lease, and its holder knows the keys that it parks.
 //
 // Unlike in LogRead, nothing is materialized or sorted. One walk of log_pkey has its events in order, and the cursor comes
-// by subqueries and not a join, so that the planner knows this. Whether a key is parked is asked as in LogRead.
+// by subqueries and not a join, so that the planner knows this. Whether a key is parked is asked as in LogRead, and only if
+// one is, because the keys of all events would cost a third of the statement.
 func (q *Queries) LogReadNext(ctx context.Context, arg LogReadNextParams) ([]LogReadNextRow, error) {
 	rows, err := q.db.Query(ctx, LogReadNext,
 		arg.Listener,
