@@ -138,6 +138,7 @@ func TestEveryKindOfChange(t *testing.T) {
 		{"publish", "topic: chat.published", "topic: chat.other", "37:18 change-publish"},
 		{"broker", "kafka: {topic: chat.published}", "nats: {subject: chat.published}", "37:18 change-publish"},
 		{"publish key", `, key: "{id}"`, "", "37:18 change-publish"},
+		{"tombstone", `key: "{id}"}`, `key: "{id}", tombstone: true}`, "37:18 change-publish"},
 		{"no longer published", "        publish: {kafka: {topic: chat.published}, key: \"{id}\"}\n", "", "36:7 change-publish"},
 		{"queue topic published", "delivery: queue", "delivery: queue\n        publish: {kafka: {topic: chat.finalized}}", "17:18 change-publish"},
 		{"log topic published", "delivery: log\n        listeners: none\n        payload: {id: uuid}\n", "delivery: log\n        publish: {kafka: {topic: chat.logged}}\n        payload: {id: uuid}\nlisteners: {out: {topics: [chat/logged], publish: true}}\n", ""},

@@ -257,7 +257,7 @@ var rules = []RuleInfo{
 	{ChangePartitionKey, "A frozen version keeps its partition_key."},
 	{ChangeEntity, "A frozen version keeps its entity."},
 	{ChangeDelivery, "A frozen version keeps its delivery. Warning: a higher version has the delivery of the one before."},
-	{ChangePublish, "A frozen version keeps its broker, its destination and its publish key. A log topic may get a publish."},
+	{ChangePublish, "A frozen version keeps its broker, its destination, its publish key and whether it is a tombstone. A log topic may get a publish."},
 	{ChangeGoName, "Warning: the Go names and Go types of a frozen version stay, so that code that uses them compiles."},
 }
 

@@ -128,5 +128,8 @@ func destination(p *model.Publication) string {
 	if p.Key != nil {
 		to += " by " + p.Key.Text
 	}
+	if p.Tombstone {
+		to += " as tombstones" // a record without a value deletes others, and consumers must take the payload from a header
+	}
 	return to
 }

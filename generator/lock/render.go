@@ -74,9 +74,12 @@ func (w *writer) version(f *model.Frozen) {
 		w.line(in, "entity: {type: %s, id: %s%s}", word(e.Type), strconv.QuoteToASCII(e.ID.Text), version)
 	}
 	if p := t.Publish; p != nil {
-		key := ""
+		rest := ""
 		if p.Key != nil {
-			key = ", key: " + strconv.QuoteToASCII(p.Key.Text)
+			rest = ", key: " + strconv.QuoteToASCII(p.Key.Text)
+		}
+		if p.Tombstone {
+			rest += ", tombstone: true"
 		}
 		name, to := "", strconv.QuoteToASCII(p.Destination)
 		if !p.Broker.BuiltIn() {
@@ -85,7 +88,7 @@ func (w *writer) version(f *model.Frozen) {
 		if p.Field != nil {
 			to = word(p.Field.Name)
 		}
-		w.line(in, "publish: {%s: {%s%s: %s}%s}", p.BrokerKey(), name, p.DestinationKey(), to, key)
+		w.line(in, "publish: {%s: {%s%s: %s}%s}", p.BrokerKey(), name, p.DestinationKey(), to, rest)
 	}
 	if t.Publish != nil && t.Publish.WireName != "" {
 		w.line(in, "wire_name: %s", strconv.QuoteToASCII(t.Publish.WireName))
