@@ -135,25 +135,29 @@ FROM (
     FROM head AS h
     UNION ALL
     (
-        SELECT p.no
+        SELECT f.no
         FROM head AS h
-        JOIN outbox_schema.inbox_messages AS p ON p.key = h.key
-        WHERE p.consumer_group = @consumer_group::text
-          AND p.status = 'parked'
-          AND p.no > h.no
-        ORDER BY p.consumer_group, p.key, p.no
-        LIMIT @followers::integer
+        CROSS JOIN LATERAL (
+            SELECT p.no
+            FROM outbox_schema.inbox_messages AS p
+            WHERE p.consumer_group = @consumer_group::text
+              AND p.status = 'parked'
+              AND p.key = h.key
+              AND p.no > h.no
+            ORDER BY p.consumer_group, p.key, p.no
+            LIMIT @followers::integer
+        ) AS f
     )
 ) AS w
 JOIN outbox_schema.inbox_messages AS m ON m.no = w.no
 ORDER BY m.no;
 
 -- name: InboxMessageDelete :exec
--- Deletes messages that were applied.
+-- Deletes messages that were applied, by their primary key. They are parked, because InboxMessageTake has locked the first of
+-- them. A condition for that would let the planner read all parked messages by a partial index.
 DELETE FROM outbox_schema.inbox_messages AS m
 USING (SELECT unnest(@nos::bigint[]) AS no) AS w
-WHERE m.no = w.no
-  AND m.status = 'parked';
+WHERE m.no = w.no;
 
 -- name: InboxMessageFail :execrows
 -- Records a failed attempt of a parked message, which is then tried later or given up. attempts is the number before, so that
@@ -169,21 +173,95 @@ WHERE m.no = @no
   AND m.attempts = @attempts::integer;
 
 -- name: InboxMessageCount :one
--- Counts what a group keeps, each up to a limit, and how long the oldest parked message has waited.
+-- Counts what a group keeps, each up to a limit, and how long the parked message with the lowest number has waited. That is
+-- the oldest one, because a replayed message keeps its number. With comparisons of rows only the index of the group has the
+-- order: with equalities the primary key would have it too, and the planner could read other groups.
 SELECT
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE m.consumer_group = @consumer_group::text AND m.status = 'parked'
+        WHERE (m.status, m.consumer_group, m.no) > ('parked', @consumer_group::text, 0)
+          AND (m.status, m.consumer_group, m.no) <= ('parked', @consumer_group::text, 9223372036854775807)
+        ORDER BY m.status, m.consumer_group, m.no
         LIMIT @most::bigint) AS p)::bigint AS parked,
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE m.consumer_group = @consumer_group::text AND m.status = 'dead'
+        WHERE (m.status, m.consumer_group, m.no) > ('dead', @consumer_group::text, 0)
+          AND (m.status, m.consumer_group, m.no) <= ('dead', @consumer_group::text, 9223372036854775807)
+        ORDER BY m.status, m.consumer_group, m.no
         LIMIT @most::bigint) AS d)::bigint AS dead,
     (SELECT coalesce(extract(epoch FROM statement_timestamp() - min(o.received_at)) * 1000000, 0) FROM (
         SELECT m.received_at FROM outbox_schema.inbox_messages AS m
-        WHERE m.consumer_group = @consumer_group::text AND m.status = 'parked'
-        ORDER BY m.no
-        LIMIT @most::bigint) AS o)::bigint AS oldest_us;
+        WHERE (m.status, m.consumer_group, m.no) > ('parked', @consumer_group::text, 0)
+          AND (m.status, m.consumer_group, m.no) <= ('parked', @consumer_group::text, 9223372036854775807)
+        ORDER BY m.status, m.consumer_group, m.no
+        LIMIT 1) AS o)::bigint AS oldest_us;
+
+-- name: InboxMessageStatus :many
+-- InboxMessageCount for all groups, with the latest failures: it jumps from one group to the next in the index.
+WITH RECURSIVE walk AS (
+    (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.consumer_group > w.consumer_group
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    FROM walk AS w
+    WHERE w.consumer_group IS NOT NULL
+)
+SELECT
+    w.consumer_group::text AS consumer_group,
+    (SELECT count(*) FROM (
+        SELECT FROM outbox_schema.inbox_messages AS m
+        WHERE (m.status, m.consumer_group, m.no) > ('parked', w.consumer_group, 0)
+          AND (m.status, m.consumer_group, m.no) <= ('parked', w.consumer_group, 9223372036854775807)
+        ORDER BY m.status, m.consumer_group, m.no
+        LIMIT @most::bigint) AS p)::bigint AS parked,
+    (SELECT count(*) FROM (
+        SELECT FROM outbox_schema.inbox_messages AS m
+        WHERE (m.status, m.consumer_group, m.no) > ('dead', w.consumer_group, 0)
+          AND (m.status, m.consumer_group, m.no) <= ('dead', w.consumer_group, 9223372036854775807)
+        ORDER BY m.status, m.consumer_group, m.no
+        LIMIT @most::bigint) AS d)::bigint AS dead,
+    coalesce(extract(epoch FROM statement_timestamp() - o.received_at) * 1000000, 0)::bigint AS parked_us,
+    coalesce(o.attempts, 0)::integer AS attempts,
+    coalesce(o.error, '')::text AS parked_error,
+    f.failed_at::timestamptz AS first_died_at,
+    l.failed_at::timestamptz AS last_died_at,
+    coalesce(l.error, '')::text AS dead_error
+FROM walk AS w
+LEFT JOIN LATERAL (
+    SELECT m.received_at, m.attempts, m.error
+    FROM outbox_schema.inbox_messages AS m
+    WHERE (m.status, m.consumer_group, m.no) > ('parked', w.consumer_group, 0)
+      AND (m.status, m.consumer_group, m.no) <= ('parked', w.consumer_group, 9223372036854775807)
+    ORDER BY m.status, m.consumer_group, m.no
+    LIMIT 1
+) AS o ON true
+LEFT JOIN LATERAL (
+    SELECT m.failed_at
+    FROM outbox_schema.inbox_messages AS m
+    WHERE m.consumer_group = w.consumer_group
+      AND m.status = 'dead'
+    ORDER BY m.consumer_group, m.failed_at
+    LIMIT 1
+) AS f ON true
+LEFT JOIN LATERAL (
+    SELECT m.failed_at, m.error
+    FROM outbox_schema.inbox_messages AS m
+    WHERE m.consumer_group = w.consumer_group
+      AND m.status = 'dead'
+    ORDER BY m.consumer_group DESC, m.failed_at DESC
+    LIMIT 1
+) AS l ON true
+WHERE w.consumer_group IS NOT NULL;
 
 -- name: InboxMessagePrune :one
 -- ProcessedPrune for dead messages.
@@ -209,16 +287,16 @@ SELECT
     (SELECT coalesce(max(o.failed_at), '-infinity') FROM old AS o)::timestamptz AS last;
 
 -- name: InboxMessageScan :many
--- DeadLetterScan for the dead messages of a consumer group.
+-- DeadLetterScan for the dead messages of a consumer group. The comparisons of rows are as in InboxMessageCount.
 WITH piece AS MATERIALIZED (
     (
         SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
         FROM outbox_schema.inbox_messages AS d
         WHERE cardinality(@ids::uuid[]) = 0
           AND NOT @newest::boolean
-          AND d.status = 'dead'
-          AND d.no > @after_no::bigint
-        ORDER BY d.no
+          AND (d.status, d.consumer_group, d.no) > ('dead', @consumer_group::text, @after_no::bigint)
+          AND (d.status, d.consumer_group, d.no) <= ('dead', @consumer_group::text, 9223372036854775807)
+        ORDER BY d.status, d.consumer_group, d.no
         LIMIT @piece::integer
     )
     UNION ALL
@@ -227,9 +305,9 @@ WITH piece AS MATERIALIZED (
         FROM outbox_schema.inbox_messages AS d
         WHERE cardinality(@ids::uuid[]) = 0
           AND @newest::boolean
-          AND d.status = 'dead'
-          AND d.no < @after_no::bigint
-        ORDER BY d.no DESC
+          AND (d.status, d.consumer_group, d.no) < ('dead', @consumer_group::text, @after_no::bigint)
+          AND (d.status, d.consumer_group, d.no) > ('dead', @consumer_group::text, 0)
+        ORDER BY d.status DESC, d.consumer_group DESC, d.no DESC
         LIMIT @piece::integer
     )
     UNION ALL
@@ -277,7 +355,8 @@ ORDER BY d.no DESC;
 
 -- name: InboxMessageReplay :one
 -- Parks dead messages again, due now and with no attempt. They keep their numbers, so they come before the messages of their
--- key that were parked later, and these wait behind them. InboxMessagePromote then makes the first of each key due.
+-- key that were parked later, and these wait behind them. InboxMessagePromote then makes the first of each key due. The
+-- messages of a key that are due are at its front: one, or some after concurrent replays.
 WITH back AS (
     UPDATE outbox_schema.inbox_messages AS m
     SET status = 'parked',
@@ -291,11 +370,23 @@ WITH back AS (
 behind AS (
     UPDATE outbox_schema.inbox_messages AS m
     SET next_attempt_at = 'infinity'
-    FROM (SELECT b.consumer_group, b.key, min(b.no) AS no FROM back AS b WHERE b.key IS NOT NULL GROUP BY b.consumer_group, b.key) AS k
-    WHERE m.consumer_group = k.consumer_group
-      AND m.key = k.key
+    FROM (
+        SELECT f.no
+        FROM (SELECT b.consumer_group, b.key, min(b.no) AS no FROM back AS b WHERE b.key IS NOT NULL GROUP BY b.consumer_group, b.key) AS k
+        CROSS JOIN LATERAL (
+            SELECT p.no, p.next_attempt_at
+            FROM outbox_schema.inbox_messages AS p
+            WHERE p.consumer_group = k.consumer_group
+              AND p.key = k.key
+              AND p.status = 'parked'
+              AND p.no > k.no
+            ORDER BY p.consumer_group, p.key, p.no
+            LIMIT 20
+        ) AS f
+        WHERE f.next_attempt_at < 'infinity'
+    ) AS w
+    WHERE m.no = w.no
       AND m.status = 'parked'
-      AND m.no > k.no
       AND m.next_attempt_at < 'infinity'
 )
 SELECT

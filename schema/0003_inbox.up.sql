@@ -109,8 +109,8 @@ CREATE INDEX inbox_messages_key ON outbox_schema.inbox_messages (consumer_group,
 CREATE INDEX inbox_messages_due ON outbox_schema.inbox_messages (consumer_group, next_attempt_at)
     WHERE status = 'parked';
 
-CREATE INDEX inbox_messages_dead ON outbox_schema.inbox_messages (no)
-    WHERE status = 'dead';
+-- What a group keeps, the oldest first. The status leads, so that no other index begins with this order.
+CREATE INDEX inbox_messages_group ON outbox_schema.inbox_messages (status, consumer_group, no);
 
 -- The dead messages of an event.
 CREATE INDEX inbox_messages_event ON outbox_schema.inbox_messages (event_id)

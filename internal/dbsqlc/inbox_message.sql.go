@@ -15,17 +15,22 @@ const InboxMessageCount = `-- name: InboxMessageCount :one
 SELECT
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE m.consumer_group = $1::text AND m.status = 'parked'
+        WHERE (m.status, m.consumer_group, m.no) > ('parked', $1::text, 0)
+          AND (m.status, m.consumer_group, m.no) <= ('parked', $1::text, 9223372036854775807)
+        ORDER BY m.status, m.consumer_group, m.no
         LIMIT $2::bigint) AS p)::bigint AS parked,
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE m.consumer_group = $1::text AND m.status = 'dead'
+        WHERE (m.status, m.consumer_group, m.no) > ('dead', $1::text, 0)
+          AND (m.status, m.consumer_group, m.no) <= ('dead', $1::text, 9223372036854775807)
+        ORDER BY m.status, m.consumer_group, m.no
         LIMIT $2::bigint) AS d)::bigint AS dead,
     (SELECT coalesce(extract(epoch FROM statement_timestamp() - min(o.received_at)) * 1000000, 0) FROM (
         SELECT m.received_at FROM outbox_schema.inbox_messages AS m
-        WHERE m.consumer_group = $1::text AND m.status = 'parked'
-        ORDER BY m.no
-        LIMIT $2::bigint) AS o)::bigint AS oldest_us
+        WHERE (m.status, m.consumer_group, m.no) > ('parked', $1::text, 0)
+          AND (m.status, m.consumer_group, m.no) <= ('parked', $1::text, 9223372036854775807)
+        ORDER BY m.status, m.consumer_group, m.no
+        LIMIT 1) AS o)::bigint AS oldest_us
 `
 
 type InboxMessageCountParams struct {
@@ -39,7 +44,9 @@ type InboxMessageCountRow struct {
 	OldestUs int64
 }
 
-// Counts what a group keeps, each up to a limit, and how long the oldest parked message has waited.
+// Counts what a group keeps, each up to a limit, and how long the parked message with the lowest number has waited. That is
+// the oldest one, because a replayed message keeps its number. With comparisons of rows only the index of the group has the
+// order: with equalities the primary key would have it too, and the planner could read other groups.
 func (q *Queries) InboxMessageCount(ctx context.Context, arg InboxMessageCountParams) (InboxMessageCountRow, error) {
 	row := q.db.QueryRow(ctx, InboxMessageCount, arg.ConsumerGroup, arg.Most)
 	var i InboxMessageCountRow
@@ -51,10 +58,10 @@ const InboxMessageDelete = `-- name: InboxMessageDelete :exec
 DELETE FROM outbox_schema.inbox_messages AS m
 USING (SELECT unnest($1::bigint[]) AS no) AS w
 WHERE m.no = w.no
-  AND m.status = 'parked'
 `
 
-// Deletes messages that were applied.
+// Deletes messages that were applied, by their primary key. They are parked, because InboxMessageTake has locked the first of
+// them. A condition for that would let the planner read all parked messages by a partial index.
 func (q *Queries) InboxMessageDelete(ctx context.Context, nos []int64) error {
 	_, err := q.db.Exec(ctx, InboxMessageDelete, nos)
 	return err
@@ -552,11 +559,23 @@ WITH back AS (
 behind AS (
     UPDATE outbox_schema.inbox_messages AS m
     SET next_attempt_at = 'infinity'
-    FROM (SELECT b.consumer_group, b.key, min(b.no) AS no FROM back AS b WHERE b.key IS NOT NULL GROUP BY b.consumer_group, b.key) AS k
-    WHERE m.consumer_group = k.consumer_group
-      AND m.key = k.key
+    FROM (
+        SELECT f.no
+        FROM (SELECT b.consumer_group, b.key, min(b.no) AS no FROM back AS b WHERE b.key IS NOT NULL GROUP BY b.consumer_group, b.key) AS k
+        CROSS JOIN LATERAL (
+            SELECT p.no, p.next_attempt_at
+            FROM outbox_schema.inbox_messages AS p
+            WHERE p.consumer_group = k.consumer_group
+              AND p.key = k.key
+              AND p.status = 'parked'
+              AND p.no > k.no
+            ORDER BY p.consumer_group, p.key, p.no
+            LIMIT 20
+        ) AS f
+        WHERE f.next_attempt_at < 'infinity'
+    ) AS w
+    WHERE m.no = w.no
       AND m.status = 'parked'
-      AND m.no > k.no
       AND m.next_attempt_at < 'infinity'
 )
 SELECT
@@ -570,7 +589,8 @@ type InboxMessageReplayRow struct {
 }
 
 // Parks dead messages again, due now and with no attempt. They keep their numbers, so they come before the messages of their
-// key that were parked later, and these wait behind them. InboxMessagePromote then makes the first of each key due.
+// key that were parked later, and these wait behind them. InboxMessagePromote then makes the first of each key due. The
+// messages of a key that are due are at its front: one, or some after concurrent replays.
 func (q *Queries) InboxMessageReplay(ctx context.Context, nos []int64) (InboxMessageReplayRow, error) {
 	row := q.db.QueryRow(ctx, InboxMessageReplay, nos)
 	var i InboxMessageReplayRow
@@ -585,10 +605,10 @@ WITH piece AS MATERIALIZED (
         FROM outbox_schema.inbox_messages AS d
         WHERE cardinality($1::uuid[]) = 0
           AND NOT $2::boolean
-          AND d.status = 'dead'
-          AND d.no > $3::bigint
-        ORDER BY d.no
-        LIMIT $4::integer
+          AND (d.status, d.consumer_group, d.no) > ('dead', $3::text, $4::bigint)
+          AND (d.status, d.consumer_group, d.no) <= ('dead', $3::text, 9223372036854775807)
+        ORDER BY d.status, d.consumer_group, d.no
+        LIMIT $5::integer
     )
     UNION ALL
     (
@@ -596,10 +616,10 @@ WITH piece AS MATERIALIZED (
         FROM outbox_schema.inbox_messages AS d
         WHERE cardinality($1::uuid[]) = 0
           AND $2::boolean
-          AND d.status = 'dead'
-          AND d.no < $3::bigint
-        ORDER BY d.no DESC
-        LIMIT $4::integer
+          AND (d.status, d.consumer_group, d.no) < ('dead', $3::text, $4::bigint)
+          AND (d.status, d.consumer_group, d.no) > ('dead', $3::text, 0)
+        ORDER BY d.status DESC, d.consumer_group DESC, d.no DESC
+        LIMIT $5::integer
     )
     UNION ALL
     (
@@ -616,10 +636,10 @@ SELECT
     CASE WHEN p.topic <> '' THEN p.topic WHEN p.type <> '' THEN p.type ELSE 'unreadable' END::text AS topic,
     p.tenant_id::uuid AS tenant_id,
     p.failed_at::timestamptz AS died_at,
-    CASE WHEN $5::boolean THEN p.error ELSE '' END::text AS error,
+    CASE WHEN $6::boolean THEN p.error ELSE '' END::text AS error,
     0::bigint AS scanned
 FROM piece AS p
-WHERE p.consumer_group = $6::text
+WHERE p.consumer_group = $3::text
   AND ($7::text = '' OR p.namespace = $7::text)
   AND ($8::text = '' OR p.topic = $8::text)
   AND ($9::uuid IS NULL OR p.tenant_id = $9::uuid)
@@ -638,10 +658,10 @@ FROM piece AS p
 type InboxMessageScanParams struct {
 	Ids           []pgtype.UUID
 	Newest        bool
+	ConsumerGroup string
 	AfterNo       int64
 	Piece         int32
 	Texts         bool
-	ConsumerGroup string
 	Namespace     string
 	Topic         string
 	TenantID      pgtype.UUID
@@ -662,15 +682,15 @@ type InboxMessageScanRow struct {
 	Scanned   int64
 }
 
-// DeadLetterScan for the dead messages of a consumer group.
+// DeadLetterScan for the dead messages of a consumer group. The comparisons of rows are as in InboxMessageCount.
 func (q *Queries) InboxMessageScan(ctx context.Context, arg InboxMessageScanParams) ([]InboxMessageScanRow, error) {
 	rows, err := q.db.Query(ctx, InboxMessageScan,
 		arg.Ids,
 		arg.Newest,
+		arg.ConsumerGroup,
 		arg.AfterNo,
 		arg.Piece,
 		arg.Texts,
-		arg.ConsumerGroup,
 		arg.Namespace,
 		arg.Topic,
 		arg.TenantID,
@@ -706,6 +726,116 @@ func (q *Queries) InboxMessageScan(ctx context.Context, arg InboxMessageScanPara
 	return items, nil
 }
 
+const InboxMessageStatus = `-- name: InboxMessageStatus :many
+WITH RECURSIVE walk AS (
+    (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.consumer_group > w.consumer_group
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    FROM walk AS w
+    WHERE w.consumer_group IS NOT NULL
+)
+SELECT
+    w.consumer_group::text AS consumer_group,
+    (SELECT count(*) FROM (
+        SELECT FROM outbox_schema.inbox_messages AS m
+        WHERE (m.status, m.consumer_group, m.no) > ('parked', w.consumer_group, 0)
+          AND (m.status, m.consumer_group, m.no) <= ('parked', w.consumer_group, 9223372036854775807)
+        ORDER BY m.status, m.consumer_group, m.no
+        LIMIT $1::bigint) AS p)::bigint AS parked,
+    (SELECT count(*) FROM (
+        SELECT FROM outbox_schema.inbox_messages AS m
+        WHERE (m.status, m.consumer_group, m.no) > ('dead', w.consumer_group, 0)
+          AND (m.status, m.consumer_group, m.no) <= ('dead', w.consumer_group, 9223372036854775807)
+        ORDER BY m.status, m.consumer_group, m.no
+        LIMIT $1::bigint) AS d)::bigint AS dead,
+    coalesce(extract(epoch FROM statement_timestamp() - o.received_at) * 1000000, 0)::bigint AS parked_us,
+    coalesce(o.attempts, 0)::integer AS attempts,
+    coalesce(o.error, '')::text AS parked_error,
+    f.failed_at::timestamptz AS first_died_at,
+    l.failed_at::timestamptz AS last_died_at,
+    coalesce(l.error, '')::text AS dead_error
+FROM walk AS w
+LEFT JOIN LATERAL (
+    SELECT m.received_at, m.attempts, m.error
+    FROM outbox_schema.inbox_messages AS m
+    WHERE (m.status, m.consumer_group, m.no) > ('parked', w.consumer_group, 0)
+      AND (m.status, m.consumer_group, m.no) <= ('parked', w.consumer_group, 9223372036854775807)
+    ORDER BY m.status, m.consumer_group, m.no
+    LIMIT 1
+) AS o ON true
+LEFT JOIN LATERAL (
+    SELECT m.failed_at
+    FROM outbox_schema.inbox_messages AS m
+    WHERE m.consumer_group = w.consumer_group
+      AND m.status = 'dead'
+    ORDER BY m.consumer_group, m.failed_at
+    LIMIT 1
+) AS f ON true
+LEFT JOIN LATERAL (
+    SELECT m.failed_at, m.error
+    FROM outbox_schema.inbox_messages AS m
+    WHERE m.consumer_group = w.consumer_group
+      AND m.status = 'dead'
+    ORDER BY m.consumer_group DESC, m.failed_at DESC
+    LIMIT 1
+) AS l ON true
+WHERE w.consumer_group IS NOT NULL
+`
+
+type InboxMessageStatusRow struct {
+	ConsumerGroup string
+	Parked        int64
+	Dead          int64
+	ParkedUs      int64
+	Attempts      int32
+	ParkedError   string
+	FirstDiedAt   pgtype.Timestamptz
+	LastDiedAt    pgtype.Timestamptz
+	DeadError     string
+}
+
+// InboxMessageCount for all groups, with the latest failures: it jumps from one group to the next in the index.
+func (q *Queries) InboxMessageStatus(ctx context.Context, most int64) ([]InboxMessageStatusRow, error) {
+	rows, err := q.db.Query(ctx, InboxMessageStatus, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []InboxMessageStatusRow
+	for rows.Next() {
+		var i InboxMessageStatusRow
+		if err := rows.Scan(
+			&i.ConsumerGroup,
+			&i.Parked,
+			&i.Dead,
+			&i.ParkedUs,
+			&i.Attempts,
+			&i.ParkedError,
+			&i.FirstDiedAt,
+			&i.LastDiedAt,
+			&i.DeadError,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const InboxMessageTake = `-- name: InboxMessageTake :many
 WITH head AS MATERIALIZED (
     SELECT m.no, m.key
@@ -721,14 +851,18 @@ FROM (
     FROM head AS h
     UNION ALL
     (
-        SELECT p.no
+        SELECT f.no
         FROM head AS h
-        JOIN outbox_schema.inbox_messages AS p ON p.key = h.key
-        WHERE p.consumer_group = $1::text
-          AND p.status = 'parked'
-          AND p.no > h.no
-        ORDER BY p.consumer_group, p.key, p.no
-        LIMIT $2::integer
+        CROSS JOIN LATERAL (
+            SELECT p.no
+            FROM outbox_schema.inbox_messages AS p
+            WHERE p.consumer_group = $1::text
+              AND p.status = 'parked'
+              AND p.key = h.key
+              AND p.no > h.no
+            ORDER BY p.consumer_group, p.key, p.no
+            LIMIT $2::integer
+        ) AS f
     )
 ) AS w
 JOIN outbox_schema.inbox_messages AS m ON m.no = w.no
