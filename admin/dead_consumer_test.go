@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/admin"
@@ -138,4 +139,74 @@ func TestDeadLettersOfConsumers(t *testing.T) {
 	require.ErrorContains(t, err, "Consumer and Listener cannot both be set")
 	_, err = ops.Events(t.Context(), f, admin.Page{})
 	require.ErrorContains(t, err, "Consumer selects dead letters only")
+}
+
+// putKept keeps n messages of a consumer group with a status, which arrived and are due so long ago.
+func putKept(t testing.TB, pool *pgxpool.Pool, group, status string, n int, arrived, due, text string) {
+	t.Helper()
+	pgtest.Execute(t, pool, `INSERT INTO outbox.inbox_messages (consumer_group, message_id, place, key, type, namespace, topic, version, envelope, body,
+			status, attempts, next_attempt_at, error, received_at, failed_at)
+		SELECT $1, gen_random_uuid()::text, 'kafka:users/0@' || n, 'k', 'users.welcomed', 'users', 'welcomed', 1, '{}', '{}', $2, 4,
+			now() - $5::text::interval, $6 || ' ' || n, now() - $4::text::interval + n * interval '1 s', now() - $4::text::interval + n * interval '1 s'
+		FROM generate_series(1, $3::int) AS n`, group, status, n, arrived, due, text)
+}
+
+// TestConsumers: each consumer group that keeps messages is listed with how many, the oldest parked one and the latest dead
+// one, also in the overview.
+func TestConsumers(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	ops, err := admin.New(pool, "")
+	require.NoError(t, err)
+	list, err := ops.Consumers(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, list)
+	putKept(t, pool, "mail", "dead", 3, "2 h", "2 h", "no such mailbox")
+	putKept(t, pool, "cards", "parked", 2, "1 h", "-1 h", "no such tenant")
+	putKept(t, pool, "cards", "dead", 1, "3 h", "3 h", "no such name")
+	putKept(t, pool, "late", "parked", 1, "1 h", "30 min", "timeout")
+	pgtest.Execute(t, pool, "UPDATE outbox.inbox_messages SET next_attempt_at = 'infinity' WHERE consumer_group = 'cards' AND error LIKE '% 2'")
+	list, err = ops.Consumers(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+	cards, late, mail := list[0], list[1], list[2]
+	require.Equal(t, []any{"cards", exactly(2), exactly(1), 4, "no such tenant 1", "no such name 1"}, []any{cards.Consumer, cards.Parked, cards.Dead, cards.Attempts, cards.Error, cards.DeadError})
+	require.InDelta(t, time.Hour, cards.Oldest, float64(10*time.Minute))
+	require.Zero(t, cards.Overdue, "it is due later, or waits")
+	require.Equal(t, []any{"late", exactly(1), exactly(0), ""}, []any{late.Consumer, late.Parked, late.Dead, late.DeadError})
+	require.InDelta(t, 30*time.Minute, late.Overdue, float64(10*time.Minute))
+	require.True(t, late.FirstDiedAt.IsZero())
+	require.Equal(t, []any{"mail", exactly(0), exactly(3), "", "no such mailbox 3"}, []any{mail.Consumer, mail.Parked, mail.Dead, mail.Error, mail.DeadError})
+	require.Zero(t, mail.Oldest)
+	require.Equal(t, 2*time.Second, mail.LastDiedAt.Sub(mail.FirstDiedAt))
+	o, err := ops.Overview(t.Context())
+	require.NoError(t, err)
+	require.Len(t, o.Consumers, 3)
+	require.Equal(t, mail, o.Consumers[2])
+}
+
+// TestDoctorKnowsConsumers: messages that wait for long are a warning, and dead letters a notice.
+func TestDoctorKnowsConsumers(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	putKept(t, pool, "young", "parked", 1, "1 min", "-1 min", "timeout")
+	require.Empty(t, diagnose(t, pool, admin.DoctorConfig{}))
+	putKept(t, pool, "cards", "parked", 1, "3 h", "-1 h", "no such tenant")
+	putKept(t, pool, "late", "parked", 2, "4 h", "3 h", "timeout")
+	putKept(t, pool, "mail", "dead", 2, "3 h", "3 h", "no such mailbox")
+	found := diagnose(t, pool, admin.DoctorConfig{})
+	require.Len(t, found, 3, "%+v", found)
+	for i, want := range []struct {
+		severity  admin.Severity
+		text, fix string
+	}{
+		{admin.SeverityWarning, `^consumer group cards has parked 1 message, the oldest \d+ (h|min) ago, with failed attempts: 4 \(no such tenant 1\)$`, "tries them again by itself"},
+		{admin.SeverityWarning, `^consumer group late has parked 2 messages, and one is due since \d+ (h|min)$`, "start a process of the consumer"},
+		{admin.SeverityNotice, `^consumer group mail has given 2 messages up, the latest at .*Z \(no such mailbox 2\)$`, "outboxgen dead groups --consumer mail;"},
+	} {
+		require.Equal(t, "consumers", found[i].Check)
+		require.Equal(t, want.severity, found[i].Severity)
+		require.Regexp(t, want.text, found[i].Text)
+		require.Contains(t, found[i].Fix, want.fix)
+	}
 }

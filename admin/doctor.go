@@ -108,6 +108,7 @@ func doctorChecks() []doctorCheck {
 		{"rows", checkRows},
 		{"log", checkLog},
 		{"listeners", checkListeners},
+		{"consumers", checkConsumers},
 	}
 }
 

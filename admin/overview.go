@@ -17,10 +17,11 @@ type Overview struct {
 	Listeners []ListenerStatus // as of Admin.Listeners
 	Processes []Process        // as of Admin.Processes
 	Pauses    []Pause          // as of Admin.Pauses
+	Consumers []ConsumerStatus // as of Admin.Consumers
 }
 
-// Overview returns what Topics, LogTopics, Listeners, Processes and Pauses return, in one transaction and of one moment. It
-// costs less than the five calls, because they share what they read.
+// Overview returns what Topics, LogTopics, Listeners, Processes, Pauses and Consumers return, in one transaction and of one
+// moment. It costs less than the six calls, because they share what they read.
 func (a *Admin) Overview(ctx context.Context) (Overview, error) {
 	var o Overview
 	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) error {
@@ -33,6 +34,9 @@ func (a *Admin) Overview(ctx context.Context) (Overview, error) {
 			return err
 		}
 		if o.LogTopics, err = readLogTopics(ctx, q, s.alive, CountLimit); err != nil {
+			return err
+		}
+		if o.Consumers, err = readConsumers(ctx, q); err != nil {
 			return err
 		}
 		o.Topics, o.At, err = readTopics(ctx, q, s, defaultQueueBounds)

@@ -233,6 +233,7 @@ SELECT
     coalesce(extract(epoch FROM statement_timestamp() - o.received_at) * 1000000, 0)::bigint AS parked_us,
     coalesce(o.attempts, 0)::integer AS attempts,
     coalesce(o.error, '')::text AS parked_error,
+    coalesce(greatest(extract(epoch FROM statement_timestamp() - nullif(n.next_attempt_at, 'infinity')), 0) * 1000000, 0)::bigint AS overdue_us,
     f.failed_at::timestamptz AS first_died_at,
     l.failed_at::timestamptz AS last_died_at,
     coalesce(l.error, '')::text AS dead_error
@@ -245,6 +246,14 @@ LEFT JOIN LATERAL (
     ORDER BY m.status, m.consumer_group, m.no
     LIMIT 1
 ) AS o ON true
+LEFT JOIN LATERAL (
+    SELECT m.next_attempt_at
+    FROM outbox_schema.inbox_messages AS m
+    WHERE m.consumer_group = w.consumer_group
+      AND m.status = 'parked'
+    ORDER BY m.consumer_group, m.next_attempt_at
+    LIMIT 1
+) AS n ON true
 LEFT JOIN LATERAL (
     SELECT m.failed_at
     FROM outbox_schema.inbox_messages AS m
