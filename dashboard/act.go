@@ -97,7 +97,8 @@ func (p *Page) listActs() []act {
 	return []act{
 		{
 			name: "replay", title: "Replay dead letters", fields: filterFields,
-			preview: p.previewDead("Replay", "They are delivered again: those of a queue topic by its dispatchers, those of a listener by that listener alone."),
+			preview: p.previewDead("Replay", "They are delivered again: those of a queue topic by its dispatchers, those of a listener by that listener alone.",
+				"They are parked again, each before the later messages of its key. A running process of the consumer tries them immediately."),
 			do: func(ctx context.Context, ops *admin.Admin, form url.Values) (result, error) {
 				return doDead(ctx, form, ops.Replay)
 			},
@@ -106,14 +107,20 @@ func (p *Page) listActs() []act {
 		},
 		{
 			name: "discard", title: "Discard dead letters", fields: filterFields, danger: true, needsWhy: true,
-			preview: p.previewDead("Discard", "They are deleted and can never be delivered. Events of log topics stay in the log."),
+			preview: p.previewDead("Discard", "They are deleted and can never be delivered. Events of log topics stay in the log.",
+				"They are deleted, and the consumer never applies them, unless their broker delivers them again."),
 			do: func(ctx context.Context, ops *admin.Admin, form url.Values) (result, error) {
 				return doDead(ctx, form, ops.Discard)
 			},
 			done: func(r result) string { return r.changed("discarded") },
 			back: p.deadPage,
 			// The page of a discarded event of a queue topic is not there any more.
-			after: func(url.Values) string { return p.view.path("dead") },
+			after: func(form url.Values) string {
+				if path, ok := p.consumerPage(form); ok {
+					return path
+				}
+				return p.view.path("dead")
+			},
 		},
 		{
 			name: "pause", title: "Pause", fields: scopeFields,
@@ -217,8 +224,8 @@ func plural(n int64, one, many string) string {
 	return commas(n) + " " + many
 }
 
-// previewDead counts the dead letters that a filter selects.
-func (p *Page) previewDead(verb, means string) func(context.Context, url.Values) (preview, error) {
+// previewDead counts the dead letters that a filter selects. What follows differs for those of consumers.
+func (p *Page) previewDead(verb, meansEvents, meansMessages string) func(context.Context, url.Values) (preview, error) {
 	return func(ctx context.Context, form url.Values) (preview, error) {
 		filter, err := filterOf(form)
 		if err != nil {
@@ -228,7 +235,10 @@ func (p *Page) previewDead(verb, means string) func(context.Context, url.Values)
 		if err != nil {
 			return preview{}, err
 		}
-		n := report.Matched
+		n, means := report.Matched, meansEvents
+		if filter.Consumer != "" {
+			means = meansMessages
+		}
 		return preview{
 			What:  fmt.Sprintf("%s: %s.", filterText(form), plural(n, "dead letter", "dead letters")),
 			Means: means, Count: n, Verb: verb + " " + plural(n, "dead letter", "dead letters"), None: n == 0,
@@ -272,6 +282,9 @@ func filterText(form url.Values) string {
 
 // deadPage is where dead letters are, for the event or for the filter of form.
 func (p *Page) deadPage(form url.Values) string {
+	if path, ok := p.consumerPage(form); ok {
+		return path
+	}
 	if id := form.Get("id"); id != "" && !strings.ContainsAny(id, ", ") {
 		return p.view.path("events", id)
 	}

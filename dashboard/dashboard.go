@@ -1,5 +1,5 @@
-// Package dashboard is a web page for operators: it shows topics, listeners, events, dead letters, findings of the doctor and
-// the audit, and it pauses, resumes, replays, discards, skips, rewinds and detaches. All that it shows and does comes from
+// Package dashboard is a web page for operators: it shows topics, listeners, events, dead letters, also those of consumers,
+// findings of the doctor and the audit, and it pauses, resumes, replays, discards, skips, rewinds and detaches. All that it shows and does comes from
 // package admin.
 //
 //	page, err := dashboard.New(dashboard.Config{Pool: pool, Prefix: "/outbox", Authorize: authorize})

@@ -59,7 +59,11 @@ func TestNewRefusesConfigurations(t *testing.T) {
 // everyPage has the path of each page that shows what is in the database of busy.
 func everyPage(t testing.TB, pool *pgxpool.Pool) []string {
 	t.Helper()
-	pages := []string{"/", "/events", "/events?status=dead", "/dead", "/listeners", "/listeners/ears", "/doctor", "/audit", "/nothing"}
+	pages := []string{"/", "/events", "/events?status=dead", "/dead", "/listeners", "/listeners/ears", "/doctor", "/audit", "/nothing",
+		"/consumers", "/consumers/" + url.PathEscape(hostile), "/consumers/" + url.PathEscape(hostile) + "?error=x&topic=" + url.QueryEscape(hostile), "/consumers/none"}
+	for _, no := range pgtest.Value[[]string](t, pool, "SELECT array_agg(no::text) FROM outbox.inbox_messages WHERE status = 'dead'") {
+		pages = append(pages, "/consumers/"+url.PathEscape(hostile)+"/"+no)
+	}
 	for _, id := range pgtest.Value[[]string](t, pool, "SELECT array_agg(id::text) FROM (SELECT id FROM outbox.events UNION SELECT id FROM outbox.log) AS e") {
 		pages = append(pages, "/events/"+id)
 	}
@@ -87,6 +91,8 @@ func busy(t testing.TB) *pgxpool.Pool {
 	pgtest.Execute(t, pool, "INSERT INTO outbox.pauses (namespace, who, why) VALUES ($1::text || 1, $1, $1)", hostile)
 	pgtest.Execute(t, pool, `INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics, resting)
 		VALUES (gen_random_uuid(), 'dispatcher', $1, $1, 1, jsonb_build_object($1 || '1/' || $1, jsonb_build_object('version', 1)), jsonb_build_object($1 || '1/' || $1, $1))`, hostile)
+	putKept(t, pool, hostile, "dead", 2, hostile)
+	putKept(t, pool, hostile, "parked", 1, hostile)
 	return pool
 }
 
@@ -101,7 +107,8 @@ func TestEverythingIsShownAsText(t *testing.T) {
 	name := url.PathEscape(hostile+"1") + "/" + url.PathEscape(hostile)
 	pages := append(everyPage(t, pool), "/topics/"+name, "/acts/replay?topic="+url.QueryEscape(hostile+"1/"+hostile), "/acts/nothing",
 		"/events?error="+url.QueryEscape(hostile)+"&key="+url.QueryEscape(hostile), "/events?tenant="+url.QueryEscape(hostile), "/audit?who="+url.QueryEscape(hostile),
-		"/?did="+url.QueryEscape(hostile), "/?did=replay&refused=1&because="+url.QueryEscape(hostile)+"&n="+url.QueryEscape(hostile), "/acts/pause?listener="+url.QueryEscape(hostile))
+		"/?did="+url.QueryEscape(hostile), "/?did=replay&refused=1&because="+url.QueryEscape(hostile)+"&n="+url.QueryEscape(hostile), "/acts/pause?listener="+url.QueryEscape(hostile),
+		"/acts/replay?consumer="+url.QueryEscape(hostile), "/acts/discard?consumer="+url.QueryEscape(hostile)+"&error="+url.QueryEscape(hostile))
 	for _, path := range pages {
 		a := s.get(path)
 		require.Equal(t, 3, len(own.FindAllString(a.body, -1)), path)

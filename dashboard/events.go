@@ -19,12 +19,12 @@ import (
 )
 
 // filterFields are the parameters of a filter, as a form has them.
-var filterFields = []string{"topic", "listener", "tenant", "status", "key", "id", "since", "until", "error", "group"}
+var filterFields = []string{"topic", "listener", "consumer", "tenant", "status", "key", "id", "since", "until", "error", "group"}
 
 // filterOf reads a filter from a form.
 func filterOf(form url.Values) (admin.Filter, error) {
 	text := func(name string) string { return strings.TrimSpace(form.Get(name)) }
-	f := admin.Filter{Listener: text("listener"), Status: admin.Status(text("status")), Key: text("key"), Error: form.Get("error"), Group: text("group")}
+	f := admin.Filter{Listener: text("listener"), Consumer: text("consumer"), Status: admin.Status(text("status")), Key: text("key"), Error: form.Get("error"), Group: text("group")}
 	f.Namespace, f.Topic, _ = strings.Cut(text("topic"), "/")
 	if tenant := text("tenant"); tenant != "" {
 		id, err := uuid.Parse(tenant)
@@ -177,7 +177,7 @@ func (p *Page) showEvent(w http.ResponseWriter, r *http.Request) {
 	if e.TenantID.Valid {
 		body.Tenant = e.TenantID.UUID.String()
 	}
-	body.Payload, body.PayloadNote = p.payloadOf(e)
+	body.Payload, body.PayloadNote = p.payloadOf(e.Name(), e.Version, e.Payload)
 	p.show(w, r, http.StatusOK, frame{
 		Name: "event", Title: "Event " + id.String(), Live: e.Status != admin.StatusDelivered, ReadAt: time.Now(), Done: p.doneText(r.URL.Query()), Body: body,
 	})
@@ -187,11 +187,11 @@ func (p *Page) showEvent(w http.ResponseWriter, r *http.Request) {
 const payloadLimit = 1 << 20
 
 // payloadOf returns what may be shown of the payload, or why nothing is.
-func (p *Page) payloadOf(e admin.EventDetail) (text, note string) {
+func (p *Page) payloadOf(topic string, version int, payload json.RawMessage) (text, note string) {
 	if p.cfg.Mask == nil {
 		return "", "Not shown: the page does not know which fields are sensitive. Mask in its configuration tells it."
 	}
-	masked, ok := p.cfg.Mask(e.Name(), e.Version, e.Payload)
+	masked, ok := p.cfg.Mask(topic, version, payload)
 	if !ok {
 		return "", "Not shown: it is not known which fields of this topic are sensitive."
 	}

@@ -33,6 +33,7 @@ type overviewBody struct {
 	Listeners []listenerRow
 	Processes []admin.Process
 	Pauses    []admin.Pause
+	Consumers []consumerRow
 }
 
 type logRow struct {
@@ -72,7 +73,7 @@ func (p *Page) showOverview(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	body := overviewBody{Processes: o.Processes, Pauses: o.Pauses}
+	body := overviewBody{Processes: o.Processes, Pauses: o.Pauses, Consumers: consumerRows(o.Consumers)}
 	for _, t := range o.Topics {
 		body.Topics = append(body.Topics, p.topicRow(t))
 	}
