@@ -69,7 +69,8 @@ type handler struct {
 // plus the ShutdownTimeout of the parts; a WriteTimeout of the server does not end it. Other processes may drain
 // concurrently.
 //
-// The error says what is wrong with cfg: a key that is empty, short or has spaces, or a negative limit.
+// The error says what is wrong with cfg: a key that is empty, short or has spaces, or a negative limit. It may also name a
+// part of w that is not a Drainer.
 func (w *Worker) DrainHandler(cfg HandlerConfig) (http.Handler, error) {
 	switch {
 	case cfg.Key == "":
@@ -82,6 +83,9 @@ func (w *Worker) DrainHandler(cfg HandlerConfig) (http.Handler, error) {
 		return nil, fmt.Errorf("new drain handler: field Limit: Events %d is negative: 0 means any number", cfg.Limit.Events)
 	case cfg.Limit.Time < 0:
 		return nil, fmt.Errorf("new drain handler: field Limit: Time %s is negative: 0 means %s", cfg.Limit.Time, defaultTime)
+	}
+	if _, err := w.drainers(); err != nil {
+		return nil, fmt.Errorf("new drain handler: %w", err)
 	}
 	cfg.Limit.Time = cmp.Or(cfg.Limit.Time, defaultTime)
 	return &handler{w: w, key: sha256.Sum256([]byte(cfg.Key)), limit: cfg.Limit, log: guard.Logger(cmp.Or(cfg.Logger, slog.Default()))}, nil

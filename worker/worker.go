@@ -1,5 +1,5 @@
-// Package worker runs several dispatchers and listeners as one: until a context ends, or once to drain what is due, from
-// a command or over HTTP. `outboxgen init --worker` writes a program that uses it.
+// Package worker runs several dispatchers, listeners and receivers of consumers as one: until a context ends, or, without
+// receivers, once to drain what is due, from a command or over HTTP. `outboxgen init --worker` writes a program that uses it.
 //
 //	w, err := worker.New(
 //		worker.Part{Name: "mini_chat", Runner: dispatcher},
@@ -27,15 +27,22 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Runner is a *queue.Dispatcher or a *listener.Listener.
+// Runner runs until ctx ends, and then returns nil: a *queue.Dispatcher, a *listener.Listener, or a *Receiver of
+// consume/kafka, consume/nats or consume/receive.
 type Runner interface {
 	Run(ctx context.Context) error
+}
+
+// Drainer is a Runner that also handles what is due, and ends: a *queue.Dispatcher or a *listener.Listener. A worker can
+// drain only if all its parts are Drainers. A receiver is none: its broker decides when a message comes.
+type Drainer interface {
+	Runner
 	DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (outbox.DrainReport, error)
 }
 
-// Part is one dispatcher or listener of a worker.
+// Part is one dispatcher, listener or receiver of a worker.
 type Part struct {
-	Name   string // for reports and errors, for example the namespace or the listener; unique in the worker
+	Name   string // for reports and errors, for example the namespace, the listener or the consumer group; unique in the worker
 	Runner Runner
 }
 
@@ -68,6 +75,19 @@ func New(parts ...Part) (*Worker, error) {
 
 // errBusy is what a second Run or drain returns.
 var errBusy = fmt.Errorf("the worker %w", outbox.ErrBusy)
+
+// drainers returns the parts as Drainers, or an error that names one that is none.
+func (w *Worker) drainers() ([]Drainer, error) {
+	list := make([]Drainer, len(w.parts))
+	for i, p := range w.parts {
+		d, ok := p.Runner.(Drainer)
+		if !ok {
+			return nil, fmt.Errorf("part %q can run, but it cannot be drained: drain a worker without it", p.Name)
+		}
+		list[i] = d
+	}
+	return list, nil
+}
 
 // Run runs all parts until ctx ends, and returns when all have stopped. They stop concurrently, each as its own Run does.
 // If one of them ends before that, the others are stopped too, because nobody would notice that one is missing. The
@@ -133,13 +153,18 @@ func (r Report) wire(fault string) wireReport {
 // Events 100 and two parts, at most 200 events are handled. An error of one part does not stop the others. The error
 // names the parts that failed, and the report has what was done nevertheless. When ctx ends, all stop as at a bound, and
 // DrainUpTo returns the error of ctx. It returns an error that wraps outbox.ErrBusy if this worker runs or drains
-// already. Any number of processes may drain concurrently: each event is handled by one of them.
+// already, and before it drains anything, an error that names a part that is not a Drainer. Any number of processes may
+// drain concurrently: each event is handled by one of them.
 func (w *Worker) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Report, error) {
 	began := time.Now()
 	if !w.busy.CompareAndSwap(false, true) {
 		return Report{DrainReport: outbox.DrainReport{Ended: outbox.EndStopped}}, fmt.Errorf("drain worker: %w", errBusy)
 	}
 	defer w.busy.Store(false)
+	drainers, err := w.drainers()
+	if err != nil {
+		return Report{DrainReport: outbox.DrainReport{Ended: outbox.EndStopped}}, fmt.Errorf("drain worker: %w", err)
+	}
 	r := Report{Parts: make([]PartReport, len(w.parts))}
 	errs := make([]error, len(w.parts))
 	var draining sync.WaitGroup
@@ -147,7 +172,7 @@ func (w *Worker) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Report
 		r.Parts[i] = PartReport{Name: p.Name, DrainReport: outbox.DrainReport{Ended: outbox.EndStopped}}
 		draining.Go(func() {
 			guard.Run("drain", func() (err error) {
-				report, err := p.Runner.DrainUpTo(ctx, limit)
+				report, err := drainers[i].DrainUpTo(ctx, limit)
 				r.Parts[i].DrainReport = report
 				return err
 			}, func(err error) {

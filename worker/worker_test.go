@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/consume/receive"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
@@ -137,6 +138,53 @@ func TestDrainReport(t *testing.T) {
 	r, err = newWorker(t, second).DrainUpTo(t.Context(), limit)
 	require.NoError(t, err)
 	require.False(t, r.More())
+}
+
+// These run in a worker too. The receivers of consume/kafka and consume/nats say so in their modules.
+var (
+	_ worker.Drainer = (*queue.Dispatcher)(nil)
+	_ worker.Drainer = (*listener.Listener)(nil)
+	_ worker.Runner  = (*receive.Receiver)(nil)
+)
+
+// runOnly is a runner that cannot be drained.
+type runOnly func(ctx context.Context) error
+
+func (f runOnly) Run(ctx context.Context) error { return f(ctx) }
+
+// TestReceiversOnlyRun: a part that is not a Drainer runs and stops with the others. A drain of its worker is refused before
+// another part is drained, because the part would be missing silently.
+func TestReceiversOnlyRun(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	started, stopped := make(chan string, 2), make(chan string, 2)
+	receiver := worker.Part{Name: "cards", Runner: runOnly(func(ctx context.Context) error {
+		started <- "cards"
+		<-ctx.Done()
+		stopped <- "cards"
+		return nil
+	})}
+	w := newWorker(t, untilStopped("relay", started, stopped), receiver)
+	over := make(chan error, 1)
+	go func() { over <- w.Run(ctx) }()
+	pgtest.Receive(t, started, "the first part")
+	pgtest.Receive(t, started, "the second part")
+	cancel()
+	require.NoError(t, pgtest.Receive(t, over, "the end of Run"))
+	require.Len(t, stopped, 2)
+
+	other := part("mini_chat", func(context.Context, outbox.DrainLimit) (outbox.DrainReport, error) {
+		t.Error("drained")
+		return outbox.DrainReport{}, nil
+	})
+	const want = `part "cards" can run, but it cannot be drained: drain a worker without it`
+	w = newWorker(t, other, receiver)
+	r, err := w.DrainUpTo(t.Context(), outbox.DrainLimit{})
+	require.EqualError(t, err, "drain worker: "+want)
+	require.Equal(t, outbox.EndStopped, r.Ended)
+	_, err = w.DrainHandler(worker.HandlerConfig{Key: "0123456789abcdef"})
+	require.EqualError(t, err, "new drain handler: "+want)
 }
 
 // childVariable holds the URL of the database of a child process.

@@ -25,7 +25,10 @@ import (
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/worker"
 )
+
+var _ worker.Runner = (*kafka.Receiver)(nil)
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(pgtest.Supervisor))
