@@ -29,8 +29,8 @@ func (a *app) statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show what waits, what fails and who runs it, for all topics and listeners",
-		Long: `status prints the queue topics and the listeners of a schema, and then a line for each thing that may need
-an operator. It reads little, also next to millions of events. Numbers are exact up to 100,000.
+		Long: `status prints the queue topics and the listeners of a schema, the consumer groups that keep messages in it because
+they could not apply them, and then a line for each thing that may need an operator. It reads little, also next to millions of events. Numbers are exact up to 100,000.
 
 DUE        events that could be handled now
 RETRYING   events that have failed, or whose target was unavailable, and wait for the next attempt
@@ -41,11 +41,11 @@ OLDEST     age, since its enqueue, of the oldest event that waits or is in fligh
 RATE       delivered events per second over the last five minutes
 RUN BY     processes that run the topic or listener and were seen in the last ninety seconds
 UNREAD     events that a listener has not read: an estimate, counting all topics
-PARKED     events that wait behind a failed event of their key
+PARKED     events that wait behind a failed event of their key; messages that a consumer tries again, or that wait
 
 With --check the command exits with 1 if a bound is broken, and prints a line on stderr for each: a topic or
 listener has events older than its max_lag; a topic has due events and no process runs it; a listener needs a
-rebase after a restore; a topic or listener has more dead letters than --dead allows. max_lag is that of
+rebase after a restore; a topic, listener or consumer has more dead letters than --dead allows. max_lag is that of
 outbox.yaml if the file is there. Otherwise it is that of the running processes and of the attached listeners.`,
 		Example: `  outboxgen status
   outboxgen status --watch
@@ -59,7 +59,7 @@ outbox.yaml if the file is there. Otherwise it is that of the running processes 
 		case c.Flags().Changed("dead") && !check:
 			return errors.New("--dead needs --check")
 		case dead < 0 && c.Flags().Changed("dead"):
-			return fmt.Errorf("--dead: %d must not be negative: it is how many dead letters a topic or listener may have", dead)
+			return fmt.Errorf("--dead: %d must not be negative: it is how many dead letters a topic, listener or consumer may have", dead)
 		}
 		return nil
 	}
@@ -97,7 +97,7 @@ outbox.yaml if the file is there. Otherwise it is that of the running processes 
 	db.flags(c)
 	c.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds, until Ctrl-C")
 	c.Flags().BoolVar(&check, "check", false, "exit with 1 if a bound is broken")
-	c.Flags().Int64Var(&dead, "dead", 0, "with --check, the `number` of dead letters that each topic and listener may have (default: no bound)")
+	c.Flags().Int64Var(&dead, "dead", 0, "with --check, the `number` of dead letters that each topic, listener and consumer may have (default: no bound)")
 	return c
 }
 
@@ -174,6 +174,7 @@ func (b statusBounds) listener(name string) (time.Duration, bool) {
 type status struct {
 	topics    []admin.TopicStatus
 	listeners []admin.ListenerStatus
+	consumers []admin.ConsumerStatus
 	problems  []string // what may need an operator
 	broken    []string // bounds
 }
@@ -202,6 +203,12 @@ func readStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) (*st
 		s.judgeListener(s.listeners[i], bounds.dead)
 	}
 	s.judgeDestinations()
+	if s.consumers, err = ops.Consumers(ctx); err != nil {
+		return nil, err
+	}
+	for _, c := range s.consumers {
+		s.judgeConsumer(c, bounds.dead)
+	}
 	return s, nil
 }
 
@@ -275,6 +282,24 @@ func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 	}
 }
 
+// untried is how long a parked message of a consumer may be due: a running process tries it within seconds.
+const untried = 10 * time.Minute
+
+func (s *status) judgeConsumer(c admin.ConsumerStatus, dead int64) {
+	name := "consumer " + c.Consumer
+	if dead >= 0 && c.Dead.N > dead {
+		s.broke("%s: %s, more than %s; the latest: %s", name, countText(c.Dead, "dead letter"), commas(dead), brief(c.DeadError))
+	} else if some(c.Dead) {
+		s.problem("%s: %s; the latest: %s", name, countText(c.Dead, "dead letter"), brief(c.DeadError))
+	}
+	switch {
+	case c.Overdue >= untried:
+		s.problem("%s: nobody tries %s, and one is due for %s", name, countText(c.Parked, "parked message"), ageText(c.Overdue))
+	case some(c.Parked):
+		s.problem("%s: the oldest parked message has failed %s: %s", name, times(c.Attempts), brief(c.Error))
+	}
+}
+
 // judgeDestinations notes the destinations that rest, each once per process.
 func (s *status) judgeDestinations() {
 	seen := make(map[string]bool)
@@ -317,7 +342,7 @@ func (s *status) paused(name string, pauses []admin.Pause) {
 }
 
 func (a *app) printStatus(s *status) error {
-	if len(s.topics) == 0 && len(s.listeners) == 0 {
+	if len(s.topics) == 0 && len(s.listeners) == 0 && len(s.consumers) == 0 {
 		return a.printf("no topic has events, no process runs, and no listener is attached\n")
 	}
 	if len(s.topics) > 0 {
@@ -337,6 +362,20 @@ func (a *app) printStatus(s *status) error {
 			table = append(table, []any{l.Listener, l.Shards, l.State, commas(l.Unread), commas(l.ParkedEvents), commas(l.DeadLetters), oldestText(l.Lag), runBy(l.Processes)})
 		}
 		if len(s.topics) > 0 {
+			if err := a.printf("\n"); err != nil {
+				return err
+			}
+		}
+		if err := a.printTable(table); err != nil {
+			return err
+		}
+	}
+	if len(s.consumers) > 0 {
+		table := [][]any{{"CONSUMER", "PARKED", "DEAD", "OLDEST"}}
+		for _, c := range s.consumers {
+			table = append(table, []any{c.Consumer, c.Parked, c.Dead, oldestText(c.Oldest)})
+		}
+		if len(s.topics)+len(s.listeners) > 0 {
 			if err := a.printf("\n"); err != nil {
 				return err
 			}

@@ -83,16 +83,28 @@ func topicVersionRows(versions []admin.TopicVersion) (rows []topicVersionRow) {
 	return rows
 }
 
+type consumerStatusRow struct {
+	Consumer       string     `json:"consumer"`
+	Parked         countRow   `json:"parked"`
+	Dead           countRow   `json:"dead"`
+	OldestSeconds  float64    `json:"oldest_seconds"`
+	OverdueSeconds float64    `json:"overdue_seconds"`
+	Error          string     `json:"error,omitempty"`
+	LastDiedAt     *time.Time `json:"last_died_at,omitempty"`
+	DeadError      string     `json:"dead_error,omitempty"`
+}
+
 // statusDocument is the --json document.
 type statusDocument struct {
 	Topics    []topicStatusRow    `json:"topics"`
 	Listeners []listenerStatusRow `json:"listeners"`
+	Consumers []consumerStatusRow `json:"consumers"`
 	Problems  []string            `json:"problems"`
 	Broken    []string            `json:"broken"`
 }
 
 func (s *status) document() statusDocument {
-	d := statusDocument{Topics: []topicStatusRow{}, Listeners: []listenerStatusRow{}, Problems: append([]string{}, s.problems...), Broken: append([]string{}, s.broken...)}
+	d := statusDocument{Topics: []topicStatusRow{}, Listeners: []listenerStatusRow{}, Consumers: []consumerStatusRow{}, Problems: append([]string{}, s.problems...), Broken: append([]string{}, s.broken...)}
 	for _, t := range s.topics {
 		d.Topics = append(d.Topics, topicStatusRow{
 			Topic: t.Name(), Due: newCountRow(t.Due), Retrying: newCountRow(t.Retrying), Scheduled: newCountRow(t.Scheduled), InFlight: newCountRow(t.InFlight),
@@ -106,6 +118,12 @@ func (s *status) document() statusDocument {
 			Listener: l.Listener, Shards: l.Shards, State: string(l.State), Unread: l.Unread, Parked: l.ParkedEvents, Dead: l.DeadLetters,
 			OldestSeconds: l.Lag.Seconds(), MaxLagSeconds: l.MaxLag.Seconds(), Processes: processRows(l.Processes), Pauses: pauseRows(l.Pauses),
 			UnhandledVersions: topicVersionRows(l.UnhandledVersions),
+		})
+	}
+	for _, c := range s.consumers {
+		d.Consumers = append(d.Consumers, consumerStatusRow{
+			Consumer: c.Consumer, Parked: newCountRow(c.Parked), Dead: newCountRow(c.Dead), OldestSeconds: c.Oldest.Seconds(),
+			OverdueSeconds: c.Overdue.Seconds(), Error: c.Error, LastDiedAt: jsonTime(c.LastDiedAt), DeadError: c.DeadError,
 		})
 	}
 	return d

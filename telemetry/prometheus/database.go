@@ -25,7 +25,7 @@ func newDatabase(pool *pgxpool.Pool, schema string) (*database, error) {
 
 func (d *database) read(ctx context.Context) (*reading, error) {
 	r := &reading{}
-	for _, read := range []func(context.Context, *reading) error{d.readTopics, d.readListeners, d.readHeld} {
+	for _, read := range []func(context.Context, *reading) error{d.readTopics, d.readListeners, d.readConsumers, d.readHeld} {
 		if err := read(ctx, r); err != nil {
 			return nil, err
 		}
@@ -90,6 +90,20 @@ func (d *database) readListeners(ctx context.Context, r *reading) error {
 		r.set(gaugePaused, paused, name)
 		r.set(gaugeListenerProcesses, float64(running[name]), name)
 		shards = shards[n:]
+	}
+	return nil
+}
+
+func (d *database) readConsumers(ctx context.Context, r *reading) error {
+	consumers, err := d.admin.Consumers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range consumers {
+		r.set(gaugeConsumerParked, float64(c.Parked.N), c.Consumer)
+		r.set(gaugeConsumerDead, float64(c.Dead.N), c.Consumer)
+		r.set(gaugeConsumerOldest, c.Oldest.Seconds(), c.Consumer)
+		r.set(gaugeConsumerOverdue, c.Overdue.Seconds(), c.Consumer)
 	}
 	return nil
 }

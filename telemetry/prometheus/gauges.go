@@ -38,6 +38,12 @@ var (
 	gaugePaused            = newGauge("outboxgen_listener_paused", "1 if a listener is paused.", labelListener)
 	gaugeListenerProcesses = newGauge("outboxgen_listener_processes", "Running processes of a listener.", labelListener)
 
+	// There are none of a consumer that keeps no message.
+	gaugeConsumerParked  = newGauge("outboxgen_consumer_parked_messages", "Messages that a consumer group tries again, or that wait behind one of their key.", labelConsumer)
+	gaugeConsumerDead    = newGauge("outboxgen_consumer_dead_letters", "Dead letters of a consumer group.", labelConsumer)
+	gaugeConsumerOldest  = newGauge("outboxgen_consumer_oldest_parked_seconds", "How long the oldest parked message of a consumer group has been kept.", labelConsumer)
+	gaugeConsumerOverdue = newGauge("outboxgen_consumer_overdue_seconds", "How long a parked message of a consumer group has been due without being tried.", labelConsumer)
+
 	gaugeHeld = newGauge("outboxgen_held_snapshot_seconds",
 		"Age of the oldest transaction that keeps old row versions, which slows claims. Needs the role pg_read_all_stats to see those of other roles.")
 )

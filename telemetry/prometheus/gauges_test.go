@@ -95,6 +95,12 @@ func TestGauges(t *testing.T) {
 		($1, 'listener', 'ears', 'h', 1, '{"shop/logged": {"version": 1}}')`, uuid.New(), uuid.New())
 	require.NoError(t, err)
 
+	_, err = pool.Exec(t.Context(), `INSERT INTO outbox.inbox_messages (consumer_group, message_id, place, type, namespace, topic, version, envelope, body,
+			status, attempts, next_attempt_at, error, received_at)
+		SELECT 'cards', n, 'p', 't', 'n', 't', 1, '{}', '{}', CASE WHEN n > 2 THEN 'dead' ELSE 'parked' END, 1, now() - interval '1 minute', 'e', now() - interval '1 hour'
+		FROM generate_series(1, 5) AS n`)
+	require.NoError(t, err)
+
 	holder, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = holder.Exec(t.Context(), "SELECT pg_current_xact_id()")
@@ -115,12 +121,17 @@ func TestGauges(t *testing.T) {
 		"outboxgen_listener_parked_events{listener=ears}": 0,
 		"outboxgen_listener_paused{listener=ears}":        0,
 		"outboxgen_listener_processes{listener=ears}":     1,
+
+		"outboxgen_consumer_parked_messages{consumer=cards}": 2,
+		"outboxgen_consumer_dead_letters{consumer=cards}":    3,
 	} {
 		value, there := got[name]
 		require.True(t, there, "%s in %v", name, got)
 		require.Equal(t, want, value, name)
 	}
 	require.GreaterOrEqual(t, got["outboxgen_oldest_due_seconds{topic=shop/placed}"], 3600.0)
+	require.GreaterOrEqual(t, got["outboxgen_consumer_oldest_parked_seconds{consumer=cards}"], 3600.0)
+	require.GreaterOrEqual(t, got["outboxgen_consumer_overdue_seconds{consumer=cards}"], 60.0)
 	require.Positive(t, got["outboxgen_listener_lag_seconds{listener=ears}"])
 }
 

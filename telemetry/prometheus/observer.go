@@ -14,6 +14,7 @@ import (
 const (
 	labelTopic      = "topic"
 	labelListener   = "listener"   // "" for queue topics
+	labelConsumer   = "consumer"   // a consumer group
 	labelDispatcher = "dispatcher" // its namespace, "" for listeners
 	labelOutcome    = "outcome"
 	labelSettlement = "settlement"
