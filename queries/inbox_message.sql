@@ -120,13 +120,23 @@ LIMIT @batch_size::integer;
 
 -- name: InboxMessageTake :many
 -- Locks a due message and reads it with the next ones of its key, in order. No row means that another process has it, or that
--- it is settled. Only who has the lock of the first may apply the others, so these are not locked.
+-- it is settled. Only who has the lock of the first may apply the others, so these are not locked. A message that is
+-- not the first parked one of its key is not taken: concurrent replays make several due, because none sees the others.
 WITH head AS MATERIALIZED (
     SELECT m.no, m.key
     FROM outbox_schema.inbox_messages AS m
     WHERE m.no = @no
       AND m.status = 'parked'
       AND m.next_attempt_at <= statement_timestamp()
+      AND m.no = coalesce((
+          SELECT p.no
+          FROM outbox_schema.inbox_messages AS p
+          WHERE p.consumer_group = @consumer_group::text
+            AND p.status = 'parked'
+            AND p.key = m.key
+          ORDER BY p.consumer_group, p.key, p.no
+          LIMIT 1
+      ), m.no)
     FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT m.no, m.message_id, m.place, coalesce(m.key, '')::text AS key, m.envelope::text AS envelope, m.body, m.attempts, m.error

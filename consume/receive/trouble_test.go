@@ -276,3 +276,28 @@ func TestNewRefuses(t *testing.T) {
 		require.EqualError(t, err, "new receiver: "+want)
 	}
 }
+
+// TestParkedMessageWaitsForEarlierOnes: a message that is due does not overtake a parked one of its key that is due later.
+// Concurrent replays of two dead letters of a key make both due, because neither sees the other.
+func TestParkedMessageWaitsForEarlierOnes(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	e := &effects{}
+	e.set(func(context.Context, pgx.Tx, counted) error { return consume.Permanent(errors.New("no")) })
+	r := receiver(t, pool, e, quick(receive.Config{}))
+	_, err := r.Receive(t.Context(), append(messages(2, "a"), message("b", 1)))
+	require.NoError(t, err)
+	require.Equal(t, 3, kept(t, pool, "dead"))
+	e.set(nil)
+	pgtest.Execute(t, pool, `UPDATE outbox.inbox_messages SET status = 'parked', next_attempt_at = CASE place
+		WHEN 'test:a/1' THEN now() + interval '1 day' WHEN 'test:a/2' THEN now() - interval '1 minute' ELSE now() END`)
+	stop := start(t, r)
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM effects WHERE key = 'b'")
+	require.NoError(t, stop()) // a/2 was looked at before b/1, and Run has finished both
+	requireCounted(t, pool, 0, "a")
+	require.Equal(t, 2, kept(t, pool, "parked"))
+	pgtest.Execute(t, pool, "UPDATE outbox.inbox_messages SET next_attempt_at = now() WHERE place = 'test:a/1'")
+	start(t, r)
+	pgtest.Settles(t, pool, 2, "SELECT count(*) FROM effects WHERE key = 'a'")
+	requireCounted(t, pool, 2, "a")
+}

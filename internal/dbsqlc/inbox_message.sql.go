@@ -854,6 +854,15 @@ WITH head AS MATERIALIZED (
     WHERE m.no = $3
       AND m.status = 'parked'
       AND m.next_attempt_at <= statement_timestamp()
+      AND m.no = coalesce((
+          SELECT p.no
+          FROM outbox_schema.inbox_messages AS p
+          WHERE p.consumer_group = $1::text
+            AND p.status = 'parked'
+            AND p.key = m.key
+          ORDER BY p.consumer_group, p.key, p.no
+          LIMIT 1
+      ), m.no)
     FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT m.no, m.message_id, m.place, coalesce(m.key, '')::text AS key, m.envelope::text AS envelope, m.body, m.attempts, m.error
@@ -898,7 +907,8 @@ type InboxMessageTakeRow struct {
 }
 
 // Locks a due message and reads it with the next ones of its key, in order. No row means that another process has it, or that
-// it is settled. Only who has the lock of the first may apply the others, so these are not locked.
+// it is settled. Only who has the lock of the first may apply the others, so these are not locked. A message that is
+// not the first parked one of its key is not taken: concurrent replays make several due, because none sees the others.
 func (q *Queries) InboxMessageTake(ctx context.Context, arg InboxMessageTakeParams) ([]InboxMessageTakeRow, error) {
 	rows, err := q.db.Query(ctx, InboxMessageTake, arg.ConsumerGroup, arg.Followers, arg.No)
 	if err != nil {
