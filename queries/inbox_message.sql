@@ -184,26 +184,22 @@ WHERE m.no = @no
 
 -- name: InboxMessageCount :one
 -- Counts what a group keeps, each up to a limit, and how long the parked message with the lowest number has waited. That is
--- the oldest one, because a replayed message keeps its number. With comparisons of rows only the index of the group has the
--- order: with equalities the primary key would have it too, and the planner could read other groups.
+-- the oldest one, because a replayed message keeps its number. Only the index of the group has the order of no + 0.
 SELECT
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE (m.status, m.consumer_group, m.no) > ('parked', @consumer_group::text, 0)
-          AND (m.status, m.consumer_group, m.no) <= ('parked', @consumer_group::text, 9223372036854775807)
-        ORDER BY m.status, m.consumer_group, m.no
+        WHERE m.consumer_group = @consumer_group::text AND m.status = 'parked'
+        ORDER BY m.no + 0
         LIMIT @most::bigint) AS p)::bigint AS parked,
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE (m.status, m.consumer_group, m.no) > ('dead', @consumer_group::text, 0)
-          AND (m.status, m.consumer_group, m.no) <= ('dead', @consumer_group::text, 9223372036854775807)
-        ORDER BY m.status, m.consumer_group, m.no
+        WHERE m.consumer_group = @consumer_group::text AND m.status = 'dead'
+        ORDER BY m.no + 0
         LIMIT @most::bigint) AS d)::bigint AS dead,
     (SELECT coalesce(extract(epoch FROM statement_timestamp() - min(o.received_at)) * 1000000, 0) FROM (
         SELECT m.received_at FROM outbox_schema.inbox_messages AS m
-        WHERE (m.status, m.consumer_group, m.no) > ('parked', @consumer_group::text, 0)
-          AND (m.status, m.consumer_group, m.no) <= ('parked', @consumer_group::text, 9223372036854775807)
-        ORDER BY m.status, m.consumer_group, m.no
+        WHERE m.consumer_group = @consumer_group::text AND m.status = 'parked'
+        ORDER BY m.no + 0
         LIMIT 1) AS o)::bigint AS oldest_us;
 
 -- name: InboxMessageStatus :many
@@ -230,15 +226,13 @@ SELECT
     w.consumer_group::text AS consumer_group,
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE (m.status, m.consumer_group, m.no) > ('parked', w.consumer_group, 0)
-          AND (m.status, m.consumer_group, m.no) <= ('parked', w.consumer_group, 9223372036854775807)
-        ORDER BY m.status, m.consumer_group, m.no
+        WHERE m.consumer_group = w.consumer_group AND m.status = 'parked'
+        ORDER BY m.no + 0
         LIMIT @most::bigint) AS p)::bigint AS parked,
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE (m.status, m.consumer_group, m.no) > ('dead', w.consumer_group, 0)
-          AND (m.status, m.consumer_group, m.no) <= ('dead', w.consumer_group, 9223372036854775807)
-        ORDER BY m.status, m.consumer_group, m.no
+        WHERE m.consumer_group = w.consumer_group AND m.status = 'dead'
+        ORDER BY m.no + 0
         LIMIT @most::bigint) AS d)::bigint AS dead,
     coalesce(extract(epoch FROM statement_timestamp() - o.received_at) * 1000000, 0)::bigint AS parked_us,
     coalesce(o.attempts, 0)::integer AS attempts,
@@ -251,9 +245,8 @@ FROM walk AS w
 LEFT JOIN LATERAL (
     SELECT m.received_at, m.attempts, m.error
     FROM outbox_schema.inbox_messages AS m
-    WHERE (m.status, m.consumer_group, m.no) > ('parked', w.consumer_group, 0)
-      AND (m.status, m.consumer_group, m.no) <= ('parked', w.consumer_group, 9223372036854775807)
-    ORDER BY m.status, m.consumer_group, m.no
+    WHERE m.consumer_group = w.consumer_group AND m.status = 'parked'
+    ORDER BY m.no + 0
     LIMIT 1
 ) AS o ON true
 LEFT JOIN LATERAL (
@@ -306,16 +299,17 @@ SELECT
     (SELECT coalesce(max(o.failed_at), '-infinity') FROM old AS o)::timestamptz AS last;
 
 -- name: InboxMessageScan :many
--- DeadLetterScan for the dead messages of a consumer group. The comparisons of rows are as in InboxMessageCount.
+-- DeadLetterScan for the dead messages of a consumer group. The order is that of InboxMessageCount.
 WITH piece AS MATERIALIZED (
     (
         SELECT d.no, d.event_id, d.type, d.namespace, d.topic, d.tenant_id, d.key, d.received_at, d.failed_at, d.error, d.consumer_group
         FROM outbox_schema.inbox_messages AS d
         WHERE cardinality(@ids::uuid[]) = 0
           AND NOT @newest::boolean
-          AND (d.status, d.consumer_group, d.no) > ('dead', @consumer_group::text, @after_no::bigint)
-          AND (d.status, d.consumer_group, d.no) <= ('dead', @consumer_group::text, 9223372036854775807)
-        ORDER BY d.status, d.consumer_group, d.no
+          AND d.consumer_group = @consumer_group::text
+          AND d.status = 'dead'
+          AND d.no + 0 > @after_no::bigint
+        ORDER BY d.no + 0
         LIMIT @piece::integer
     )
     UNION ALL
@@ -324,9 +318,10 @@ WITH piece AS MATERIALIZED (
         FROM outbox_schema.inbox_messages AS d
         WHERE cardinality(@ids::uuid[]) = 0
           AND @newest::boolean
-          AND (d.status, d.consumer_group, d.no) < ('dead', @consumer_group::text, @after_no::bigint)
-          AND (d.status, d.consumer_group, d.no) > ('dead', @consumer_group::text, 0)
-        ORDER BY d.status DESC, d.consumer_group DESC, d.no DESC
+          AND d.consumer_group = @consumer_group::text
+          AND d.status = 'dead'
+          AND d.no + 0 < @after_no::bigint
+        ORDER BY d.no + 0 DESC
         LIMIT @piece::integer
     )
     UNION ALL

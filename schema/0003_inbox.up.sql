@@ -109,8 +109,9 @@ CREATE INDEX inbox_messages_key ON outbox_schema.inbox_messages (consumer_group,
 CREATE INDEX inbox_messages_due ON outbox_schema.inbox_messages (consumer_group, next_attempt_at)
     WHERE status = 'parked';
 
--- What a group keeps, the oldest first. The status leads, so that no other index begins with this order.
-CREATE INDEX inbox_messages_group ON outbox_schema.inbox_messages (status, consumer_group, no);
+-- What a group keeps, the oldest first. Only this index has the order of the expression: for the order of no the planner
+-- could read the messages of all groups by the primary key.
+CREATE INDEX inbox_messages_group ON outbox_schema.inbox_messages (consumer_group, status, (no + 0)) INCLUDE (no);
 
 -- The dead messages of an event.
 CREATE INDEX inbox_messages_event ON outbox_schema.inbox_messages (event_id)

@@ -106,7 +106,7 @@ func TestMessagePlans(t *testing.T) {
 			{Name: "due", Reads: batch, Call: func(q *dbsqlc.Queries) {
 				_, _ = q.InboxMessageDue(t.Context(), dbsqlc.InboxMessageDueParams{ConsumerGroup: "busy", BatchSize: batch})
 			}},
-			{Name: "take", Reads: batch + 1, Callers: true, Call: func(q *dbsqlc.Queries) {
+			{Name: "take", Reads: batch + 1, Buffers: 2000, Callers: true, Call: func(q *dbsqlc.Queries) {
 				_, _ = q.InboxMessageTake(t.Context(), dbsqlc.InboxMessageTakeParams{No: first, ConsumerGroup: "busy", Followers: batch})
 			}},
 			{Name: "delete", Reads: chunk, Callers: true, Call: func(q *dbsqlc.Queries) { _ = q.InboxMessageDelete(t.Context(), parked) }},
@@ -116,14 +116,14 @@ func TestMessagePlans(t *testing.T) {
 			{Name: "count", Reads: most, Call: func(q *dbsqlc.Queries) {
 				_, _ = q.InboxMessageCount(t.Context(), dbsqlc.InboxMessageCountParams{ConsumerGroup: "busy", Most: most})
 			}},
-			{Name: "count few", Reads: 10, Call: func(q *dbsqlc.Queries) {
+			{Name: "count few", Reads: 10, Buffers: 100, Call: func(q *dbsqlc.Queries) {
 				_, _ = q.InboxMessageCount(t.Context(), dbsqlc.InboxMessageCountParams{ConsumerGroup: "idle", Most: most})
 			}},
 			{Name: "prune", Reads: chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessagePrune(t.Context(), prune) }},
 			{Name: "scan", Reads: piece, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageScan(t.Context(), scan) }},
 			{Name: "scan newest", Reads: piece, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageScan(t.Context(), newest) }},
 			{Name: "scan ids", Reads: batch, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageScan(t.Context(), byID) }},
-			{Name: "scan few", Reads: 10, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageScan(t.Context(), few) }},
+			{Name: "scan few", Reads: 10, Buffers: 100, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageScan(t.Context(), few) }},
 			{Name: "read", Reads: chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageRead(t.Context(), dead) }},
 			// The parked messages of the keys of what is replayed are read.
 			{Name: "replay", Reads: 20 * chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageReplay(t.Context(), dead) }},

@@ -15,21 +15,18 @@ const InboxMessageCount = `-- name: InboxMessageCount :one
 SELECT
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE (m.status, m.consumer_group, m.no) > ('parked', $1::text, 0)
-          AND (m.status, m.consumer_group, m.no) <= ('parked', $1::text, 9223372036854775807)
-        ORDER BY m.status, m.consumer_group, m.no
+        WHERE m.consumer_group = $1::text AND m.status = 'parked'
+        ORDER BY m.no + 0
         LIMIT $2::bigint) AS p)::bigint AS parked,
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE (m.status, m.consumer_group, m.no) > ('dead', $1::text, 0)
-          AND (m.status, m.consumer_group, m.no) <= ('dead', $1::text, 9223372036854775807)
-        ORDER BY m.status, m.consumer_group, m.no
+        WHERE m.consumer_group = $1::text AND m.status = 'dead'
+        ORDER BY m.no + 0
         LIMIT $2::bigint) AS d)::bigint AS dead,
     (SELECT coalesce(extract(epoch FROM statement_timestamp() - min(o.received_at)) * 1000000, 0) FROM (
         SELECT m.received_at FROM outbox_schema.inbox_messages AS m
-        WHERE (m.status, m.consumer_group, m.no) > ('parked', $1::text, 0)
-          AND (m.status, m.consumer_group, m.no) <= ('parked', $1::text, 9223372036854775807)
-        ORDER BY m.status, m.consumer_group, m.no
+        WHERE m.consumer_group = $1::text AND m.status = 'parked'
+        ORDER BY m.no + 0
         LIMIT 1) AS o)::bigint AS oldest_us
 `
 
@@ -45,8 +42,7 @@ type InboxMessageCountRow struct {
 }
 
 // Counts what a group keeps, each up to a limit, and how long the parked message with the lowest number has waited. That is
-// the oldest one, because a replayed message keeps its number. With comparisons of rows only the index of the group has the
-// order: with equalities the primary key would have it too, and the planner could read other groups.
+// the oldest one, because a replayed message keeps its number. Only the index of the group has the order of no + 0.
 func (q *Queries) InboxMessageCount(ctx context.Context, arg InboxMessageCountParams) (InboxMessageCountRow, error) {
 	row := q.db.QueryRow(ctx, InboxMessageCount, arg.ConsumerGroup, arg.Most)
 	var i InboxMessageCountRow
@@ -605,9 +601,10 @@ WITH piece AS MATERIALIZED (
         FROM outbox_schema.inbox_messages AS d
         WHERE cardinality($1::uuid[]) = 0
           AND NOT $2::boolean
-          AND (d.status, d.consumer_group, d.no) > ('dead', $3::text, $4::bigint)
-          AND (d.status, d.consumer_group, d.no) <= ('dead', $3::text, 9223372036854775807)
-        ORDER BY d.status, d.consumer_group, d.no
+          AND d.consumer_group = $3::text
+          AND d.status = 'dead'
+          AND d.no + 0 > $4::bigint
+        ORDER BY d.no + 0
         LIMIT $5::integer
     )
     UNION ALL
@@ -616,9 +613,10 @@ WITH piece AS MATERIALIZED (
         FROM outbox_schema.inbox_messages AS d
         WHERE cardinality($1::uuid[]) = 0
           AND $2::boolean
-          AND (d.status, d.consumer_group, d.no) < ('dead', $3::text, $4::bigint)
-          AND (d.status, d.consumer_group, d.no) > ('dead', $3::text, 0)
-        ORDER BY d.status DESC, d.consumer_group DESC, d.no DESC
+          AND d.consumer_group = $3::text
+          AND d.status = 'dead'
+          AND d.no + 0 < $4::bigint
+        ORDER BY d.no + 0 DESC
         LIMIT $5::integer
     )
     UNION ALL
@@ -682,7 +680,7 @@ type InboxMessageScanRow struct {
 	Scanned   int64
 }
 
-// DeadLetterScan for the dead messages of a consumer group. The comparisons of rows are as in InboxMessageCount.
+// DeadLetterScan for the dead messages of a consumer group. The order is that of InboxMessageCount.
 func (q *Queries) InboxMessageScan(ctx context.Context, arg InboxMessageScanParams) ([]InboxMessageScanRow, error) {
 	rows, err := q.db.Query(ctx, InboxMessageScan,
 		arg.Ids,
@@ -749,15 +747,13 @@ SELECT
     w.consumer_group::text AS consumer_group,
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE (m.status, m.consumer_group, m.no) > ('parked', w.consumer_group, 0)
-          AND (m.status, m.consumer_group, m.no) <= ('parked', w.consumer_group, 9223372036854775807)
-        ORDER BY m.status, m.consumer_group, m.no
+        WHERE m.consumer_group = w.consumer_group AND m.status = 'parked'
+        ORDER BY m.no + 0
         LIMIT $1::bigint) AS p)::bigint AS parked,
     (SELECT count(*) FROM (
         SELECT FROM outbox_schema.inbox_messages AS m
-        WHERE (m.status, m.consumer_group, m.no) > ('dead', w.consumer_group, 0)
-          AND (m.status, m.consumer_group, m.no) <= ('dead', w.consumer_group, 9223372036854775807)
-        ORDER BY m.status, m.consumer_group, m.no
+        WHERE m.consumer_group = w.consumer_group AND m.status = 'dead'
+        ORDER BY m.no + 0
         LIMIT $1::bigint) AS d)::bigint AS dead,
     coalesce(extract(epoch FROM statement_timestamp() - o.received_at) * 1000000, 0)::bigint AS parked_us,
     coalesce(o.attempts, 0)::integer AS attempts,
@@ -770,9 +766,8 @@ FROM walk AS w
 LEFT JOIN LATERAL (
     SELECT m.received_at, m.attempts, m.error
     FROM outbox_schema.inbox_messages AS m
-    WHERE (m.status, m.consumer_group, m.no) > ('parked', w.consumer_group, 0)
-      AND (m.status, m.consumer_group, m.no) <= ('parked', w.consumer_group, 9223372036854775807)
-    ORDER BY m.status, m.consumer_group, m.no
+    WHERE m.consumer_group = w.consumer_group AND m.status = 'parked'
+    ORDER BY m.no + 0
     LIMIT 1
 ) AS o ON true
 LEFT JOIN LATERAL (
