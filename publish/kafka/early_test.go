@@ -174,7 +174,8 @@ func (h *reluctant) OnProduceRecordUnbuffered(*kgo.Record, error) {
 }
 
 // TestOrderUnderRandomRefusals: callers publish their events again and again until each is taken or refused permanently. The
-// cluster refuses batches at random. No event is written before an earlier one of its key, unless that one is dead.
+// cluster refuses batches at random. No event is written before an earlier one of its key, unless that one is dead. Every
+// second run is in transactions.
 func TestOrderUnderRandomRefusals(t *testing.T) {
 	t.Parallel()
 	codes := []*kerr.Error{
@@ -188,6 +189,9 @@ func TestOrderUnderRandomRefusals(t *testing.T) {
 			c := newCluster(t, kfake.SeedTopics(1, "one"))
 			p := c.publisher(t, func(cfg *kafka.Config) {
 				cfg.BatchBytes = 4 << 10 << h.n(4)
+				if seed%2 == 1 {
+					cfg.TransactionalID = "relay"
+				}
 				cfg.Options = []kgo.Opt{kgo.WithHooks(h), kgo.ProducerBatchCompression(kgo.NoCompression())}
 			})
 			c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -223,7 +227,7 @@ func TestOrderUnderRandomRefusals(t *testing.T) {
 						ctx, cancel := context.WithTimeout(t.Context(), limit)
 						var again []publish.Outgoing
 						failed := make(map[string]bool) // keys
-						for i, err := range p.Publish(ctx, batch) {
+						for i, err := range p.Publish(inLane(ctx, holds), batch) {
 							key := batch[i].Key
 							if err == nil {
 								if failed[key] {
