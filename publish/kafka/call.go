@@ -148,7 +148,7 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	defer cancel()
 	errs, unsent := producer.produce(waiting, records)
 	if c.lane != nil {
-		c.conclude(waiting, producer, errs)
+		c.conclude(waiting, producer, records, errs)
 	} else {
 		c.remember(producer, round, records, errs, unsent)
 	}
@@ -196,6 +196,9 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	}
 	cancel()
 	c.deliver(ctx, producer, firsts)
+	if slices.ContainsFunc(firsts, func(i int) bool { return !c.settled[i] }) {
+		return // their transaction was aborted: they come again in the next round, before those behind them
+	}
 	c.deliver(ctx, producer, seconds)
 }
 

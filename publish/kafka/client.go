@@ -27,9 +27,15 @@ const (
 	grace = time.Second
 )
 
-// client is one producer, used by one call of Publish at a time. Order depends on that and on manual flushing: all records
-// of a round are in the client's buffers before the first is sent. So a partition gets one batch, which Kafka takes as a
-// whole or not at all, and no record is added to a partition after a failure in it.
+// client is one producer, used by one call of Publish at a time. Order depends on that, on manual flushing and on waiting for
+// answers. All records of a round are in the client's buffers before the first is sent. So a partition gets one batch, which
+// Kafka takes as a whole or not at all.
+//
+// There is one exception. A goroutine of the client that was sending the round before may still be looking for records, and
+// send those of this round that it finds. Then a partition gets several batches. When Kafka refuses one of them, the client
+// fails what it has for the partition, and Kafka refuses what is in flight behind it by its sequence number. But a record
+// that is added to the partition after that failure would be sent. So OnBrokerRead keeps the answer to a produce request from
+// the client until all records of the round are in the buffers.
 type client struct {
 	kgo           *kgo.Client
 	turn          chan struct{} // has one element while a call uses the client
@@ -204,7 +210,8 @@ func (c *client) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Co
 	}
 }
 
-// OnBrokerRead implements kgo.HookBrokerRead. Answers from before the client is authenticated do not count.
+// OnBrokerRead implements kgo.HookBrokerRead. The client handles an answer after OnBrokerRead has returned. Answers from
+// before the client is authenticated do not count.
 func (c *client) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	switch kmsg.Key(key) {
 	case kmsg.ApiVersions, kmsg.SASLHandshake, kmsg.SASLAuthenticate:
@@ -213,6 +220,9 @@ func (c *client) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.
 	if err == nil {
 		c.known.Store(true)
 		c.answered.Store(true)
+	}
+	if r := c.round.Load(); r != nil && kmsg.Key(key) == kmsg.Produce {
+		<-r.placed // see client; placing does not wait for answers on this connection, which is only for produce requests
 	}
 }
 

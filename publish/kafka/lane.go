@@ -106,10 +106,17 @@ const maxFenced = 3
 // conclude commits the transaction of a round if all records were written. Otherwise it changes the results of those that
 // were: the next producer of the lane aborts the transaction. A failed producer is not used again. If another process has
 // taken the transactional id, the records are sent again, should this process still have the lease.
-func (c *call) conclude(ctx context.Context, producer *client, errs []error) {
+//
+// If a partition got its records in several batches (see client) and some failed, all of them are sent again: those that were
+// written come first. The producer of that attempt is new, and sends nothing early.
+func (c *call) conclude(ctx context.Context, producer *client, records []kgo.Record, errs []error) {
 	failed := false
-	for _, err := range errs {
+	written := make(map[target]bool)
+	for i, err := range errs {
 		failed = failed || err != nil
+		if err == nil {
+			written[target{records[i].Topic, records[i].Partition}] = true
+		}
 	}
 	if !failed {
 		ending, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), c.p.cfg.Timeout, errNoAnswer)
@@ -121,11 +128,12 @@ func (c *call) conclude(ctx context.Context, producer *client, errs []error) {
 		for i := range errs {
 			errs[i] = err
 		}
+		clear(written)
 	}
 	producer.unfit = true
 	again := false
 	for i, err := range errs {
-		if err == nil {
+		if err == nil || written[target{records[i].Topic, records[i].Partition}] {
 			errs[i] = errAborted
 		} else if takenOver(err) && c.fenced < maxFenced {
 			errs[i], again = errAborted, true

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -134,6 +135,47 @@ func refusedEvent(b *bench) {
 
 	b.must(events[2:3]) // the refused event is a dead letter now
 	b.requireOnce([]publish.Outgoing{events[0], events[2], events[3], events[5]})
+}
+
+// refusedInALargeBatch: among many events of several keys, none is sent behind an event of its key that the broker refuses. When
+// the refused ones are dead letters, the others follow in order.
+func refusedInALargeBatch(b *bench) {
+	keys := make([]string, 120)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("key %d", i%7)
+	}
+	events := b.events(keys...)
+	var good []publish.Outgoing
+	for i := range events {
+		if i%11 == 5 {
+			b.Refuse(&events[i])
+		} else {
+			good = append(good, events[i])
+		}
+	}
+	for left := events; len(left) > 0; {
+		var absent []int
+		var behind []publish.Outgoing
+		failed := make(map[string]bool) // keys
+		errs := b.try(left)
+		for i, err := range errs {
+			o := left[i]
+			switch {
+			case failed[o.Key]:
+				b.requireBehind(err, "behind a refused event")
+				behind = append(behind, o)
+			case err != nil:
+				require.True(b, outbox.IsPermanent(err), "a refused event: %v", err)
+				failed[o.Key] = true
+			default:
+				continue
+			}
+			absent = append(absent, slices.IndexFunc(events, func(e publish.Outgoing) bool { return e.ID == o.ID }))
+		}
+		b.requireAbsent(events, absent...)
+		left = behind
+	}
+	b.requireOnce(good)
 }
 
 // unencodableEvent: an event that the encoder refuses is like one that the broker refuses.

@@ -131,6 +131,14 @@ var mutants = map[string]struct {
 			return err
 		})
 	}},
+	"sends what is behind a failure in another part of a batch": {"refused events in a large batch", func(_ *memoryBus, good publish.Publisher) publisherFunc {
+		return func(ctx context.Context, events []publish.Outgoing) (errs []error) {
+			for part := range slices.Chunk(events, 50) {
+				errs = append(errs, good.Publish(ctx, part)...)
+			}
+			return errs
+		}
+	}},
 	"retries events that are refused": {"an event that cannot be encoded", func(_ *memoryBus, good publish.Publisher) publisherFunc {
 		return mapped(good, func(err error) error {
 			if outbox.IsPermanent(err) {

@@ -107,6 +107,7 @@ var checks = []check{
 	{name: "order within a key", run: orderWithinKey},
 	{name: "concurrent calls", run: concurrentCalls},
 	{name: "an event that the broker refuses", run: refusedEvent},
+	{name: "refused events in a large batch", run: refusedInALargeBatch},
 	{name: "an event that cannot be encoded", run: unencodableEvent},
 	{name: "a context that has ended", run: endedContext},
 	{name: "a failing broker", needs: Failing, run: failingBroker},
