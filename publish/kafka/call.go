@@ -302,6 +302,7 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 		c.retire(producer)
 		return outbox.Unavailable(described)
 	case denied:
+		c.retire(producer) // it may be its id that was refused, and the client does not ask for one again
 		c.halted = outbox.BrokerUnavailable(described)
 		return c.halted
 	case unreached:
@@ -310,6 +311,9 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 		}
 		c.down[topic] = outbox.Unavailable(described)
 		return c.down[topic]
+	case noID:
+		c.retire(producer)
+		fallthrough
 	case unavailable:
 		c.down[topic] = outbox.Unavailable(described)
 		return c.down[topic]

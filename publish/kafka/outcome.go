@@ -27,6 +27,7 @@ const (
 	unavailable       // the record is not at fault
 	unreached         // the record did not reach a broker
 	denied            // the cluster takes nothing from this client, for any topic
+	noID              // the cluster gives this client no producer id, and the client does not ask again
 )
 
 // classes are the classes that do not follow from Kafka's property "retriable".
@@ -53,7 +54,7 @@ var classes = map[*kerr.Error]class{
 	kerr.TopicAuthorizationFailed:           unavailable,
 	kerr.ClusterAuthorizationFailed:         denied,
 	kerr.GroupAuthorizationFailed:           unavailable,
-	kerr.TransactionalIDAuthorizationFailed: unavailable,
+	kerr.TransactionalIDAuthorizationFailed: noID,
 	kerr.DelegationTokenAuthorizationFailed: denied,
 	kerr.SaslAuthenticationFailed:           denied,
 	kerr.UnsupportedSaslMechanism:           denied,

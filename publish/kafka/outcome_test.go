@@ -258,6 +258,29 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	}
 }
 
+// A producer that was refused its id is of no use any more. When the right is granted, a later call gets a new one.
+func TestRightIsGranted(t *testing.T) {
+	t.Parallel()
+	for _, code := range []*kerr.Error{kerr.ClusterAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed} {
+		for _, lane := range []string{"", "relay"} {
+			t.Run(code.Message+" "+lane, func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t)
+				p := c.publisher(t, func(cfg *kafka.Config) { cfg.TransactionalID = lane })
+				ctx := publish.ContextWithLane(t.Context(), publish.Lane{Name: "orders/0", Held: func(context.Context) error { return nil }})
+				h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: code, Count: -1})
+				err := p.Publish(ctx, []publish.Outgoing{event("a", 0)})[0]
+				require.ErrorIs(t, err, code)
+				require.True(t, outbox.IsUnavailable(err), "%v", err)
+				h.Remove()
+				if p.Publish(ctx, []publish.Outgoing{event("a", 0)})[0] != nil { // the key was bound to the producer
+					require.NoError(t, p.Publish(ctx, []publish.Outgoing{event("a", 0)})[0])
+				}
+			})
+		}
+	}
+}
+
 // TestUnknownTopicAroundAnOutage: a topic that is unknown before and after an outage does not count as unknown in between.
 func TestUnknownTopicAroundAnOutage(t *testing.T) {
 	t.Parallel()
