@@ -25,8 +25,9 @@
 // copy of an event never comes after an event that follows it. Nor does a late copy become the last record of its key: a
 // key with a record that may still be in flight stays with the producer of that record until this producer has written to
 // the same partition again. Then the cluster refuses the late record. That holds within one Publisher. With
-// Config.TransactionalID it also holds for the events of a listener when another process takes over a shard. Without it, a
-// consumer of a compacted topic should use entity versions.
+// Config.TransactionalID it also holds for the events of a listener when another process takes over a shard. Without it, and
+// for queue topics, consumers need entity versions. These do not help a consumer that reads a compacted topic only later:
+// docs/delivery.md says more about late duplicates.
 //
 // # Tombstones
 //
