@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -133,51 +132,4 @@ func TestLateRecordAfterAChangeOfShards(t *testing.T) {
 			require.Equal(t, []int{0, 1, 2}, got)
 		})
 	}
-}
-
-// TestShardsChangeBetweenTransactions: the number of shards changes several times while processes publish with a transactional
-// id. Taking the ids of earlier numbers disturbs nobody: each event is written once, in the order of its key.
-func TestShardsChangeBetweenTransactions(t *testing.T) {
-	t.Parallel()
-	pgtest.Slow(t)
-	c, pool := newCluster(t, kfake.SeedTopics(3, "one")), pgtest.Database(t)
-	const keys = 8
-	n := 0
-	enqueue := func(rounds int) {
-		t.Helper()
-		for range rounds {
-			var events []renamed
-			n++
-			for k := range keys {
-				events = append(events, renamed{Key: string(rune('a' + k)), N: n})
-			}
-			pgtest.InTx(t, pool, func(tx pgx.Tx) {
-				_, err := renamedTopic.Untyped().EnqueueMany(t.Context(), tx, events)
-				require.NoError(t, err)
-			})
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var processes sync.WaitGroup
-	defer processes.Wait()
-	defer cancel()
-	for _, shards := range []int{2, 1, 4, 3, 2, 4} { // each process keeps running, and follows the later ones
-		l := relayTo(t, pool, c.publisher(t, isFenced), shards)
-		processes.Go(func() { _ = l.Run(ctx) })
-		pgtest.Settles(t, pool, shards, "SELECT count(*) FROM outbox.listeners WHERE shards = $1 AND reshard_to IS NULL", shards)
-		enqueue(20)
-	}
-	last := make(map[string]int)
-	records := 0
-	pgtest.Eventually(t, func() bool {
-		records = len(c.received("one"))
-		return records >= keys*n
-	})
-	for _, r := range c.received("one") {
-		var e renamed
-		require.NoError(t, json.Unmarshal(r.Value, &e))
-		last[e.Key]++
-		require.Equal(t, last[e.Key], e.N, "the next of %s", e.Key)
-	}
-	require.Equal(t, keys*n, records)
 }
