@@ -58,9 +58,11 @@ func (s *shardLoop) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) 
 		l: s.l, limit: s.run.budget, lease: lease, ctx: ctx, tx: tx, keys: make(map[string]*keyState), finished: make(chan struct{}),
 	}
 	if s.l.publishes {
-		b.lane = publish.Lane{Name: fmt.Sprintf("%s/%s/%d", s.l.db.Name(), s.l.spec.Name, s.shard), Held: func(ctx context.Context) error {
-			return s.held(ctx, lease)
-		}}
+		b.lane = publish.Lane{
+			Name:    s.l.laneName(s.shard, lease.shards),
+			Earlier: func(ctx context.Context) ([]string, error) { return s.earlierLanes(ctx, lease) },
+			Held:    func(ctx context.Context) error { return s.held(ctx, lease) },
+		}
 	}
 	b.entries = slices.Concat(lease.parked, lease.events)
 	return b

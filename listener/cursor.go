@@ -420,6 +420,37 @@ func (c *cursor) keepLease(ctx context.Context, lease *shardLease, lose func()) 
 	}
 }
 
+// laneName names the lane of a shard. It has the number of shards, so that the holders of a new number can fence the
+// producers of an old one without fencing each other.
+func (l *Listener) laneName(shard, shards int) string {
+	return fmt.Sprintf("%s/%s/%d-of-%d", l.db.Name(), l.spec.Name, shard, shards)
+}
+
+// earlierLanes names the lanes of the numbers of shards that the listener had before that of lease. They are read after
+// the lease was taken, so none is missing.
+func (c *cursor) earlierLanes(ctx context.Context, lease *shardLease) (names []string, err error) {
+	ctx, cancel := c.l.limited(ctx)
+	defer cancel()
+	past, err := c.l.db.Each(c.l.pool).ListenerPastShards(ctx, dbsqlc.ListenerPastShardsParams{
+		Listener: c.l.spec.Name, Shard: int32(c.shard), Shards: int32(lease.shards),
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, outbox.ErrLeaseLost
+	case err != nil:
+		return nil, dbschema.Wrap("listener "+c.l.spec.Name+": read its earlier numbers of shards", err)
+	}
+	for _, shards := range past {
+		if int(shards) == lease.shards { // the same names as now: taking over the lane has fenced its producer
+			continue
+		}
+		for shard := range int(shards) {
+			names = append(names, c.l.laneName(shard, int(shards)))
+		}
+	}
+	return names, nil
+}
+
 // held returns nil if this process still has lease, which it renews.
 func (c *cursor) held(ctx context.Context, lease *shardLease) error {
 	ctx, cancel := c.l.limited(ctx)

@@ -180,6 +180,9 @@ func (p *logPlans) once(l *Listener) {
 		"want": func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerWant(ctx, dbsqlc.ListenerWantParams{WorkerID: worker, Listener: l.spec.Name})
 		},
+		"past shards": func(q *dbsqlc.Queries) {
+			_, _ = q.ListenerPastShards(ctx, dbsqlc.ListenerPastShardsParams{Listener: l.spec.Name, Shards: 1})
+		},
 		"state": func(q *dbsqlc.Queries) {
 			_, _ = q.ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: l.spec.Name})
 		},

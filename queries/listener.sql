@@ -322,6 +322,15 @@ FROM outbox_schema.listeners AS l
 WHERE l.listener = @listener
   AND l.shard = @shard;
 
+-- name: ListenerPastShards :one
+-- Reads which numbers of shards the listener had before. There is no row when it has another number than the asker's: then
+-- the asker's lease has ended.
+SELECT l.past_shards
+FROM outbox_schema.listeners AS l
+WHERE l.listener = @listener
+  AND l.shard = @shard
+  AND l.shards = @shards;
+
 -- name: ListenerCharge :execrows
 -- Counts an attempt at the event behind last_seq before it is made, because it may kill its process. retry_count always
 -- belongs to the event behind last_seq, so the cursor moves there. What lies between is not the listener's.
@@ -547,6 +556,7 @@ WHERE l.listener = @listener
 -- new window.
 UPDATE outbox_schema.listeners AS l
 SET shards = @shards::integer,
+    past_shards = array_remove(l.past_shards, l.shards) || l.shards,
     lo = l.barrier,
     lo_bound = l.barrier_bound,
     high_seq = @high_seq,
@@ -563,8 +573,8 @@ WHERE l.listener = @listener;
 
 -- name: ListenerAddShards :exec
 -- Copies cursor 0 to the shards that a larger number adds.
-INSERT INTO outbox_schema.listeners (listener, shard, shards, lo, lo_bound, high_seq, lease_no, max_lag, system_id, created_at)
-SELECT l.listener, n.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.lease_no, l.max_lag, l.system_id, l.created_at
+INSERT INTO outbox_schema.listeners (listener, shard, shards, past_shards, lo, lo_bound, high_seq, lease_no, max_lag, system_id, created_at)
+SELECT l.listener, n.shard, l.shards, l.past_shards, l.lo, l.lo_bound, l.high_seq, l.lease_no, l.max_lag, l.system_id, l.created_at
 FROM outbox_schema.listeners AS l
 CROSS JOIN generate_series(@first::integer, l.shards - 1) AS n (shard)
 WHERE l.listener = @listener

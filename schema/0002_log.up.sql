@@ -78,6 +78,7 @@ CREATE TABLE outbox_schema.listeners (
     barrier        pg_snapshot,
     barrier_bound  xid8,
     barrier_seq    bigint,
+    past_shards    integer[]   NOT NULL DEFAULT '{}',
     system_id      bigint      NOT NULL,
     created_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
     advanced_at    timestamptz,
@@ -116,6 +117,7 @@ COMMENT ON COLUMN outbox_schema.listeners.retry_after IS 'When the next attempt 
 COMMENT ON COLUMN outbox_schema.listeners.max_lag IS 'Lag above which an alarm is raised; null means never.';
 COMMENT ON COLUMN outbox_schema.listeners.reshard_to IS 'Requested number of shards; no new window opens until the barrier is set.';
 COMMENT ON COLUMN outbox_schema.listeners.barrier IS 'Snapshot at which all old shards stop, so that the new shards can start from it.';
+COMMENT ON COLUMN outbox_schema.listeners.past_shards IS 'Every number of shards that the listener had before: publishers fence the producers of those shards.';
 COMMENT ON COLUMN outbox_schema.listeners.system_id IS 'Identifier of the database cluster that the xids in the snapshots belong to.';
 
 -- Parked events: the events of a key whose head failed, in their order. They are copies, so the log need not keep the

@@ -86,6 +86,7 @@ const (
 	PublishKey              Rule = "publish-key"
 	PublishHeader           Rule = "publish-header"
 	PublishTombstone        Rule = "publish-tombstone"
+	PublishTombstoneOrder   Rule = "publish-tombstone-order"
 	PublishUnread           Rule = "publish-unread"
 	PublishWireName         Rule = "publish-wire-name"
 	ListenerPublish         Rule = "listener-publish"
@@ -229,6 +230,7 @@ var rules = []RuleInfo{
 	{PublishKey, "A publish key follows the rules of a partition_key. Only a queue topic has one: a log topic is published in the order of its partition_key."},
 	{PublishHeader, "The name of a header matches ^[a-z][a-z0-9-]{0,60}$ and is not reserved for publishers. Its value is printable ASCII with {field} of required scalars and enums that are not sensitive."},
 	{PublishTombstone, "A tombstone is published to Kafka and has a key: the partition_key, or a publish key."},
+	{PublishTombstoneOrder, "Warning: a tombstone is in a log topic. A queue topic has no order, so that an older record of its key may come after it and stay."},
 	{PublishWireName, "A wire_name is 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and begins and ends with a letter or digit. Only a topic with publish has one, and no other published topic has it or had it."},
 	{PublishUnread, "A log topic with publish is read by a listener with publish: true, or has listeners: none."},
 	{ListenerPublish, "A listener with publish: true is leased, and all its topics have publish, to the same broker."},

@@ -177,6 +177,10 @@ func (b *builder) tombstone(s *spec.Topic, t *Topic) {
 	}
 	if !s.PartitionKey.Set() && !s.Publish.Key.Set() {
 		b.Errorf(pos, diag.PublishTombstone, "publish.tombstone: topic %s has no key, so its events would delete nothing: add a partition_key, the same as that of the topics whose records it deletes", showTopic(t))
+		return
+	}
+	if t.Delivery == Queue {
+		b.Warnf(pos, diag.PublishTombstoneOrder, "publish.tombstone: topic %s is a queue topic, which has no order, so a record of its key that is retried may come after the tombstone and stay: use delivery: log", showTopic(t))
 	}
 }
 

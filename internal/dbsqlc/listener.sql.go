@@ -12,8 +12,8 @@ import (
 )
 
 const ListenerAddShards = `-- name: ListenerAddShards :exec
-INSERT INTO outbox_schema.listeners (listener, shard, shards, lo, lo_bound, high_seq, lease_no, max_lag, system_id, created_at)
-SELECT l.listener, n.shard, l.shards, l.lo, l.lo_bound, l.high_seq, l.lease_no, l.max_lag, l.system_id, l.created_at
+INSERT INTO outbox_schema.listeners (listener, shard, shards, past_shards, lo, lo_bound, high_seq, lease_no, max_lag, system_id, created_at)
+SELECT l.listener, n.shard, l.shards, l.past_shards, l.lo, l.lo_bound, l.high_seq, l.lease_no, l.max_lag, l.system_id, l.created_at
 FROM outbox_schema.listeners AS l
 CROSS JOIN generate_series($1::integer, l.shards - 1) AS n (shard)
 WHERE l.listener = $2
@@ -483,6 +483,29 @@ func (q *Queries) ListenerMaxLag(ctx context.Context, arg ListenerMaxLagParams) 
 	return result.RowsAffected(), nil
 }
 
+const ListenerPastShards = `-- name: ListenerPastShards :one
+SELECT l.past_shards
+FROM outbox_schema.listeners AS l
+WHERE l.listener = $1
+  AND l.shard = $2
+  AND l.shards = $3
+`
+
+type ListenerPastShardsParams struct {
+	Listener string
+	Shard    int32
+	Shards   int32
+}
+
+// Reads which numbers of shards the listener had before. There is no row when it has another number than the asker's: then
+// the asker's lease has ended.
+func (q *Queries) ListenerPastShards(ctx context.Context, arg ListenerPastShardsParams) ([]int32, error) {
+	row := q.db.QueryRow(ctx, ListenerPastShards, arg.Listener, arg.Shard, arg.Shards)
+	var past_shards []int32
+	err := row.Scan(&past_shards)
+	return past_shards, err
+}
+
 const ListenerProbe = `-- name: ListenerProbe :exec
 SELECT
 FROM outbox_schema.log, outbox_schema.listeners, outbox_schema.parked, outbox_schema.dead_letters, outbox_schema.pauses
@@ -642,6 +665,7 @@ func (q *Queries) ListenerReshard(ctx context.Context, arg ListenerReshardParams
 const ListenerRestart = `-- name: ListenerRestart :exec
 UPDATE outbox_schema.listeners AS l
 SET shards = $1::integer,
+    past_shards = array_remove(l.past_shards, l.shards) || l.shards,
     lo = l.barrier,
     lo_bound = l.barrier_bound,
     high_seq = $2,

@@ -25,8 +25,9 @@
 // copy of an event never comes after an event that follows it. Nor does a late copy become the last record of its key: a
 // key with a record that may still be in flight stays with the producer of that record until this producer has written to
 // the same partition again. Then the cluster refuses the late record. That holds within one Publisher. With
-// Config.TransactionalID it also holds for the events of a listener when another process takes over a shard. Without it, a
-// consumer of a compacted topic should use entity versions.
+// Config.TransactionalID it also holds for the events of a listener when another process takes over a shard. Without it, and
+// for queue topics, consumers need entity versions. These do not help a consumer that reads a compacted topic only later:
+// docs/delivery.md says more about late duplicates.
 //
 // # Tombstones
 //
@@ -96,10 +97,11 @@ type Config struct {
 	Concurrency int
 	// TransactionalID, if not empty, makes late records of an earlier process harmless: the events of a listener are produced
 	// in transactions, with a transactional id per shard and destination that begins with TransactionalID. The process that
-	// takes over a shard takes over its ids, and from then on the cluster refuses what earlier processes have sent. So a copy
-	// of an event never comes after a later event of its key. It must be the same in all processes of a listener, and another
-	// one for each database that publishes to the cluster. It does not concern queue topics. The client needs the rights to
-	// write to these transactional ids. docs/publishers.md says what it costs.
+	// takes over a shard takes over its ids, and from then on the cluster refuses what earlier processes have sent, also under
+	// an earlier number of shards. So a copy of an event never comes after a later event of its key. It must be the same in all
+	// processes of a listener, and another one for each database that publishes to the cluster. It has no effect on the events of
+	// queue topics, which have no order. The client needs the rights to write to these transactional ids. docs/publishers.md says
+	// what it costs.
 	TransactionalID string
 	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and
 	// so on. They cannot change what the promises of this package depend on: the publisher sets acknowledgements, the

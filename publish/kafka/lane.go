@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -36,7 +38,7 @@ func (p *Publisher) lane(name string) *lane {
 	defer p.mu.Unlock()
 	l := p.lanes[name]
 	if l == nil {
-		l = &lane{id: p.cfg.TransactionalID + "/" + name, turn: make(chan struct{}, 1)}
+		l = &lane{id: p.transactionalID(name), turn: make(chan struct{}, 1)}
 		if p.lanes == nil {
 			p.lanes = make(map[string]*lane)
 		}
@@ -44,6 +46,9 @@ func (p *Publisher) lane(name string) *lane {
 	}
 	return l
 }
+
+// transactionalID returns the transactional id of a lane and destination.
+func (p *Publisher) transactionalID(name string) string { return p.cfg.TransactionalID + "/" + name }
 
 // sendInLane publishes events for a shard of a listener.
 func (p *Publisher) sendInLane(ctx context.Context, of publish.Lane, events []publish.Outgoing) []error {
@@ -82,22 +87,72 @@ func (c *call) producer(ctx context.Context) (*client, error) {
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, c.p.cfg.Timeout, errNoAnswer)
 	defer cancel()
-	if _, _, err := made.kgo.ProducerID(waiting); err != nil {
-		defer made.close()
-		switch {
-		case ctx.Err() != nil:
-			return nil, notSent(ctx)
-		case waiting.Err() != nil && made.away():
-			return nil, outbox.BrokerUnavailable(fmt.Errorf("take over transactional id %s: %w", l.id, errNoAnswer))
-		}
-		return nil, outbox.Unavailable(fmt.Errorf("take over transactional id %s: %w", l.id, err))
-	}
-	if err := c.of.Held(ctx); err != nil {
+	if err := c.takeOver(ctx, waiting, made); err != nil {
 		made.close()
-		return nil, fmt.Errorf("produce event: %w: %w", outbox.ErrNotSent, err)
+		return nil, err
 	}
 	l.client = made
 	return made, nil
+}
+
+// takeOver takes the transactional id of the call's lane and those of the listener's earlier lanes, and then asks for the
+// lease. Requests to the cluster end with waiting.
+func (c *call) takeOver(ctx, waiting context.Context, made *client) error {
+	failed := func(id string, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return notSent(ctx)
+		case waiting.Err() != nil && made.away():
+			return outbox.BrokerUnavailable(fmt.Errorf("take over transactional id %s: %w", id, errNoAnswer))
+		}
+		return outbox.Unavailable(fmt.Errorf("take over transactional id %s: %w", id, err))
+	}
+	if _, _, err := made.kgo.ProducerID(waiting); err != nil {
+		return failed(c.lane.id, err)
+	}
+	if c.of.Earlier != nil {
+		names, err := c.of.Earlier(ctx)
+		if err != nil {
+			return fmt.Errorf("produce event: %w: %w", outbox.ErrNotSent, err)
+		}
+		errs := make([]error, len(names))
+		var all sync.WaitGroup
+		for i := range names {
+			names[i] = c.p.transactionalID(names[i] + "/" + c.events[0].Destination)
+			all.Go(func() { errs[i] = made.fence(waiting, names[i], c.p.cfg.Timeout) })
+		}
+		all.Wait()
+		for i, err := range errs {
+			if err != nil {
+				return failed(names[i], err)
+			}
+		}
+	}
+	if err := c.of.Held(ctx); err != nil {
+		return fmt.Errorf("produce event: %w: %w", outbox.ErrNotSent, err)
+	}
+	return nil
+}
+
+// fence makes the cluster refuse all producers that have a transactional id, and abort their transaction. c does not use
+// the id itself.
+func (c *client) fence(ctx context.Context, id string, timeout time.Duration) error {
+	for fails := 1; ; fails++ {
+		req := kmsg.NewPtrInitProducerIDRequest()
+		req.TransactionalID, req.TransactionTimeoutMillis = &id, int32(transactionTimeout(timeout).Milliseconds())
+		resp, err := req.RequestWith(ctx, c.kgo)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if !errors.Is(err, kerr.ConcurrentTransactions) {
+			return err
+		}
+		select { // the cluster is still aborting the transaction
+		case <-ctx.Done():
+			return err
+		case <-time.After(backoff(fails)):
+		}
+	}
 }
 
 // maxFenced is how often a call takes its transactional id back.
@@ -151,5 +206,9 @@ func takenOver(err error) bool {
 
 // transactional returns the options of the producer of a lane.
 func transactional(id string, timeout time.Duration) []kgo.Opt {
-	return []kgo.Opt{kgo.TransactionalID(id), kgo.TransactionTimeout(min(max(2*timeout, 10*time.Second), 10*time.Minute))}
+	return []kgo.Opt{kgo.TransactionalID(id), kgo.TransactionTimeout(transactionTimeout(timeout))}
+}
+
+func transactionTimeout(timeout time.Duration) time.Duration {
+	return min(max(2*timeout, 10*time.Second), 10*time.Minute)
 }

@@ -2,6 +2,8 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +21,7 @@ import (
 
 // inLane returns a context for calls of the holder of a shard.
 func inLane(ctx context.Context, held func(context.Context) error) context.Context {
-	return publish.ContextWithLane(ctx, publish.Lane{Name: "outbox/relay/0", Held: held})
+	return publish.ContextWithLane(ctx, publish.Lane{Name: "outbox/relay/0-of-4", Held: held})
 }
 
 func holds(context.Context) error { return nil }
@@ -120,6 +122,71 @@ func TestLateProcessSendsNothing(t *testing.T) {
 		require.EqualValues(t, n+2, asked.Load(), "once for each time that the holder takes the id")
 	}
 	require.Equal(t, idsOf(events), c.idsOf("one", "a"))
+}
+
+// TestProducersOfEarlierLanesAreFenced: a process takes the transactional ids of the listener's earlier lanes after that of its
+// own, and before it asks for the lease. If it cannot, or cannot learn which they are, it sends nothing.
+func TestProducersOfEarlierLanesAreFenced(t *testing.T) {
+	t.Parallel()
+	errDatabase := errors.New("the database is away")
+	const lane, own, first, second = "outbox/relay/", "relay/outbox/relay/0-of-4/one", "relay/outbox/relay/0-of-2/one", "relay/outbox/relay/1-of-2/one"
+	for name, test := range map[string]struct {
+		earlier error         // of the database
+		answers []*kerr.Error // of the cluster, for one of the ids
+		want    func(error) bool
+		asked   int
+	}{
+		"fenced":                        {nil, nil, func(err error) bool { return err == nil }, 1},
+		"a transaction is still ending": {nil, []*kerr.Error{kerr.ConcurrentTransactions, kerr.ConcurrentTransactions}, func(err error) bool { return err == nil }, 1},
+		"no rights":                     {nil, []*kerr.Error{kerr.TransactionalIDAuthorizationFailed}, outbox.IsUnavailable, 0},
+		"no database":                   {errDatabase, nil, func(err error) bool { return errors.Is(err, errDatabase) && errors.Is(err, outbox.ErrNotSent) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, kfake.SeedTopics(1, "one"))
+			var mu sync.Mutex
+			var taken []string
+			answers := test.answers
+			c.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				mu.Lock()
+				defer mu.Unlock()
+				req := r.(*kmsg.InitProducerIDRequest)
+				if *req.TransactionalID == second && len(answers) > 0 {
+					resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+					resp.ErrorCode, answers = answers[0].Code, answers[1:]
+					return resp, nil, true
+				}
+				taken = append(taken, *req.TransactionalID)
+				return nil, nil, false
+			})
+			asked := 0
+			ctx := publish.ContextWithLane(t.Context(), publish.Lane{
+				Name: lane + "0-of-4",
+				Earlier: func(context.Context) ([]string, error) {
+					return []string{lane + "0-of-2", lane + "1-of-2"}, test.earlier
+				},
+				Held: func(context.Context) error {
+					mu.Lock()
+					defer mu.Unlock()
+					asked++
+					require.Equal(t, own, taken[0])
+					require.ElementsMatch(t, []string{first, second}, taken[1:])
+					return nil
+				},
+			})
+			p := c.publisher(t, isFenced)
+			err := p.Publish(ctx, []publish.Outgoing{toOne("a", 0)})[0]
+			require.True(t, test.want(err), "%v", err)
+			require.Equal(t, test.asked, asked)
+			require.Len(t, c.received("one"), test.asked)
+			if err == nil { // the producer is kept
+				require.Equal(t, []error{nil}, p.Publish(ctx, []publish.Outgoing{toOne("a", 1)}))
+				require.Equal(t, 1, asked)
+				require.Len(t, taken, 3)
+			}
+		})
+	}
 }
 
 // TestTransactionWithARefusedRecord: a record that the cluster refuses does not keep back the others of its transaction, of its

@@ -151,6 +151,32 @@ func TestSentAgainIsStoredOnce(t *testing.T) {
 	require.Len(t, b.received(), 1)
 }
 
+// TestLateDuplicate: an earlier process sends an event after another process has sent it and a newer one of its key. Within the
+// duplicate window the stream drops it. After the window it is the last message of its key.
+func TestLateDuplicate(t *testing.T) {
+	t.Parallel()
+	for name, window := range map[string]time.Duration{"within the window": time.Hour, "after the window": 100 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBroker(t)
+			cfg := b.stream
+			cfg.Duplicates = window
+			b.configure(cfg)
+			older, newer := event("a", 1), event("a", 2)
+			require.Equal(t, []error{nil, nil}, b.publisher(t).Publish(t.Context(), []publish.Outgoing{older, newer}))
+			late := b.publisher(t)
+			want := []string{older.ID.String(), newer.ID.String()}
+			if window < time.Minute {
+				want = append(want, older.ID.String())
+			}
+			require.Eventually(t, func() bool {
+				return late.Publish(t.Context(), []publish.Outgoing{older})[0] == nil && len(b.stored(t)) >= len(want)
+			}, patience, 20*time.Millisecond)
+			require.Equal(t, want, b.stored(t))
+		})
+	}
+}
+
 // TestRewindAfterAPurge: an event that the stream reports as a duplicate but no longer has is sent again.
 func TestRewindAfterAPurge(t *testing.T) {
 	t.Parallel()
