@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/consume"
@@ -100,23 +101,40 @@ func TestReceiveHonoursAShortRetryAfter(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(time.Unix(0, first.Load())), 700*time.Millisecond)
 }
 
+// woken starts r, whose PollInterval is long, and waits until it sleeps after its first sweep: then it looks only when it is
+// woken.
+func woken(t testing.TB, pool *pgxpool.Pool, r *receive.Receiver, e *effects) {
+	t.Helper()
+	e.set(func(context.Context, pgx.Tx, counted) error { return errors.New("not yet") })
+	require.Equal(t, receive.Parked, one(t, r, message("swept", 1)))
+	pgtest.Execute(t, pool, "UPDATE outbox.inbox_messages SET next_attempt_at = 'infinity'")
+	start(t, r)
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.inbox_messages WHERE next_attempt_at < 'infinity'")
+	pgtest.Execute(t, pool, "DELETE FROM outbox.inbox_messages")
+}
+
 // TestReceiveBuriesAParkedMessage: a parked message that turns out to be permanent is a dead letter, and its key continues at
 // once, not with the next sweep.
 func TestReceiveBuriesAParkedMessage(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	e := &effects{}
-	e.set(func(context.Context, pgx.Tx, counted) error { return errors.New("not yet") })
 	r := receiver(t, pool, e, receive.Config{Attempts: 1, BaseDelay: time.Nanosecond, PollInterval: never})
-	_, err := r.Receive(t.Context(), messages(3, "a"))
-	require.NoError(t, err)
+	woken(t, pool, r, e)
+	var calls atomic.Int64
 	e.set(func(_ context.Context, _ pgx.Tx, p counted) error {
-		if p.N == 1 {
-			return consume.Permanent(errors.New("never"))
+		switch {
+		case p.N > 1:
+			return nil
+		case calls.Add(1) == 1:
+			return errors.New("not yet")
 		}
-		return nil
+		return consume.Permanent(errors.New("never"))
 	})
-	start(t, r)
+	ms := messages(3, "a")
+	require.Equal(t, receive.Parked, one(t, r, ms[0]))
+	_, err := r.Receive(t.Context(), ms[1:]) // which are put behind it, and wake r
+	require.NoError(t, err)
 	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.inbox_messages WHERE status = 'dead' AND attempts = 2")
 	pgtest.Settles(t, pool, 2, "SELECT count(*) FROM effects")
 	require.Zero(t, kept(t, pool, "parked"))
@@ -128,25 +146,26 @@ func TestReceivePromotesWhatCameTooLate(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	e := &effects{}
-	e.set(func(context.Context, pgx.Tx, counted) error { return errors.New("not yet") })
-	r := receiver(t, pool, e, receive.Config{Attempts: 1, BaseDelay: time.Nanosecond, PollInterval: never, Concurrency: 2}) // of which a and c share one
+	cfg := receive.Config{Attempts: 1, BaseDelay: time.Nanosecond, PollInterval: never, Concurrency: 2} // a and c share a lane
+	r := receiver(t, pool, e, cfg)
+	woken(t, pool, r, e)
 	require.Equal(t, receive.Parked, one(t, r, message("a", 1)))
 	in, out := make(chan struct{}), make(chan struct{})
-	e.set(func(_ context.Context, _ pgx.Tx, p counted) error {
-		if p.N == 9 {
-			in <- struct{}{} // in the transaction that has found the first message parked
-			<-out
-		}
+	e.set(func(context.Context, pgx.Tx, counted) error {
+		in <- struct{}{} // in the transaction that has found the first message parked
+		<-out
 		return nil
 	})
 	received := make(chan error, 1)
 	go func() {
-		_, err := r.Receive(t.Context(), []receive.Message{message("a", 2), message("c", 9)})
+		_, err := r.Receive(t.Context(), []receive.Message{message("a", 2), message("c", 1)})
 		received <- err
 	}()
 	pgtest.Receive(t, in, "the effect")
-	start(t, r)
-	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM outbox.inbox_messages")
+	stop := start(t, receiver(t, pool, &effects{}, cfg))
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM effects WHERE key = 'a'")
+	require.NoError(t, stop())
+	e.set(nil)
 	close(out)
 	require.NoError(t, pgtest.Receive(t, received, "the end of Receive"))
 	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM outbox.inbox_messages")
