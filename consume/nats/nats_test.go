@@ -287,12 +287,13 @@ func TestDeletedMessage(t *testing.T) {
 		}
 		return nil
 	})
-	b.put(1, 10, "a")
+	b.put(1, 1, "a")
 	r := run(t, pool, e, b.config(func(c *nats.Config) {
 		c.Receive.BatchSize = 1
 		c.Options = []natsgo.Option{natsgo.SetCustomDialer(d)}
 	}))
 	pgtest.Receive(t, started, "the first event")
+	b.put(2, 10, "a") // which wait for it
 	pgtest.Eventually(t, func() bool {
 		lag, err := r.Lag(t.Context())
 		return err == nil && lag.Unacknowledged == 10
