@@ -30,8 +30,7 @@
 //     and when it ended. Only at the start it is an error if no broker answers within Config.StartTimeout.
 //   - A topic that does not exist, also one that is deleted later: an error of Run after Config.UnknownTopicTimeout.
 //   - Credentials that are refused, TLS that does not work, and a missing right to a topic or the group: at the start an
-//     error of Run at once, which names the broker and what to check. Later the error comes after Config.StartTimeout for
-//     credentials and TLS, because they may be about to be changed.
+//     error of Run at once, which names the broker and what to check. Later it comes after Config.StartTimeout at the latest.
 //   - A record of another producer: a dead letter with its place, such as kafka:users/3@1042.
 package kafka
 
