@@ -47,6 +47,7 @@ type cluster struct {
 	opts []kfake.Opt
 	*kfake.Cluster
 	addrs []string
+	login []kgo.Opt // of produce
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
@@ -108,7 +109,7 @@ func (c *cluster) cut() {
 // produce writes records as they are.
 func (c *cluster) produce(records ...*kgo.Record) {
 	c.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.DisableClientMetrics(), kgo.DefaultProduceTopic(topic))
+	client, err := kgo.NewClient(append(c.login, kgo.SeedBrokers(c.addrs...), kgo.DisableClientMetrics(), kgo.DefaultProduceTopic(topic))...)
 	require.NoError(c.t, err)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -29,7 +29,8 @@
 //   - The database or the brokers do not answer: records wait, nothing is charged, and two lines of the log say when it began
 //     and when it ended. Only at the start it is an error if no broker answers within Config.StartTimeout.
 //   - A topic that does not exist, also one that is deleted later: an error of Run after Config.UnknownTopicTimeout.
-//   - Credentials that are refused, and a missing right to a topic or the group: an error of Run that names it.
+//   - Credentials that are refused, TLS that does not work, and a missing right to a topic or the group: at the start an
+//     error of Run at once, which names the broker and what to check. Later it comes after Config.StartTimeout at the latest.
 //   - A record of another producer: a dead letter with its place, such as kafka:users/3@1042.
 package kafka
 
@@ -60,6 +61,8 @@ var (
 	ErrUnknownTopic = errors.New("the topic does not exist")
 	// ErrRefused: the cluster refuses the credentials, or a right is missing.
 	ErrRefused = errors.New("the cluster refuses access")
+	// ErrTLS: a broker's certificate is not valid for this client, or one side speaks TLS and the other does not.
+	ErrTLS = errors.New("no connection with TLS")
 	// ErrUnreachable: no broker has answered within Config.StartTimeout.
 	ErrUnreachable = errors.New("no broker answers")
 	// ErrRunning: Run was called while it runs.
@@ -164,10 +167,15 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	return r, nil
 }
 
-// plain returns a client that is not a member of the group.
-func (r *Receiver) plain() (*kgo.Client, error) {
+// plain returns a client that is not a member of the group. a watches its connections.
+func (r *Receiver) plain(a *access) (*kgo.Client, error) {
 	opts := append([]kgo.Opt{kgo.ClientID("outboxgen"), kgo.DisableClientMetrics()}, r.cfg.Options...)
-	return kgo.NewClient(append(opts, kgo.WithLogger(logger{r.log}), kgo.SeedBrokers(r.cfg.Brokers...), kgo.WithHooks(&r.access))...)
+	client, err := kgo.NewClient(append(opts, kgo.WithLogger(logger{r.log}), kgo.SeedBrokers(r.cfg.Brokers...), kgo.WithHooks(a))...)
+	if err != nil {
+		return nil, err
+	}
+	a.begin(client, len(r.cfg.Brokers))
+	return client, nil
 }
 
 // options returns those of the client. Ours come last, because the promises depend on them.
@@ -209,12 +217,20 @@ type Lag struct {
 // Lag returns the lag of the group in each partition, in order. Run need not be under way. What is parked in the database is
 // not behind: see Status.
 func (r *Receiver) Lag(ctx context.Context) ([]Lag, error) {
-	client, err := r.plain()
+	var a access
+	client, err := r.plain(&a)
 	if err != nil {
 		return nil, fmt.Errorf("read lag of group %s: %w", r.cfg.Group, err)
 	}
 	defer client.Close()
-	return r.lag(ctx, kadm.NewClient(client))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer a.onRefusal(cancel)()
+	lags, err := r.lag(ctx, kadm.NewClient(client))
+	if _, refusal := a.refusal(); err != nil && refusal != nil {
+		return nil, fmt.Errorf("read lag of group %s: %w", r.cfg.Group, refusal)
+	}
+	return lags, err
 }
 
 func (r *Receiver) lag(ctx context.Context, admin *kadm.Client) ([]Lag, error) {

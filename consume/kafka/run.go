@@ -50,7 +50,7 @@ const leaveTimeout = 3 * time.Second
 func (r *Receiver) run(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
-	plain, err := r.plain()
+	plain, err := r.plain(&r.access)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (r *Receiver) greet(ctx context.Context, admin *kadm.Client) (map[string]in
 			return nil, context.Cause(ctx)
 		}
 		if _, refusal := r.access.refusal(); err != nil && refusal != nil {
-			err = refusal
+			return nil, refusal
 		}
 		if err == nil {
 			counts, missing, err := r.look(topics)
@@ -121,9 +121,10 @@ func (r *Receiver) greet(ctx context.Context, admin *kadm.Client) (map[string]in
 			}
 			return r.awaitTopics(ctx, admin, missing)
 		}
-		if refusal := refused(err); refusal != nil {
+		if refusal := refused("topics "+strings.Join(r.cfg.Topics, ", "), err); refusal != nil {
 			return nil, refusal
 		}
+		err = r.access.explain(err)
 		if time.Now().After(limit) {
 			return nil, fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(r.cfg.Brokers, ","), r.cfg.StartTimeout, err)
 		}
@@ -145,8 +146,8 @@ func (r *Receiver) look(topics kadm.TopicDetails) (counts map[string]int, missin
 			counts[name] = len(detail.Partitions)
 		case detail.Err == nil, errors.Is(detail.Err, kerr.UnknownTopicOrPartition), errors.Is(detail.Err, kerr.UnknownTopicID):
 			missing = name
-		case refused(detail.Err) != nil:
-			return nil, "", fmt.Errorf("topic %s: %w", name, refused(detail.Err))
+		case refused("topic "+name, detail.Err) != nil:
+			return nil, "", refused("topic "+name, detail.Err)
 		case kerr.IsRetriable(detail.Err):
 			counts[name] = 0 // not known now
 		default:
@@ -235,7 +236,7 @@ func (r *Receiver) poll(ctx context.Context, client *kgo.Client, stop context.Ca
 		})
 		client.AllowRebalance()
 		for _, e := range fetches.Errors() {
-			switch err := fatal(e); {
+			switch err := r.fatal(e); {
 			case ctx.Err() != nil, errors.Is(e.Err, context.Canceled):
 			case err != nil:
 				stop(err)
@@ -251,13 +252,13 @@ func (r *Receiver) poll(ctx context.Context, client *kgo.Client, stop context.Ca
 }
 
 // fatal returns what an error of a fetch says to Run, or nil if it may pass.
-func fatal(e kgo.FetchError) error {
-	where := e.Topic
-	if where == "" {
-		where = "the consumer group"
+func (r *Receiver) fatal(e kgo.FetchError) error {
+	where := "topic " + e.Topic
+	if e.Topic == "" {
+		where = "group " + r.cfg.Group
 	}
-	if refusal := refused(e.Err); refusal != nil {
-		return fmt.Errorf("%s: %w", where, refusal)
+	if refusal := refused(where, e.Err); refusal != nil {
+		return refusal
 	}
 	if errors.Is(e.Err, kgo.ErrClientClosed) {
 		return e.Err
@@ -268,19 +269,6 @@ func fatal(e kgo.FetchError) error {
 	} {
 		if errors.Is(e.Err, code) {
 			return fmt.Errorf("%s: %w", where, e.Err)
-		}
-	}
-	return nil
-}
-
-// refused returns an error that wraps ErrRefused if err says that credentials or rights are missing.
-func refused(err error) error {
-	for _, code := range []*kerr.Error{
-		kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed,
-		kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.SecurityDisabled,
-	} {
-		if errors.Is(err, code) {
-			return fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 	}
 	return nil

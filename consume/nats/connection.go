@@ -29,9 +29,12 @@ type connection struct {
 	// serverError is the last error that the server sent unasked, for example about a missing right.
 	serverError atomic.Pointer[error]
 	broken      chan struct{} // has an element after a connection was lost
+	complained  chan struct{} // has an element after the server has refused something
+	allowed     atomic.Bool   // the server has taken an acknowledgement
 
 	mu      sync.Mutex
 	refusal refusal
+	call    func() // when the server refuses something
 }
 
 // refusal is a missing right that the server complains about.
@@ -42,7 +45,7 @@ type refusal struct {
 
 // connect tries each server once. If none answers, it continues in the background.
 func connect(cfg Config, log *slog.Logger) (*connection, error) {
-	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: log, broken: make(chan struct{}, 1)}
+	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: log, broken: make(chan struct{}, 1), complained: make(chan struct{}, 1)}
 	o := nats.GetDefaultOptions()
 	o.Url = cfg.URL
 	o.Name = "outboxgen"
@@ -118,6 +121,29 @@ func (c *connection) refused(err error, now time.Time) {
 		c.refusal.first = now
 	}
 	c.refusal.err, c.refusal.last = err, now
+	if c.call != nil {
+		c.call()
+	}
+	select {
+	case c.complained <- struct{}{}:
+	default:
+	}
+}
+
+// onRefusal has call called when the server refuses something, until forget is called.
+func (c *connection) onRefusal(call func()) (forget func()) {
+	set := func(call func()) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.call = call
+	}
+	set(call)
+	return func() { set(nil) }
+}
+
+// refusedRight is the error for a right that is missing.
+func refusedRight(err error) error {
+	return fmt.Errorf("%w: %w: allow that for the user of Config.URL or Config.Options", ErrRefused, err)
 }
 
 // refusedSince returns the refusal since a time, if there is one.
@@ -127,7 +153,7 @@ func (c *connection) refusedSince(since time.Time) error {
 	if c.refusal.err == nil || c.refusal.last.Before(since) {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrRefused, c.refusal.err)
+	return refusedRight(c.refusal.err)
 }
 
 // refusedFor returns an error if the server has refused something again and again for so long. A refusal is over when none
@@ -145,7 +171,7 @@ func (c *connection) refusedFor(limit, quiet time.Duration) error {
 	case now.Sub(c.refusal.first) < limit:
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrRefused, c.refusal.err)
+	return refusedRight(c.refusal.err)
 }
 
 // note remembers an error, and logs it if it differs from the last one.
@@ -186,17 +212,17 @@ var errNotConnected = errors.New("not connected")
 // is.
 func (c *connection) explain(err error, asked time.Time) error {
 	if connErr := c.connErr.Load(); connErr != nil && !c.IsConnected() {
-		kind := ErrUnreachable
-		if errors.Is(*connErr, nats.ErrAuthorization) || errors.Is(*connErr, nats.ErrAuthExpired) || errors.Is(*connErr, nats.ErrAuthRevoked) ||
-			strings.Contains(strings.ToLower((*connErr).Error()), "authorization") {
-			kind = ErrRefused
+		for _, refusal := range [...]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired} {
+			if errors.Is(*connErr, refusal) || strings.EqualFold((*connErr).Error(), refusal.Error()) { // while it connects, the client has another error with that text
+				return fmt.Errorf("%w: %w: check the user and password in Config.URL, or the credentials in Config.Options", ErrRefused, *connErr)
+			}
 		}
-		return fmt.Errorf("%w: %w", kind, *connErr)
+		return fmt.Errorf("%w: %w", ErrUnreachable, *connErr)
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return ErrNoStream
 	}
-	unanswered := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+	unanswered := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, nats.ErrPermissionViolation)
 	if refused := c.refusedSince(asked); refused != nil && unanswered {
 		return refused

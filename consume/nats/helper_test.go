@@ -125,11 +125,13 @@ func (e *effects) ConsumeStepTaken(ctx context.Context, tx pgx.Tx, d consume.Del
 	return fail(ctx, tx, d.Payload)
 }
 
+const effectsTable = "CREATE TABLE effects (no bigint GENERATED ALWAYS AS IDENTITY, event uuid NOT NULL, key text NOT NULL, n integer NOT NULL)"
+
 // database returns a migrated database with a table of effects, which has no unique constraint.
 func database(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	pool := pgtest.Database(t)
-	pgtest.Execute(t, pool, "CREATE TABLE effects (no bigint GENERATED ALWAYS AS IDENTITY, event uuid NOT NULL, key text NOT NULL, n integer NOT NULL)")
+	pgtest.Execute(t, pool, effectsTable)
 	return pool
 }
 

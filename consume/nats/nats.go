@@ -35,7 +35,9 @@
 //
 //   - The database or the servers do not answer: messages wait, nothing is charged, and lines of the log say when it began and
 //     when it ended. Only at the start it is an error if no server answers within Config.StartTimeout.
-//   - A stream that does not exist, credentials that are refused, a missing right: an error of Run after Config.StartTimeout.
+//   - A stream that does not exist: an error of Run after Config.StartTimeout.
+//   - Credentials that are refused, and a missing right: at the start an error of Run at once, which names the servers and what
+//     to check. Later the error comes after Config.StartTimeout.
 //   - A durable consumer that was deleted while Run used it, or one with a configuration that can lose messages: an error.
 //   - A message of another producer: a dead letter with its place, such as nats:USERS@1042.
 package nats
@@ -104,8 +106,8 @@ type Config struct {
 	// AckWait is after which time JetStream delivers a message again that it has not heard of; 0 means 30 s. It is that of a new
 	// durable consumer. Messages that are held are reported as in progress, so that an effect may take longer.
 	AckWait time.Duration
-	// StartTimeout is how long servers, the stream, credentials or rights may be missing at the start, and the stream or
-	// rights later; 0 means 1 min. It does not limit how long servers may be away later.
+	// StartTimeout is how long servers or the stream may be missing at the start, and the stream, credentials or rights later;
+	// 0 means 1 min. It does not limit how long servers may be away later.
 	StartTimeout time.Duration
 	// LockPool is where the advisory lock is taken, if the connections of the Receiver's pool go through a pooler of
 	// transactions, which cannot keep a lock. It must reach the same database directly. nil means the Receiver's pool. One of

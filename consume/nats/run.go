@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outboxgen/outboxgen/consume"
@@ -195,15 +196,22 @@ func (s *session) drain(messages jetstream.MessagesContext, m jetstream.Msg) {
 }
 
 // renew tells the server from time to time that the messages which are held are in progress, and repeats acknowledgements. It
-// returns an error if the server has refused requests for too long.
+// returns an error if the server refuses requests: at once if it has never taken an acknowledgement, else after a while.
 func (s *session) renew(ctx context.Context) error {
 	for {
-		sleep(ctx, s.ackWait/4)
+		complains := s.pause(ctx, s.ackWait/4)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := s.c.refusedFor(s.r.cfg.StartTimeout, 2*s.ackWait+30*time.Second); err != nil {
-			return err
+		limit := s.r.cfg.StartTimeout
+		if !s.c.allowed.Load() {
+			limit = 0
+		}
+		if err := s.c.refusedFor(limit, 2*s.ackWait+30*time.Second); err != nil {
+			return fmt.Errorf("ask %s: %w", s.c.servers, err)
+		}
+		if complains {
+			continue
 		}
 		for _, m := range s.window.pick(false) {
 			if !s.lock.holds() || m.InProgress() != nil {
@@ -212,6 +220,19 @@ func (s *session) renew(ctx context.Context) error {
 		}
 		s.acknowledge(s.window.pick(true))
 	}
+}
+
+// pause waits until d or ctx ends, or until the server has refused something, which it reports.
+func (s *session) pause(ctx context.Context, d time.Duration) (complains bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.c.complained:
+		return true
+	}
+	return false
 }
 
 // ack is what JetStream takes as an acknowledgement.
@@ -227,9 +248,13 @@ func (s *session) acknowledge(ms []jetstream.Msg) {
 			return
 		}
 	}
-	if s.c.FlushTimeout(askTimeout) == nil {
-		s.window.forget(ms)
+	if s.c.FlushTimeout(askTimeout) != nil {
+		return
 	}
+	if !errors.Is(s.c.LastError(), nats.ErrPermissionViolation) {
+		s.c.allowed.Store(true)
+	}
+	s.window.forget(ms)
 }
 
 // applied is how many messages are handed to the receiver at a time.

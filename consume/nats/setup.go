@@ -12,7 +12,7 @@ import (
 )
 
 // begin returns the durable consumer, which it creates if the stream has none. It waits up to Config.StartTimeout for what is
-// missing.
+// missing, except for credentials and rights.
 func (r *Receiver) begin(ctx context.Context, c *connection, js jetstream.JetStream) (jetstream.Consumer, error) {
 	return r.insist(ctx, c, false, func(ctx context.Context) (jetstream.Consumer, error) {
 		consumer, err := js.Consumer(ctx, r.cfg.Stream, r.cfg.Durable)
@@ -41,11 +41,13 @@ func (r *Receiver) insist(ctx context.Context, c *connection, patient bool, ask 
 	for {
 		asked := time.Now()
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		forget := c.onRefusal(cancel)
 		err := c.await(asking)
 		var consumer jetstream.Consumer
 		if err == nil {
 			consumer, err = ask(asking)
 		}
+		forget()
 		cancel()
 		switch {
 		case err == nil:
@@ -64,6 +66,8 @@ func (r *Receiver) insist(ctx context.Context, c *connection, patient bool, ask 
 		switch {
 		case missing && time.Now().After(gone):
 			return nil, ErrConsumerDeleted
+		case errors.Is(err, ErrRefused) && !patient:
+			return nil, fmt.Errorf("ask %s: %w", c.servers, err)
 		case errors.Is(err, ErrUnreachable) && patient:
 			deadline = time.Now().Add(r.cfg.StartTimeout)
 		case time.Now().After(deadline):

@@ -276,7 +276,6 @@ func (r *Receiver) transact(ctx context.Context, batch []*item) (behind []string
 			}
 		case it.fate == fatePark:
 			outcomes[i] = Parked
-			known.parked[key] = true
 			if err := keep.add(it, encoding, Parked, *it.after); err != nil {
 				return nil, i, err
 			}
@@ -357,9 +356,6 @@ func (r *Receiver) begin(ctx context.Context) (pgx.Tx, error) {
 	}
 	if err := r.cfg.Begin(ctx, tx); err != nil {
 		rollback(tx)
-		if _, is := as[*stopError](err); is {
-			return nil, err
-		}
 		return nil, &lostError{fmt.Errorf("begin transaction: %w", err), false}
 	}
 	return tx, nil

@@ -75,12 +75,10 @@ func troubleOf(err error) trouble {
 		t.class = troublePermanent
 	case result.Class == mark.ClassUnavailable, result.Class == mark.ClassNotSent:
 		t.class, t.effect = troubleAway, false
-	case isGone:
-		t.class = troubleAway
 	default:
 		t.class = classOf(err)
 		if !effect && t.class == troubleFailed {
-			t.class = troubleAway // our own statement: the database is not migrated, read-only, or the like
+			t.class = troubleAway // a lost connection, or our own statement: the database is not migrated, read-only, or the like
 		}
 	}
 	return t

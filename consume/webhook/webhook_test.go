@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -480,6 +481,64 @@ func TestDatabaseAway(t *testing.T) {
 	pgtest.Eventually(t, func() bool { return r.send(q).status == http.StatusNoContent }, r.logged)
 	require.Contains(t, r.logged(), `level=INFO msg="database answers again"`)
 	require.Equal(t, 2, r.count("steps"))
+}
+
+// TestShutdownOfTheDatabase: an error that says that the server shuts down charges nothing while the database does not answer,
+// and is the event's fault if it does.
+func TestShutdownOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"57P01", "08006", "53300"} {
+		for _, want := range []int{http.StatusServiceUnavailable, http.StatusInternalServerError} {
+			t.Run(fmt.Sprint(code, " ", want), func(t *testing.T) {
+				t.Parallel()
+				var proxy *pgtest.Proxy
+				s := &steps{}
+				r := newReceiver(t, s, func(c *webhook.Config) {
+					proxy = pgtest.NewProxy(t, c.DB.(*pgxpool.Pool))
+					c.DB, c.Timeout = proxy.Pool(t), 4*time.Second
+				})
+				pgtest.Eventually(t, func() bool {
+					return r.send(event(t, binary, uuid.New(), step{"k", 0})).status == http.StatusNoContent
+				})
+				s.do = func(context.Context, pgx.Tx, consume.Delivery[step]) error {
+					if want == http.StatusServiceUnavailable {
+						proxy.Swallow()
+						proxy.Cut()
+					}
+					return &pgconn.PgError{Code: code}
+				}
+				require.Equal(t, want, r.send(event(t, binary, uuid.New(), step{"k", 1})).status)
+				proxy.Pass()
+				proxy.Cut()
+			})
+		}
+	}
+}
+
+// TestUnknownTopicsInTheLog: events of any number of unknown topics are one line.
+func TestUnknownTopicsInTheLog(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, &steps{}, nil)
+	for _, name := range []string{"users.a", "users.b", "users.c"} {
+		q := event(t, binary, uuid.New(), step{"k", 1})
+		q.header.Set("ce-type", name)
+		require.Equal(t, http.StatusUnprocessableEntity, r.send(q).status)
+	}
+	require.Equal(t, 1, strings.Count(r.logged(), "events are refused permanently"), r.logged())
+}
+
+// TestReadCommitted: the default isolation of the database does not matter.
+func TestReadCommitted(t *testing.T) {
+	t.Parallel()
+	var is string
+	s := &steps{do: func(ctx context.Context, tx pgx.Tx, _ consume.Delivery[step]) error {
+		return tx.QueryRow(ctx, "SHOW transaction_isolation").Scan(&is)
+	}}
+	r := newReceiver(t, s, nil)
+	pgtest.Execute(t, r.pool, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$")
+	r.pool.Reset()
+	require.Equal(t, http.StatusNoContent, r.send(event(t, binary, uuid.New(), step{"k", 1})).status)
+	require.Equal(t, "read committed", is)
 }
 
 // unreachable is a database that begins no transaction.
