@@ -186,6 +186,7 @@ func (r *Receiver) options() []kgo.Opt {
 		kgo.WithLogger(logger{r.log}),
 		kgo.FetchMaxWait(500 * time.Millisecond),
 		kgo.AutoCommitInterval(time.Second),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), // what a transaction has aborted was not published
 	}
 	opts = append(opts, r.cfg.Options...)
 	return append(opts,
@@ -194,7 +195,8 @@ func (r *Receiver) options() []kgo.Opt {
 		kgo.ConsumerGroup(r.cfg.Group),
 		kgo.ConsumeTopics(r.cfg.Topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.AutoCommitMarks(), // offsets follow the transactions
+		kgo.AutoCommitMarks(),    // offsets follow the transactions
+		kgo.KeepControlRecords(), // the offset passes the end of a transaction, too
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(r.assigned),
 		kgo.OnPartitionsRevoked(r.revoked),

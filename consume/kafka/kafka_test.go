@@ -53,6 +53,25 @@ func TestRunConsumesInOrder(t *testing.T) {
 	require.Equal(t, int64(220), settled.Load(), "nothing was read twice")
 }
 
+// TestAbortedRecords: records of an aborted transaction have no effect. The publisher sends their events again.
+func TestAbortedRecords(t *testing.T) {
+	t.Parallel()
+	pool, c := database(t), newCluster(t, 1)
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.DisableClientMetrics(), kgo.DefaultProduceTopic(topic), kgo.TransactionalID("relay"))
+	require.NoError(t, err)
+	defer client.Close()
+	for _, end := range []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit, kgo.TryAbort} {
+		require.NoError(t, client.BeginTransaction())
+		require.NoError(t, client.ProduceSync(t.Context(), records(1, 3)...).FirstErr())
+		require.NoError(t, client.EndTransaction(t.Context(), end))
+	}
+	r := receiver(t, pool, &effects{}, c.config())
+	stop := start(t, r)
+	awaitCaughtUp(t, r)
+	require.NoError(t, stop())
+	requireCounted(t, pool, 1, 3)
+}
+
 // TestMembersComeAndGo: partitions move between processes while records flow. Each effect happens once and in order.
 func TestMembersComeAndGo(t *testing.T) {
 	t.Parallel()

@@ -183,14 +183,22 @@ func (p *partition) run() {
 			}
 			continue
 		}
-		messages := make([]receive.Message, len(records))
-		for i, record := range records {
-			messages[i] = messageOf(record)
+		messages := make([]receive.Message, 0, len(records))
+		for _, record := range records {
+			if !record.Attrs.IsControl() { // the end of a transaction
+				messages = append(messages, messageOf(record))
+			}
 		}
 		outcomes, err := p.r.receiver.Receive(p.ctx, messages)
 		settled := 0
-		for settled < len(outcomes) && outcomes[settled] != "" {
-			settled++
+		for ; settled < len(records); settled++ {
+			if records[settled].Attrs.IsControl() {
+				continue
+			}
+			if len(outcomes) == 0 || outcomes[0] == "" {
+				break
+			}
+			outcomes = outcomes[1:]
 		}
 		if settled > 0 {
 			p.client.MarkCommitRecords(records[settled-1])

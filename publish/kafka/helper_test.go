@@ -104,6 +104,23 @@ func (c *cluster) received(topic string) []*kgo.Record {
 	return records
 }
 
+// committed reads records of a topic until they are enough, without those of aborted transactions.
+func (c *cluster) committed(topic string, enough func([]*kgo.Record) bool) (records []*kgo.Record) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableClientMetrics(), kgo.FetchMaxWait(100*time.Millisecond))
+	require.NoError(c.t, err)
+	defer cl.Close()
+	for !enough(records) {
+		fetches := cl.PollFetches(ctx)
+		require.NoError(c.t, ctx.Err())
+		records = append(records, fetches.Records()...)
+	}
+	return records
+}
+
 // event returns an event with a key.
 func event(key string, n int) publish.Outgoing {
 	return publish.Outgoing{

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
@@ -132,4 +136,49 @@ func TestLateRecordAfterAChangeOfShards(t *testing.T) {
 			require.Equal(t, []int{0, 1, 2}, got)
 		})
 	}
+}
+
+// TestShardsChangeBetweenTransactions: the number of shards changes several times while processes publish with a transactional
+// id, and calls that take long outlive their leases. What comes again comes in order, and ends with the latest event of its key.
+func TestShardsChangeBetweenTransactions(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	c, pool := newCluster(t, kfake.SeedTopics(3, "one")), pgtest.Database(t)
+	const keys = 8
+	n := 0
+	enqueue := func(rounds int) {
+		t.Helper()
+		for range rounds {
+			var events []renamed
+			n++
+			for k := range keys {
+				events = append(events, renamed{Key: string(rune('a' + k)), N: n})
+			}
+			pgtest.InTx(t, pool, func(tx pgx.Tx) {
+				_, err := renamedTopic.Untyped().EnqueueMany(t.Context(), tx, events)
+				require.NoError(t, err)
+			})
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var processes sync.WaitGroup
+	defer processes.Wait()
+	defer cancel()
+	for _, shards := range []int{2, 1, 4, 3, 2, 4} { // each process keeps running, and follows the later ones
+		l := relayTo(t, pool, c.publisher(t, isFenced), shards)
+		processes.Go(func() { _ = l.Run(ctx) })
+		pgtest.Settles(t, pool, shards, "SELECT count(*) FROM outbox.listeners WHERE shards = $1 AND reshard_to IS NULL", shards)
+		enqueue(20)
+	}
+	last := make(map[string]int)
+	c.committed("one", func(records []*kgo.Record) bool {
+		clear(last)
+		for _, r := range records {
+			var e renamed
+			require.NoError(t, json.Unmarshal(r.Value, &e))
+			require.LessOrEqual(t, e.N, last[e.Key]+1, "the next of %s", e.Key)
+			last[e.Key] = e.N
+		}
+		return len(last) == keys && !slices.ContainsFunc(slices.Collect(maps.Values(last)), func(latest int) bool { return latest != n })
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -218,19 +217,9 @@ func TestTransactionWithARefusedRecord(t *testing.T) {
 		}
 	}
 
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableClientMetrics(), kgo.FetchMaxWait(100*time.Millisecond))
-	require.NoError(t, err)
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	var got []string
-	for len(got) < len(want) {
-		fetches := cl.PollFetches(ctx)
-		require.NoError(t, ctx.Err())
-		for _, r := range fetches.Records() {
-			got = append(got, idOf(r))
-		}
+	for _, r := range c.committed(topic, func(records []*kgo.Record) bool { return len(records) >= len(want) }) {
+		got = append(got, idOf(r))
 	}
 	require.ElementsMatch(t, want, got)
 	require.Greater(t, len(c.received(topic)), len(want), "copies of aborted transactions")

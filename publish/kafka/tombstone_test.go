@@ -51,7 +51,7 @@ func (c *cluster) read(t *testing.T) *directory {
 	consumer, err := userevents.NewUsersConsumer(ib, d)
 	require.NoError(t, err)
 	pool := pgtest.Database(t)
-	for _, r := range c.committed("users") {
+	for _, r := range c.compacted("users") {
 		outcome, err := consumer.Consume(t.Context(), pool, consume.FromKafka(r.Headers, r.Value))
 		require.NoError(t, err)
 		require.Equal(t, inbox.Applied, outcome)
@@ -59,8 +59,8 @@ func (c *cluster) read(t *testing.T) *directory {
 	return d
 }
 
-// committed returns what a topic with one partition has now. Compaction may have removed records.
-func (c *cluster) committed(topic string) (records []*kgo.Record) {
+// compacted returns what a topic with one partition has now. Compaction may have removed records.
+func (c *cluster) compacted(topic string) (records []*kgo.Record) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -130,7 +130,7 @@ func TestTombstone(t *testing.T) {
 				return err
 			})
 			c.Compact()
-			for _, r := range c.committed("users") {
+			for _, r := range c.compacted("users") {
 				require.False(t, string(r.Key) == gone.String() && r.Value != nil, "compaction has removed the user")
 			}
 		})
