@@ -2,8 +2,10 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestRatiosAreThoseOfEachRound(t *testing.T) {
@@ -52,5 +54,35 @@ func TestBadOptions(t *testing.T) {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%v: no error", args)
 		}
+	}
+}
+
+// A run of some workloads keeps what the report has of the others, with its date.
+func TestReportKeepsWhatWasNotRun(t *testing.T) {
+	all := []workload{{name: "a"}, {name: "b"}, {name: "c"}}
+	before, now := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC)
+	one := []figures{{Runs: []float64{1, 2, 3}}}
+	earlier := &report{Machine: "m", PostgreSQL: "15", Started: before, Results: []result{{Workload: "a", Title: "x", Figures: one}, {Workload: "c", Title: "y", Figures: one}, {Workload: "gone", Title: "z"}}}
+	rep := &report{Machine: "m", PostgreSQL: "15", Started: now, Results: []result{{Workload: "b", Title: "x", Figures: one, Measured: now}, {Workload: "c", Title: "y", Figures: one, Measured: now}}}
+	if err := rep.keep(earlier, all); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	var dates []time.Time
+	for _, r := range rep.Results {
+		names, dates = append(names, r.Workload), append(dates, r.Measured)
+	}
+	if !slices.Equal(names, []string{"a", "b", "c"}) || !slices.Equal(dates, []time.Time{before, now, now}) {
+		t.Fatal(names, dates)
+	}
+	var b strings.Builder
+	if err := rep.markdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(b.String(), "\n2 January 2026, 3 runs.\n") != 1 || strings.Count(b.String(), "\n4 March 2026, 3 runs.\n") != 2 {
+		t.Fatal(b.String())
+	}
+	if err := (&report{Machine: "another", PostgreSQL: "15"}).keep(earlier, all); err == nil {
+		t.Fatal("figures of another machine are kept")
 	}
 }

@@ -51,7 +51,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.events, "events", 100_000, "events per drain")
 	f.IntVar(&o.history, "history", 1_000_000, "delivered events in the tables of the workloads history and claims, and pending ones of status; the other rows are in proportion")
 	f.IntVar(&o.minutes, "minutes", 0, "minutes of the sustained workload, 1,000 events/s; 0 leaves it out")
-	f.StringVar(&o.out, "out", "", "folder for benchmarks.md, benchmarks.json and benchmarks.svg; empty writes no files")
+	f.StringVar(&o.out, "out", "", "folder for benchmarks.md, benchmarks.json and benchmarks.svg, which keep what they have of workloads that -only leaves out; empty writes no files")
 	f.Func("capacity", "histories, such as 10000000,100000000: print what one server carries next to each, and run no workload", func(list string) error {
 		for _, text := range strings.Split(list, ",") {
 			n, err := strconv.Atoi(text)
@@ -143,11 +143,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			failed = err
 			break
 		}
+		r.Measured = rep.Started
 		rep.Results = append(rep.Results, r)
 		fmt.Fprint(stdout, r.text())
 	}
 	if o.out == "" || len(rep.Results) == 0 {
 		return failed
+	}
+	if earlier, err := readReport(filepath.Join(o.out, "benchmarks.json")); err != nil {
+		return errors.Join(failed, err)
+	} else if earlier != nil && len(o.only) > 0 {
+		if err := rep.keep(earlier, all); err != nil {
+			return errors.Join(failed, err)
+		}
 	}
 	for name, write := range map[string]func(io.Writer) error{
 		"benchmarks.md": rep.markdown, "benchmarks.json": rep.json, "benchmarks.svg": rep.svg,

@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
+	"os"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -19,6 +22,50 @@ type report struct {
 	Runs       int       `json:"runs"`
 	Results    []result  `json:"results"`
 	Samples    []sample  `json:"sustained,omitempty"`
+}
+
+// keep adds to rep the results of an earlier report for workloads that were not run, in the order of all. The earlier report
+// must be of the same machine and the same PostgreSQL, because figures of different ones cannot be compared.
+func (rep *report) keep(earlier *report, all []workload) error {
+	if earlier.Machine != rep.Machine || earlier.PostgreSQL != rep.PostgreSQL {
+		return fmt.Errorf("the earlier results are of %s, PostgreSQL %s: run all workloads, or write to another folder", earlier.Machine, earlier.PostgreSQL)
+	}
+	byName := make(map[string]result)
+	for _, r := range earlier.Results {
+		if r.Measured.IsZero() {
+			r.Measured = earlier.Started
+		}
+		byName[r.Workload] = r
+	}
+	for _, r := range rep.Results {
+		byName[r.Workload] = r
+	}
+	rep.Results = nil
+	for _, w := range all {
+		if r, there := byName[w.name]; there {
+			rep.Results = append(rep.Results, r)
+		}
+	}
+	if len(rep.Samples) == 0 {
+		rep.Samples = earlier.Samples
+	}
+	return nil
+}
+
+// readReport reads a report that was written before, nil if there is none.
+func readReport(name string) (*report, error) {
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var rep report
+	if err := json.Unmarshal(text, &rep); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return &rep, nil
 }
 
 func machine() string {
@@ -78,18 +125,19 @@ func (rep *report) markdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Benchmarks
 
-Written by `+"`make bench`"+`: %s, PostgreSQL %s with fsync and full_page_writes on, medians of %d runs. The contenders
-of a workload take turns, each on its own database. Each run checks that all events were handled exactly once and are
+Written by `+"`make bench`"+`: %s, PostgreSQL %s with fsync and full_page_writes on, medians. The contenders
+of a workload take turns, each on its own database. The date of each workload is below its table. Each run checks that all events were handled exactly once and are
 recorded so. Figures of one machine say little about another machine: compare the ratios. A ratio is computed within a
 round; the table has the median of the rounds.
 
 ![ratios](benchmarks.svg)
-`, rep.Machine, rep.PostgreSQL, rep.Runs)
+`, rep.Machine, rep.PostgreSQL)
 	for _, r := range rep.Results {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| | %s | spread |\n|---|--:|---|\n", strings.ToUpper(r.Title[:1])+r.Title[1:], r.About, r.Unit)
 		for _, f := range r.Figures {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", f.Contender, number(f.Median), f.spread())
 		}
+		fmt.Fprintf(&b, "\n%s, %d runs.\n", r.Measured.Format("2 January 2006"), len(r.Figures[0].Runs))
 		if len(r.Targets) == 0 {
 			continue
 		}

@@ -67,6 +67,7 @@ type result struct {
 	About    string             `json:"about"`
 	Figures  []figures          `json:"figures"`
 	Targets  []targetResult     `json:"targets,omitempty"`
+	Measured time.Time          `json:"measured"` // the start of its run
 	index    map[string]figures // by contender
 }
 
