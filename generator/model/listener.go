@@ -102,6 +102,8 @@ func (b *builder) readers(s *spec.Spec) {
 		for j, topic := range n.Topics.Items {
 			t := b.model.Namespaces[i].Topics[j]
 			b.reader(topic, t)
+			b.warnOrder(topic, t)
+			b.warnTwice(t, specs)
 			if t.Delivery == Log {
 				b.logWindow(topic, t, specs, told)
 			}

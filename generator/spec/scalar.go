@@ -50,6 +50,7 @@ func (t *text) decode(d *decoder, n *node, at place, into *Value[string]) {
 			want += " in quotes"
 		}
 		d.wrongType(n, at, want)
+		into.Bad = true
 		return
 	}
 	*into = Value[string]{V: n.Value, Pos: d.at(n)}
@@ -150,6 +151,7 @@ type boolean struct{}
 func (boolean) decode(d *decoder, n *node, at place, into *Value[bool]) {
 	if n.Kind != scalarNode || n.Tag != boolTag || refused(n) {
 		d.wrongType(n, at, "true or false")
+		into.Bad = true
 		return
 	}
 	*into = Value[bool]{V: strings.EqualFold(n.Value, "true"), Pos: d.at(n)}

@@ -13,6 +13,7 @@ import (
 type Value[T any] struct {
 	V   T
 	Pos diag.Pos
+	Bad bool // the key is there, but the value of a text or flag was refused and reported
 }
 
 // Set reports whether the file holds a usable value.
