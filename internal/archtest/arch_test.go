@@ -101,7 +101,7 @@ func TestArrows(t *testing.T) {
 		"generator/sample":            {"generator/model"},
 		"generator":                   {"generator/emit", "generator/evolve", "generator/lock", "generator/sample", "generator/model", "generator/spec", "generator/diag"},
 		"internal/mask":               {"generator/model", "internal/shape"},
-		"internal/export":             {"generator/model"},
+		"internal/export":             {"generator/diag", "generator/model"},
 		"internal/fit":                {"generator/model", "payload"},
 		"internal/cli":                {"admin", "dashboard", "outbox", "migrate", "generator", "generator/diag", "generator/evolve", "generator/model", "generator/spec", "templates", "internal/export", "internal/fit", "internal/mask", "internal/moment", "internal/pgname", "internal/secret", "internal/monitor"},
 		"internal/vet":                {},
