@@ -13,7 +13,7 @@ import (
 type Value[T any] struct {
 	V   T
 	Pos diag.Pos
-	Bad bool // the key is there, but the value of a text or flag was refused and reported
+	Bad bool // the key is there, but its value was refused and reported; only for text, options and flags
 }
 
 // Set reports whether the file holds a usable value.
