@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/generator"
+	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/internal/export"
 )
@@ -48,7 +49,7 @@ schema of the topic's present version. docs/exporting.md says what a schema cove
 				for _, k := range kinds {
 					names = append(names, k.Topic.FullName())
 				}
-				return usage(fmt.Errorf("--topic: no topic with publish is called %q in %s%s", topic, a.shown(src.path), export.DidYouMean(topic, names)))
+				return usage(fmt.Errorf("--topic: no topic with publish is called %q in %s%s", topic, a.shown(src.path), diag.NewReporter("").DidYouMean(topic, names)))
 			}
 			kinds = kinds[at : at+1]
 		}

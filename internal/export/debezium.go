@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
@@ -75,7 +76,7 @@ func ExportDebezium(m *model.Model, cfg DebeziumConfig) (*Debezium, error) {
 		namespaces = append(namespaces, n.Name)
 	}
 	if cfg.Namespace != "" && !slices.Contains(namespaces, cfg.Namespace) {
-		return nil, fmt.Errorf("--namespace: %s has no namespace %q%s", cfg.File, cfg.Namespace, DidYouMean(cfg.Namespace, namespaces))
+		return nil, fmt.Errorf("--namespace: %s has no namespace %q%s", cfg.File, cfg.Namespace, diag.NewReporter("").DidYouMean(cfg.Namespace, namespaces))
 	}
 	d := &Debezium{}
 	routes, queued, err := d.routes(m, cfg)

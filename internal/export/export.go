@@ -11,19 +11,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 )
-
-// DidYouMean returns ` (did you mean "name"?)` with the candidate that name most likely means, or "".
-func DidYouMean(name string, candidates []string) string {
-	for _, c := range candidates {
-		if strings.HasSuffix(c, "/"+name) { // a topic without its namespace
-			return diag.Hint(c)
-		}
-	}
-	return diag.NewReporter("").DidYouMean(name, candidates)
-}
 
 // File is one file of an export.
 type File struct {
