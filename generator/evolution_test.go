@@ -59,6 +59,7 @@ namespaces:
         payload: {id: uuid, usage: "usage?"}
       logged:
         delivery: log
+        partition_key: "{id}"
         listeners: none
         payload: {id: uuid}
 `
@@ -141,8 +142,8 @@ func TestEveryKindOfChange(t *testing.T) {
 		{"tombstone", `key: "{id}"}`, `key: "{id}", tombstone: true}`, "37:18 change-publish"},
 		{"no longer published", "        publish: {kafka: {topic: chat.published}, key: \"{id}\"}\n", "", "36:7 change-publish"},
 		{"queue topic published", "delivery: queue", "delivery: queue\n        publish: {kafka: {topic: chat.finalized}}", "17:18 change-publish"},
-		{"log topic published", "delivery: log\n        listeners: none\n        payload: {id: uuid}\n", "delivery: log\n        publish: {kafka: {topic: chat.logged}}\n        payload: {id: uuid}\nlisteners: {out: {topics: [chat/logged], publish: true}}\n", ""},
-		{"topic removed", "      logged:\n        delivery: log\n        listeners: none\n        payload: {id: uuid}\n", "", "12:3 change-topic-removed"},
+		{"log topic published", "listeners: none\n        payload: {id: uuid}\n", "publish: {kafka: {topic: chat.logged}}\n        payload: {id: uuid}\nlisteners: {out: {topics: [chat/logged], publish: true}}\n", ""},
+		{"topic removed", "      logged:\n        delivery: log\n        partition_key: \"{id}\"\n        listeners: none\n        payload: {id: uuid}\n", "", "12:3 change-topic-removed"},
 		{"namespace renamed", "  chat:\n", "  talk:\n", "12:3 change-topic-removed x3"},
 
 		{"go name of a field", "owner_id: uuid", "owner_id: {type: uuid, go: Owner}", "23:38 warning change-go-name"},
@@ -385,7 +386,7 @@ func TestRetire(t *testing.T) {
 	t.Parallel()
 	two := strings.Replace(evolving, "version: 1\n", "version: 2\n", 1)
 	locked := freeze(t, two, freeze(t, evolving, nil).Lock).Lock
-	gone := replace(t, two, "      logged:\n        delivery: log\n        listeners: none\n        payload: {id: uuid}\n", "")
+	gone := replace(t, two, "      logged:\n        delivery: log\n        partition_key: \"{id}\"\n        listeners: none\n        payload: {id: uuid}\n", "")
 
 	retired := freeze(t, gone, locked, "chat/logged", "chat/finalized@1")
 	require.Equal(t, []generator.FrozenVersion{{Topic: "chat/logged", Version: 1}, {Topic: "chat/finalized", Version: 1}}, retired.Retired)
@@ -548,10 +549,10 @@ func TestRenamedTopic(t *testing.T) {
 	require.Empty(t, findings)
 	changed := replace(t, renamed, "listeners: none\n        payload: {id: uuid}", "listeners: none\n        payload: {id: string}")
 	_, findings = generator.Load([]byte(changed), generator.Options{Source: "outbox.yaml", Lock: frozen.Lock})
-	require.Equal(t, "43:23 change-field-type", brief(findings))
+	require.Equal(t, "44:23 change-field-type", brief(findings))
 	between, err := generator.Breaking([]byte(evolving), []byte(changed), "old.yaml", generator.Options{Source: "outbox.yaml"})
 	require.NoError(t, err)
-	require.Equal(t, "39:7 warning change-go-name, 43:23 change-field-type", brief(between))
+	require.Equal(t, "39:7 warning change-go-name, 44:23 change-field-type", brief(between))
 
 	own := strings.ReplaceAll(string(frozen.Examples), "0190d5a5-7c2e-7d6b-8d3c-9b1f6a2e4c70", "0190d5a5-7c2e-7d6b-8d3c-9b1f6a2e4c71")
 	again, err := generator.Freeze([]byte(renamed), []byte(own), nil, generator.Options{Source: "outbox.yaml", Lock: frozen.Lock})
@@ -565,8 +566,8 @@ func TestRenamedTopic(t *testing.T) {
 	require.Contains(t, fmt.Sprint(files), "chat.written.v1.outbox.go")
 
 	// Both names were frozen, and one topic now takes the events of both.
-	both := replace(t, evolving, "      logged:\n", "      other: {delivery: log, listeners: none, payload: {id: uuid, more: \"string?\"}}\n      logged:\n")
+	both := replace(t, evolving, "      logged:\n", "      other: {delivery: log, partition_key: \"{id}\", listeners: none, payload: {id: uuid, more: \"string?\"}}\n      logged:\n")
 	locked := freeze(t, both, nil).Lock
 	_, findings = generator.Load([]byte(replace(t, evolving, "      logged:\n", "      logged:\n        renamed_from: [other]\n")), generator.Options{Source: "outbox.yaml", Lock: locked})
-	require.Equal(t, "43:18 change-field-removed", brief(findings))
+	require.Equal(t, "44:18 change-field-removed", brief(findings))
 }

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/queue"
 )
 
@@ -421,6 +423,49 @@ func TestEnqueueOptions(t *testing.T) {
 	require.Equal(t, 7, claimed[0].MaxAttempts)
 	require.Equal(t, 1, runtimetest.CountWhere(t, pool, "next_attempt_at > statement_timestamp() + interval '59 min'"))
 }
+
+// TestEmptyKeysAreOneLine: an event without the field of its keys has an error in one line, with each fact once.
+func TestEmptyKeysAreOneLine(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	for want, p := range map[string]renamed{
+		"enqueue test/renamed: validate test/renamed: user_id is not set; empty key part in partition key, entity id":                                                {Slug: "s"},
+		"enqueue test/renamed: validate test/renamed: user_id is not set; render dedupe key: field slug: empty key part; empty key part in partition key, entity id": {},
+		"enqueue test/renamed: render dedupe key: field slug: empty key part":                                                                                        {UserID: runtimetest.TenantA},
+	} {
+		pgtest.InTx(t, pool, func(tx pgx.Tx) {
+			_, err := renamedTopic.Untyped().Enqueue(t.Context(), tx, p)
+			require.ErrorIs(t, err, outbox.ErrEmptyKeyPart)
+			require.EqualError(t, err, want)
+			var invalid *payload.ValidationError
+			require.Equal(t, p.UserID == uuid.Nil, errors.As(err, &invalid))
+			require.Equal(t, p.UserID == uuid.Nil, errors.Is(err, outbox.ErrPayloadInvalid))
+		})
+	}
+}
+
+type renamed struct {
+	UserID uuid.UUID `json:"user_id"`
+	Slug   string    `json:"slug"`
+}
+
+func (r renamed) Validate() error {
+	if r.UserID == uuid.Nil {
+		return payload.Check("test/renamed", payload.FieldErrors{{Field: "user_id", Rule: "required", Message: "is not set"}})
+	}
+	return nil
+}
+
+var renamedTopic = outbox.NewTopic[renamed](outbox.TopicSpec{
+	Namespace: runtimetest.Namespace, Name: "renamed",
+	Keys: func(v any) outbox.Keys {
+		p := v.(*renamed)
+		user := outbox.NewKey(outbox.UUIDPart("user_id", p.UserID))
+		return outbox.Keys{
+			Dedupe: outbox.NewKey(outbox.StringPart("slug", p.Slug)), Partition: user, EntityType: "user", EntityID: user,
+		}
+	},
+})
 
 type note struct {
 	Tenant uuid.UUID `json:"tenant"`

@@ -101,7 +101,7 @@ func RunOperation(ctx context.Context, db Beginner, name string, do func(context
 		return o.named("commit", tx.Commit(ctx))
 	}
 	if failed := rollback(ctx, tx); failed != nil {
-		err = errors.Join(err, o.named("roll back", failed))
+		err = fmt.Errorf("%w; %w", err, o.named("roll back", failed))
 	}
 	return err
 }

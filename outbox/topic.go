@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -265,11 +266,7 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 	if t.spec.Keys != nil {
 		*doing = "Keys"
 		k := t.spec.Keys(p)
-		err := errors.Join(keyError("dedupe key", k.Dedupe), keyError("partition key", k.Partition), keyError("entity id", k.EntityID))
-		switch {
-		case invalid != nil && err != nil: // a required field that is part of a key
-			return m, fmt.Errorf("%w; %w", invalid, err)
-		case err != nil:
+		if err := k.check(invalid); err != nil {
 			return m, err
 		}
 		m.TenantID, m.DedupeKey, m.PartitionKey = k.TenantID, k.Dedupe.String(), k.Partition.String()
@@ -301,11 +298,42 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 	return m, nil
 }
 
-func keyError(name string, k Key) error {
-	if err := k.Err(); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+// check returns an error in one line that names each field once whose value is empty, and the keys that it is a part of. It
+// continues invalid, which may name the field already: a required field that is a part of a key. invalid may be nil.
+func (k *Keys) check(invalid error) error {
+	keys := [...]struct {
+		name string
+		Key
+	}{{"dedupe key", k.Dedupe}, {"partition key", k.Partition}, {"entity id", k.EntityID}}
+	var told []string
+	err := invalid
+	for i, first := range keys {
+		if first.empty == "" || slices.Contains(told, first.empty) {
+			continue
+		}
+		told = append(told, first.empty)
+		names := first.name
+		for _, other := range keys[i+1:] {
+			if other.empty == first.empty {
+				names += ", " + other.name
+			}
+		}
+		fault := fmt.Errorf("%w in %s", ErrEmptyKeyPart, names)
+		var broken *payload.ValidationError
+		named := func(f payload.FieldError) bool { return f.Field == first.empty }
+		if !errors.As(invalid, &broken) || !slices.ContainsFunc(broken.Fields, named) {
+			fault = fmt.Errorf("render %s: field %s: %w", names, first.empty, ErrEmptyKeyPart)
+		}
+		if err == nil {
+			err = fault
+		} else {
+			err = fmt.Errorf("%w; %w", err, fault)
+		}
 	}
-	return nil
+	if len(told) == 0 {
+		return nil
+	}
+	return err
 }
 
 // Unimplemented returns the error of a topic whose handler is not written yet.

@@ -20,26 +20,6 @@ const (
 	headerSignature = "Webhook-Signature"
 )
 
-// Lengths of a decoded secret that Standard Webhooks allows.
-const (
-	minSecretBytes = 24
-	maxSecretBytes = 64
-)
-
-// decodeSecret returns the key of a secret. Its error does not quote the secret.
-func decodeSecret(secret string) ([]byte, error) {
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-	switch {
-	case strings.HasPrefix(secret, "whpk_"), strings.HasPrefix(secret, "whsk_"):
-		return nil, errors.New("is an asymmetric key, which is not supported: use a secret that begins with whsec_")
-	case err != nil:
-		return nil, errors.New("is not base64")
-	case len(key) < minSecretBytes || len(key) > maxSecretBytes:
-		return nil, fmt.Errorf("has %d bytes: use %d to %d bytes", len(key), minSecretBytes, maxSecretBytes)
-	}
-	return key, nil
-}
-
 // verifier checks the signatures and times of requests.
 type verifier struct {
 	keys      [][]byte

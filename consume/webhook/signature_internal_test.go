@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/webhookkey"
 )
 
 // The published example of Standard Webhooks, which the official libraries test themselves with.
@@ -64,7 +66,7 @@ func TestStandardWebhooks(t *testing.T) {
 		}},
 	} {
 		for _, secret := range []string{officialSecret, strings.TrimPrefix(officialSecret, "whsec_")} {
-			key, err := decodeSecret(secret)
+			key, err := webhookkey.Decode(secret)
 			require.NoError(t, err)
 			header := http.Header{}
 			header.Set("webhook-id", officialID)
@@ -106,27 +108,6 @@ func TestTimestamps(t *testing.T) {
 		} else {
 			require.ErrorContains(t, err, want, text)
 		}
-	}
-}
-
-func TestSecrets(t *testing.T) {
-	t.Parallel()
-	for secret, want := range map[string]string{
-		officialSecret:                      "",
-		"whsec_" + strings.Repeat("A", 84):  "",
-		"whsec_" + strings.Repeat("A", 28):  "has 21 bytes: use 24 to 64 bytes",
-		"whsec_" + strings.Repeat("A", 88):  "has 66 bytes",
-		"":                                  "has 0 bytes",
-		"whsec_S3CRET!":                     "is not base64",
-		"whpk_" + strings.Repeat("S3CR", 8): "is an asymmetric key",
-	} {
-		_, err := decodeSecret(secret)
-		if want == "" {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorContains(t, err, want)
-		require.NotContains(t, err.Error(), "S3CR")
 	}
 }
 

@@ -56,6 +56,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/absent"
+	"github.com/outboxgen/outboxgen/internal/webhookkey"
 )
 
 // Config says which events a Handler takes and how. DB, Consumer and Secrets are required.
@@ -65,7 +66,8 @@ type Config struct {
 	// Consumer applies the events: what a generated constructor such as NewUserConsumer returns.
 	Consumer *consume.Consumer
 	// Secrets verify the signature of each request. One of them must match, so that during a rotation the sender may use the
-	// old or the new one. A secret has 24 to 64 bytes, in base64, with or without the prefix whsec_.
+	// old or the new one. A secret has 24 to 64 bytes, in base64, with or without the prefix whsec_, such as what
+	// `openssl rand -base64 32` prints.
 	Secrets []string
 	// Unsigned takes events from anybody who reaches the handler. It is for senders that something else authenticates, such
 	// as a proxy. Secrets must be empty then.
@@ -205,7 +207,7 @@ func Handler(cfg Config) (http.Handler, error) {
 	}
 	v := verifier{tolerance: cfg.Tolerance, unsigned: cfg.Unsigned}
 	for i, secret := range cfg.Secrets {
-		key, err := decodeSecret(secret)
+		key, err := webhookkey.Decode(secret)
 		if err != nil {
 			return nil, fmt.Errorf("create webhook handler: field Secrets: number %d %w", i+1, err)
 		}

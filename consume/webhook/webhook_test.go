@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -639,6 +640,7 @@ func TestConfig(t *testing.T) {
 		"field Secrets is empty: ":                        func(c *webhook.Config) { c.Secrets = nil },
 		"field Secrets is not empty, but Unsigned is set": func(c *webhook.Config) { c.Unsigned = true },
 		"field Secrets: number 2 is not base64":           func(c *webhook.Config) { c.Secrets = append(c.Secrets, "S3CRET!") },
+		"field Secrets: number 1 is empty":                func(c *webhook.Config) { c.Secrets = []string{os.Getenv("OUTBOXGEN_NOT_SET")} },
 		"field Tolerance: -1s is negative":                func(c *webhook.Config) { c.Tolerance = -time.Second },
 		"field Timeout: -1s is negative":                  func(c *webhook.Config) { c.Timeout = -time.Second },
 		"field RetryAfter: -1s is negative":               func(c *webhook.Config) { c.RetryAfter = -time.Second },

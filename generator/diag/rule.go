@@ -88,6 +88,8 @@ const (
 	PublishTombstone        Rule = "publish-tombstone"
 	PublishTombstoneOrder   Rule = "publish-tombstone-order"
 	PublishUnread           Rule = "publish-unread"
+	PublishUnordered        Rule = "publish-unordered"
+	PublishTwice            Rule = "publish-twice"
 	PublishWireName         Rule = "publish-wire-name"
 	ListenerPublish         Rule = "listener-publish"
 	ConsumerEmpty           Rule = "consumer-empty"
@@ -233,6 +235,8 @@ var rules = []RuleInfo{
 	{PublishTombstoneOrder, "Warning: a tombstone is in a log topic. A queue topic has no order, so that an older record of its key may come after it and stay."},
 	{PublishWireName, "A wire_name is 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and begins and ends with a letter or digit. Only a topic with publish has one, and no other published topic has it or had it."},
 	{PublishUnread, "A log topic with publish is read by a listener with publish: true, or has listeners: none."},
+	{PublishUnordered, "Warning: a log topic with publish has a partition_key; without one, its events have no order and no key at the broker."},
+	{PublishTwice, "Warning: one listener publishes a topic; with several, each event is published more than once."},
 	{ListenerPublish, "A listener with publish: true is leased, and all its topics have publish, to the same broker."},
 	{ConsumerEmpty, "A file with a consumer publishes at least one topic."},
 	{ConsumerInternal, "Warning: the consumer package is not below a folder named internal, from which other modules cannot import it."},

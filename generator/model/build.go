@@ -44,6 +44,7 @@ func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 		meant:    make(map[string]bool),
 
 		unreadable: make(map[*Topic]bool),
+		undecided:  make(map[*Topic]bool),
 	}
 	b.UseHints(s.Hints)
 	b.goNames = b.newSymbols()
@@ -99,6 +100,7 @@ type builder struct {
 	meant         map[string]bool // topics whose name a listener has misspelt, by full name
 	unsure        bool            // a listener has topics that could not be read
 	unreadable    map[*Topic]bool // topics whose payload could not be read
+	undecided     map[*Topic]bool // topics whose delivery could not be read
 	goNames       *symbols        // of the package
 	consumerNames *symbols        // of the consumer package
 	structs       []structure
@@ -186,6 +188,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	if s.Version.Set() {
 		t.Version = b.version(s.Version, where)
 	}
+	b.undecided[t] = s.Delivery.Bad
 	if s.Delivery.Set() {
 		t.Delivery = Delivery(s.Delivery.V)
 	}
@@ -197,7 +200,7 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	t.Fields = b.fields(s.Payload.Items, where, "Validate", "DedupeKey")
 	b.tenant(s, t)
 	b.dedupeKey(s, t)
-	if t.Delivery == Queue {
+	if t.Delivery == Queue && !b.undecided[t] {
 		b.horizon(p, &s.Policy, where)
 		b.short(p.retry, &s.Policy.Retry, where)
 		b.dedupeWindow(s, t)

@@ -31,6 +31,9 @@ func (b *builder) consumer(s *spec.Spec) {
 	c := &Consumer{Package: name.V, Dir: name.V}
 	b.model.Consumer = c
 	b.checkPackage(name)
+	if !name.Set() {
+		return // already reported
+	}
 	pos := name.Pos
 	if dir.Set() {
 		pos = dir.Pos

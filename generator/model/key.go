@@ -173,7 +173,7 @@ func (b *builder) fairness(s *spec.Topic, t *Topic) {
 	switch {
 	case t.Delivery == Log:
 		b.Errorf(s.Fairness.Pos, diag.FairnessLogTopic, "fairness: topic %s has delivery log, whose events listeners get in order: remove fairness, which only applies to a queue topic", showTopic(t))
-	case !s.Tenant.Set(): // one that is set and wrong is reported as such
+	case !s.Tenant.Set() && !s.Tenant.Bad: // one that is wrong is reported as such
 		b.Errorf(s.Fairness.Pos, diag.FairnessNeedsTenant, "fairness: topic %s has no tenant to give turns to: set tenant to a uuid field of its payload, or remove fairness", showTopic(t))
 	}
 }

@@ -82,6 +82,7 @@ func (b *builder) listenerTopics(s *spec.Listener, l *Listener, where string) {
 			near := b.Nearest(name.V, b.logNames)
 			b.meant[near] = true
 			b.Errorf(name.Pos, diag.ListenerUnknownTopic, "topics: unknown topic %q in %s%s", name.V, where, diag.Hint(near))
+		case b.undecided[t]: // already reported
 		case t.Delivery != Log:
 			b.Errorf(name.Pos, diag.ListenerQueueTopic, "topics: %q of %s has delivery queue: a listener can only read topics with delivery log", name.V, where)
 		default:
@@ -102,6 +103,8 @@ func (b *builder) readers(s *spec.Spec) {
 		for j, topic := range n.Topics.Items {
 			t := b.model.Namespaces[i].Topics[j]
 			b.reader(topic, t)
+			b.warnOrder(topic, t)
+			b.warnTwice(t, specs)
 			if t.Delivery == Log {
 				b.logWindow(topic, t, specs, told)
 			}
@@ -114,6 +117,7 @@ func (b *builder) reader(s *spec.Topic, t *Topic) {
 	where := "topic " + showTopic(t)
 	unread := !b.unsure && !b.meant[t.FullName()]
 	switch none := s.Listeners; {
+	case b.undecided[t]: // already reported
 	case none.Set() && t.Delivery != Log:
 		b.Errorf(none.Pos, diag.ListenerNone, "listeners: %s has delivery queue: remove listeners, which only applies to a log topic", where)
 	case none.Set() && len(t.Listeners) > 0:

@@ -21,10 +21,21 @@ func (b *builder) checkName(name spec.Value[string], what string) bool {
 		return true
 	}
 	hint := ""
-	if better := snake(name.V); better != name.V && namePattern.MatchString(better) {
+	if better := snake(name.V); better != name.V && namePattern.MatchString(better) && !reserved(better, what) {
 		hint = diag.Hint(better)
 	}
 	b.Errorf(name.Pos, diag.BadName, "%q is not a valid %s name: use a lower-case letter, then up to 40 of a-z, 0-9 or _%s", name.V, what, hint)
+	return false
+}
+
+// reserved reports whether a name that matches namePattern is refused nevertheless.
+func reserved(name, what string) bool {
+	switch what {
+	case "package":
+		return token.IsKeyword(name) || strings.HasSuffix(name, "_test") || name == "documentation"
+	case "schema":
+		return sqlReserved[name] || strings.HasPrefix(name, "pg_") || name == "information_schema"
+	}
 	return false
 }
 

@@ -184,10 +184,21 @@ func (b *builder) tombstone(s *spec.Topic, t *Topic) {
 	}
 }
 
+// connection matches the address of an endpoint or a broker, which is not a destination.
+var connection = regexp.MustCompile(`^(?i:https?|kafka|nats|tls|wss?|amqps?|rediss?)://`)
+
 // destination reports a destination that the broker would refuse.
 func (b *builder) destination(broker Broker, to spec.Value[string], t *Topic) {
 	d := destinations[broker]
 	dots := broker == Kafka && strings.Trim(to.V, ".") == ""
+	if broker != custom && connection.MatchString(to.V) {
+		what := "use the name that the broker has for it; the address of the broker is configuration of its publisher"
+		if broker == Webhook {
+			what = "use the name of an endpoint, such as crm, whose URL is in Endpoints of webhook.Config"
+		}
+		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is a URL: %s", d.key, spec.Show(to.V), showTopic(t), what)
+		return
+	}
 	if dots || broker != custom && len(to.V) > 249 || !d.names.MatchString(to.V) || !printable(to.V) {
 		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is not a valid destination: use %s", d.key, spec.Show(to.V), showTopic(t), d.want)
 	}
@@ -288,15 +299,16 @@ func takenHeader(name string) bool {
 func (b *builder) header(s *spec.Header, t *Topic) *Header {
 	h := &Header{Name: s.Name.V}
 	where := "topic " + showTopic(t)
+	better := strings.ReplaceAll(snake(h.Name), "_", "-")
 	switch {
+	case takenHeader(h.Name), takenHeader(better):
+		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %s of %s is reserved for publishers and their protocols: choose another name", spec.Show(h.Name), where)
 	case !headerPattern.MatchString(h.Name):
 		hint := ""
-		if better := strings.ReplaceAll(snake(h.Name), "_", "-"); headerPattern.MatchString(better) {
+		if headerPattern.MatchString(better) {
 			hint = diag.Hint(better)
 		}
 		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %q of %s is not a valid header name: use a lower-case letter, then up to 60 of a-z, 0-9 or -%s", h.Name, where, hint)
-	case takenHeader(h.Name):
-		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %s of %s is reserved for publishers and their protocols: choose another name", h.Name, where)
 	}
 	if !s.Value.Set() {
 		return h
@@ -354,6 +366,11 @@ var headerKinds = map[Kind]bool{
 
 // publishing checks the rules of a listener that publishes. It runs when its topics are known.
 func (b *builder) publishing(s *spec.Listener, l *Listener, where string) {
+	if s.Publish.Bad {
+		for _, t := range l.Topics {
+			b.meant[t.FullName()] = true // it probably publishes them
+		}
+	}
 	if !s.Publish.V {
 		return
 	}
@@ -372,6 +389,27 @@ func (b *builder) publishing(s *spec.Listener, l *Listener, where string) {
 			first = t
 		case t.Publish.Broker != first.Publish.Broker:
 			b.Errorf(pos, diag.ListenerPublish, "topics: topic %s of %s publishes to %s, and topic %s to %s: use one listener per broker", showTopic(t), where, t.Publish.Broker, showTopic(first), first.Publish.Broker)
+		}
+	}
+}
+
+// warnOrder warns of a published log topic whose events have no order, which is rarely meant.
+func (b *builder) warnOrder(s *spec.Topic, t *Topic) {
+	if t.Publish != nil && t.Publish.Broker != "" && t.Delivery == Log && !s.PartitionKey.Set() && !s.PartitionKey.Bad && !t.Publish.Tombstone {
+		b.Warnf(s.Publish.Pos, diag.PublishUnordered, "publish: topic %s has no partition_key, so its events reach %s in no order and without a key: add a partition_key, unless this is intended", showTopic(t), t.Publish.Broker)
+	}
+}
+
+// warnTwice warns of a topic that several listeners publish to its one destination.
+func (b *builder) warnTwice(t *Topic, specs map[*Listener]*spec.Listener) {
+	var first *Listener
+	for _, l := range t.Listeners {
+		switch {
+		case !l.Publish:
+		case first == nil:
+			first = l
+		default:
+			b.Warnf(b.topicPos(specs[l], t), diag.PublishTwice, "topics: listener %s publishes topic %s, as listener %s does, so each event is published more than once: remove it from one of them", spec.Show(l.Name), showTopic(t), spec.Show(first.Name))
 		}
 	}
 }

@@ -136,7 +136,7 @@ func TestSlips(t *testing.T) {
 		"list in place of a mapping": {"          tenant_id: uuid\n          turn_id: uuid\n", "          - tenant_id: uuid\n          - turn_id: uuid\n",
 			`18:11: not valid YAML: this key is among the entries of a list (start each entry with "- ", or indent the key like the others) [yaml-syntax]`},
 		"list of all fields": {slipSource[strings.Index(slipSource, "          tenant_id: u"):strings.Index(slipSource, "      message_created")], "          - tenant_id: uuid\n          - turn_id: uuid\n",
-			`16:11: payload: must be a mapping of names, not a list (write "name: value" lines without "- ") [wrong-type]`},
+			`16:11: payload: must be a mapping of names such as {user_id: uuid}, not a list (write "name: value" lines without "- ") [wrong-type]`},
 		"mapping in place of a list": {"      - mini_chat/message_created", "      mini_chat/message_created: {}",
 			`28:7: topics: must be a list, not a mapping (start each line with "- ") [wrong-type]`},
 		"text in place of a list": {"\n      - mini_chat/message_created", " mini_chat/message_created",

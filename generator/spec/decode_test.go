@@ -60,11 +60,11 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	archived, companion := s.Namespaces.Items[0].Topics.Items[2], s.Listeners.Items[0]
 	require.Equal(t, spec.Value[string]{V: "none", Pos: pos(61, 20)}, archived.Listeners)
 	require.Equal(t, "mini_chat/turn_started", companion.Topics.Items[0].V)
-	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(93, 17)}, companion.OnFailure)
-	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(94, 18)}, companion.Concurrency)
-	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(95, 13)}, companion.Shards)
-	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(96, 12)}, companion.Lease)
-	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(97, 14)}, companion.MaxLag)
+	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(92, 17)}, companion.OnFailure)
+	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(93, 18)}, companion.Concurrency)
+	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(94, 13)}, companion.Shards)
+	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(95, 12)}, companion.Lease)
+	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(96, 14)}, companion.MaxLag)
 
 	require.Equal(t, spec.Value[string]{V: "sc.domain.turn", Pos: pos(42, 26)}, topic.Publish.Kafka.Destination)
 	require.False(t, topic.Publish.NATS.Pos.IsValid())

@@ -60,6 +60,7 @@ var file = &record[Spec]{
 var consumer = &record[Consumer]{
 	name:  "consumer",
 	doc:   "A package for services that consume the published topics. It does not depend on the code of the producer.",
+	form:  "{package: userevents}",
 	start: func(c *Consumer) *diag.Pos { return &c.Pos },
 	keys: []key[Consumer]{
 		required("package", nameText, func(c *Consumer) *Value[string] { return &c.Package },
@@ -92,6 +93,7 @@ var policy = &record[Policy]{
 var retry = &record[Retry]{
 	name: "retry",
 	doc:  "Retries with equal jitter: the delay doubles from base_delay up to max_delay.",
+	form: "{max_attempts: 25}",
 	keys: []key[Retry]{
 		optional("max_attempts", whole(1, 1000), func(r *Retry) *Value[int64] { return &r.MaxAttempts },
 			"Attempts before an event becomes a dead letter, the first one included. Default: 25."),
@@ -105,6 +107,7 @@ var retry = &record[Retry]{
 var retention = &record[Retention]{
 	name: "retention",
 	doc:  "How long finished events are kept.",
+	form: "{delivered: 168h}",
 	keys: []key[Retention]{
 		optional("delivered", span, func(r *Retention) *Value[time.Duration] { return &r.Delivered },
 			"How long delivered events are kept, which is also the dedupe window. It must be longer than the retries of an event can take. 0s deletes events on ack, and is not allowed with a dedupe_key. In a log topic it counts from the enqueue and must not be 0s. Default: 168h."),
@@ -235,6 +238,7 @@ var topic = &record[Topic]{
 var entity = &record[Entity]{
 	name:  "entity",
 	doc:   "The versioned thing that an event is about.",
+	form:  `{type: user, id: "{user_id}"}`,
 	start: func(e *Entity) *diag.Pos { return &e.Pos },
 	keys: []key[Entity]{
 		required("type", nameText, func(e *Entity) *Value[string] { return &e.Type },
@@ -249,23 +253,24 @@ var entity = &record[Entity]{
 var publish = &record[Publish]{
 	name:      "publish",
 	doc:       "Where the events of a topic are published: one broker.",
+	form:      "{kafka: {topic: sc.domain.user}}",
 	start:     func(p *Publish) *diag.Pos { return &p.Pos },
 	oneOf:     []string{"kafka", "nats", "amqp", "redis", "webhook", "custom"},
 	oneOfRule: diag.PublishBroker,
 	keys: []key[Publish]{
-		optional("kafka", broker("kafka", "kafka", kafkaTopic), func(p *Publish) *Broker { return &p.Kafka },
+		optional("kafka", broker("kafka", "kafka", "{topic: sc.domain.user}", kafkaTopic), func(p *Publish) *Broker { return &p.Kafka },
 			"Publishes to a Kafka topic, with the publisher that the configuration has under kafka."),
-		optional("nats", broker("nats", "nats", natsSubject), func(p *Publish) *Broker { return &p.NATS },
+		optional("nats", broker("nats", "nats", "{subject: users.renamed}", natsSubject), func(p *Publish) *Broker { return &p.NATS },
 			"Publishes to a NATS subject, with the publisher that the configuration has under nats."),
-		optional("amqp", broker("amqp", "amqp", amqpAddress), func(p *Publish) *Broker { return &p.AMQP },
+		optional("amqp", broker("amqp", "amqp", "{address: /exchanges/users/user.renamed}", amqpAddress), func(p *Publish) *Broker { return &p.AMQP },
 			"Publishes to an exchange or a queue of RabbitMQ, with the publisher that the configuration has under amqp."),
-		optional("redis", broker("redis", "redis", redisStream), func(p *Publish) *Broker { return &p.Redis },
+		optional("redis", broker("redis", "redis", "{stream: users}", redisStream), func(p *Publish) *Broker { return &p.Redis },
 			"Publishes to a Redis stream, with the publisher that the configuration has under redis."),
-		optional("webhook", byField(broker("webhook", "webhook", webhookTo), "to", "to_field",
+		optional("webhook", byField(broker("webhook", "webhook", "{to: crm}", webhookTo), "to", "to_field",
 			"Payload field with the destination of each event, such as customer_id: required and not sensitive. The publisher looks up the endpoint. Queue topics only."),
 			func(p *Publish) *Broker { return &p.Webhook },
 			"Publishes to a webhook, with the publisher that the configuration has under webhook."),
-		optional("custom", byField(broker("custom", "your own broker", customName, customDestination), "destination", "destination_field",
+		optional("custom", byField(broker("custom", "your own broker", "{name: sqs, destination: users}", customName, customDestination), "destination", "destination_field",
 			"Payload field with the destination of each event: required and not sensitive. Queue topics only."),
 			func(p *Publish) *Broker { return &p.Custom },
 			"Publishes with your own publisher, which the configuration has under the name."),
@@ -279,10 +284,11 @@ var publish = &record[Publish]{
 }
 
 // broker is a mapping that says where events go in one broker.
-func broker(name, where string, keys ...key[Broker]) *record[Broker] {
+func broker(name, where, form string, keys ...key[Broker]) *record[Broker] {
 	return &record[Broker]{
 		name:  "publish-" + name,
 		doc:   "Where events go in " + where + ".",
+		form:  form,
 		start: func(b *Broker) *diag.Pos { return &b.Pos },
 		keys:  keys,
 	}
@@ -314,6 +320,7 @@ var headers = &dict[Header]{
 	name:  func(h *Header) *Value[string] { return &h.Name },
 	label: func(outer, name string) string { return "header " + name + " of " + outer },
 	names: headerPattern,
+	form:  `{plan: "{plan}"}`,
 }
 
 // fieldsOf is a mapping of fields. A payload may be empty; a shared type without fields is a mistake.
@@ -323,6 +330,7 @@ func fieldsOf(some bool) *dict[Field] {
 		name:  func(f *Field) *Value[string] { return &f.Name },
 		label: func(outer, name string) string { return "field " + name + " of " + outer },
 		some:  some,
+		form:  "{user_id: uuid}",
 	}
 }
 
@@ -367,6 +375,7 @@ var listeners = &dict[Listener]{
 var listener = &record[Listener]{
 	name: "listener",
 	doc:  "A named consumer of log topics, with its own cursor, retries and dead letters.",
+	form: "{topics: [threads/message_created]}",
 	keys: []key[Listener]{
 		optional("doc", freeText, func(l *Listener) *Value[string] { return &l.Doc },
 			"Text for the Go doc comment, where it becomes a separate paragraph."),

@@ -50,6 +50,7 @@ func (t *text) decode(d *decoder, n *node, at place, into *Value[string]) {
 			want += " in quotes"
 		}
 		d.wrongType(n, at, want)
+		into.Bad = true
 		return
 	}
 	*into = Value[string]{V: n.Value, Pos: d.at(n)}
@@ -75,10 +76,12 @@ func (o *option) decode(d *decoder, n *node, at place, into *Value[string]) {
 			want = strconv.Quote(n.Value) + " in quotes"
 		}
 		d.wrongType(n, at, want)
+		into.Bad = true
 		return
 	}
 	if !slices.Contains(o.values, n.Value) {
 		d.Errorf(d.at(n), diag.UnknownValue, "%sunknown value %s: use %s%s", at.prefix(), quoteShort(n.Value), join(o.values, "or"), d.DidYouMean(n.Value, o.values))
+		into.Bad = true
 		return
 	}
 	*into = Value[string]{V: n.Value, Pos: d.at(n)}
@@ -150,6 +153,7 @@ type boolean struct{}
 func (boolean) decode(d *decoder, n *node, at place, into *Value[bool]) {
 	if n.Kind != scalarNode || n.Tag != boolTag || refused(n) {
 		d.wrongType(n, at, "true or false")
+		into.Bad = true
 		return
 	}
 	*into = Value[bool]{V: strings.EqualFold(n.Value, "true"), Pos: d.at(n)}

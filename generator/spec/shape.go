@@ -20,8 +20,9 @@ type shape[T any] interface {
 type record[T any] struct {
 	name  string // of its definition in the schema
 	doc   string
+	form  string // optional: an example, shown in the message about a value that is not a mapping
 	keys  []key[T]
-	start func(*T) *diag.Pos // optional: takes the position of the mapping
+	start func(*T) *diag.Pos // optional: takes the position of the value, also of one that is not a mapping
 	oneOf []string           // keys of which exactly one must be there
 
 	oneOfRule diag.Rule // for none or several of oneOf; "" means MissingKey or AttributeConflict
@@ -58,12 +59,12 @@ func optional[T, V any](name string, s shape[V], member func(*T) *V, doc string)
 }
 
 func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
-	if n.Kind != mappingNode {
-		d.wrongType(n, at, "a mapping")
-		return
-	}
 	if r.start != nil {
 		*r.start(into) = d.at(n)
+	}
+	if n.Kind != mappingNode {
+		d.wrongType(n, at, "a mapping"+suchAs(r.form))
+		return
 	}
 	if at.key != "" {
 		at.in = inner(at)
@@ -101,6 +102,14 @@ func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
 		}
 	}
 	r.checkOneOf(d, n, at, first, slices.ContainsFunc(r.oneOf, func(name string) bool { return misspelt[name] }))
+}
+
+// suchAs returns form, if there is one, as a message shows it.
+func suchAs(form string) string {
+	if form == "" {
+		return ""
+	}
+	return " such as " + form
 }
 
 // checkOneOf reports when not exactly one key of r.oneOf is there. Present has the position of each key. A key that
@@ -153,11 +162,12 @@ type dict[T any] struct {
 	label func(outer, name string) string // what messages call an item
 	some  bool                            // whether there must be an item
 	names string                          // pattern of the names; "" means namePattern
+	form  string                          // optional: an example, shown in the message about a value that is not a mapping
 }
 
 func (m *dict[T]) decode(d *decoder, n *node, at place, into *Section[*T]) {
 	if n.Kind != mappingNode {
-		d.wrongType(n, at, "a mapping of names")
+		d.wrongType(n, at, "a mapping of names"+suchAs(m.form))
 		return
 	}
 	into.Pos = d.at(n)

@@ -13,6 +13,7 @@ import (
 type Value[T any] struct {
 	V   T
 	Pos diag.Pos
+	Bad bool // the key is there, but its value was refused and reported; only for text, options and flags
 }
 
 // Set reports whether the file holds a usable value.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/generator"
+	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/internal/export"
 )
@@ -33,6 +34,10 @@ schema of the topic's present version. docs/exporting.md says what a schema cove
 		if topic != "" && out.dir != "" {
 			return usage(errors.New("--topic: prints one schema on stdout: remove --output"))
 		}
+		base, err := export.BaseURL(base)
+		if err != nil {
+			return usage(fmt.Errorf("--base-url: %w", err))
+		}
 		kinds, _, err := a.published(&src)
 		if err != nil {
 			return err
@@ -40,7 +45,11 @@ schema of the topic's present version. docs/exporting.md says what a schema cove
 		if topic != "" {
 			at := slices.IndexFunc(kinds, func(k export.Kind) bool { return k.Topic.FullName() == topic && k.Version == k.Topic.Version })
 			if at < 0 {
-				return usage(fmt.Errorf("--topic: no topic with publish is called %q in %s", topic, a.shown(src.path)))
+				var names []string
+				for _, k := range kinds {
+					names = append(names, k.Topic.FullName())
+				}
+				return usage(fmt.Errorf("--topic: no topic with publish is called %q in %s%s", topic, a.shown(src.path), diag.NewReporter("").DidYouMean(topic, names)))
 			}
 			kinds = kinds[at : at+1]
 		}
@@ -155,6 +164,7 @@ the SQL that --cleanup prints.`,
 		if err != nil {
 			return err
 		}
+		cfg.File = a.shown(src.path)
 		d, err := export.ExportDebezium(m, cfg)
 		switch {
 		case err != nil && strings.HasPrefix(err.Error(), "--"):

@@ -232,7 +232,12 @@ func (a *asyncapi) message(k Kind) object {
 		payload = object{{"type", "null"}}
 	}
 	o.add("contentType", contentType)
-	o.add("headers", object{{"type", "object"}, {"properties", headers}, {"required", required}})
+	described := object{{"type", "object"}}
+	if !t.Publish.Broker.BuiltIn() {
+		described.add("description", "The names are those of CloudEvents and of the built-in publishers. The producer's own publisher "+
+			strconv.Quote(string(t.Publish.Broker))+" may use other names.")
+	}
+	o.add("headers", append(described, member{"properties", headers}, member{"required", required}))
 	o.add("payload", payload)
 	if t.Publish.Broker == model.Kafka {
 		key := t.Publish.Key

@@ -2,12 +2,12 @@ package export
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
@@ -17,6 +17,7 @@ type DebeziumConfig struct {
 	Role      string // that Debezium connects as; "" means debezium
 	Namespace string // only the events of this namespace; "" means all
 	Queue     bool   // captures queue topics too
+	File      string // the YAML, as errors name it; "" means the name of the model
 	Source    string // the source of the CloudEvents that our publishers sent; "" means none, or a slash and the namespace
 }
 
@@ -69,13 +70,21 @@ func ExportDebezium(m *model.Model, cfg DebeziumConfig) (*Debezium, error) {
 			return nil, fmt.Errorf("%s: %q is not a valid name: use a lower-case letter, then up to 62 of a-z, 0-9 or _", name.flag, name.value)
 		}
 	}
-	if cfg.Namespace != "" && !slices.ContainsFunc(m.Namespaces, func(n *model.Namespace) bool { return n.Name == cfg.Namespace }) {
-		return nil, fmt.Errorf("--namespace: the YAML has no namespace %q", cfg.Namespace)
+	cfg.File = cmp.Or(cfg.File, m.Source)
+	var namespaces []string
+	for _, n := range m.Namespaces {
+		namespaces = append(namespaces, n.Name)
+	}
+	if cfg.Namespace != "" && !slices.Contains(namespaces, cfg.Namespace) {
+		return nil, fmt.Errorf("--namespace: %s has no namespace %q%s", cfg.File, cfg.Namespace, diag.NewReporter("").DidYouMean(cfg.Namespace, namespaces))
 	}
 	d := &Debezium{}
 	routes, queued, err := d.routes(m, cfg)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Queue && len(queued) == 0 {
+		d.Notes = append(d.Notes, "--queue-topics has no effect: no queue topic"+cfg.where()+" has a publish with kafka")
 	}
 	tables := []string{"log"}
 	switch {
@@ -193,14 +202,22 @@ func (d *Debezium) note(format string, t *model.Topic, args ...any) {
 }
 
 func nothing(m *model.Model, cfg DebeziumConfig) error {
-	where := m.Source
+	for _, n := range m.Namespaces {
+		for _, t := range n.Published() {
+			if (cfg.Namespace == "" || n.Name == cfg.Namespace) && t.Publish.Broker == model.Kafka && t.Publish.Destination != "" {
+				return fmt.Errorf("no log topic%s has a publish with kafka: add one, or export queue topics such as %s with --queue-topics", cfg.where(), t.FullName())
+			}
+		}
+	}
+	return fmt.Errorf("no topic%s has a publish with kafka: add one, because Debezium writes to Kafka", cfg.where())
+}
+
+// where says where the topics of cfg are: " in outbox.yaml".
+func (cfg DebeziumConfig) where() string {
 	if cfg.Namespace != "" {
-		where = "namespace " + cfg.Namespace + " of " + where
+		return " in namespace " + cfg.Namespace + " of " + cfg.File
 	}
-	if cfg.Queue {
-		return fmt.Errorf("no topic in %s has a publish with kafka", where)
-	}
-	return errors.New("no log topic in " + where + " has a publish with kafka: add one, or export queue topics with --queue-topics")
+	return " in " + cfg.File
 }
 
 // unrouted is in front of the names of topics until their events are routed.

@@ -357,11 +357,11 @@ func TestDebeziumRefuses(t *testing.T) {
 	}{
 		{want: `--name: "A-b" is not a valid name: use a lower-case letter, then up to 62 of a-z, 0-9 or _`, cfg: export.DebeziumConfig{Name: "A-b"}},
 		{want: `--role: "x'" is not a valid name: use a lower-case letter, then up to 62 of a-z, 0-9 or _`, cfg: export.DebeziumConfig{Role: "x'"}},
-		{want: `--namespace: the YAML has no namespace "nobody"`, cfg: export.DebeziumConfig{Namespace: "nobody"}},
+		{want: `--namespace: outbox.yaml has no namespace "nobody"`, cfg: export.DebeziumConfig{Namespace: "nobody"}},
 		{yaml: "namespaces: {a: {topics: {x: {publish: {kafka: {topic: t}}, payload: {id: uuid}}}}}",
-			want: "no log topic in outbox.yaml has a publish with kafka: add one, or export queue topics with --queue-topics"},
+			want: "no log topic in outbox.yaml has a publish with kafka: add one, or export queue topics such as a/x with --queue-topics"},
 		{yaml: "namespaces: {a: {topics: {x: {publish: {nats: {subject: t}}, payload: {id: uuid}}}}}", cfg: export.DebeziumConfig{Queue: true, Namespace: "a"},
-			want: "no topic in namespace a of outbox.yaml has a publish with kafka"},
+			want: "no topic in namespace a of outbox.yaml has a publish with kafka: add one, because Debezium writes to Kafka"},
 		{yaml: `
 namespaces:
   a: {topics: {x: {delivery: log, listeners: none, publish: {kafka: {topic: t}}, payload: {id: uuid}}}}

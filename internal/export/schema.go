@@ -1,8 +1,11 @@
 package export
 
 import (
+	"fmt"
 	"math"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/outboxgen/outboxgen/generator/model"
 )
@@ -11,6 +14,20 @@ const dialect2020 = "https://json-schema.org/draft/2020-12/schema"
 
 // SchemaName returns the name of the file with the schema of k.
 func SchemaName(k Kind) string { return k.Name() + ".schema.json" }
+
+// BaseURL returns text as a base of JSONSchema: an absolute URL that ends in a slash. "" stays "".
+func BaseURL(text string) (string, error) {
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return "", nil
+	case err != nil || u.Scheme == "" || u.Host == "":
+		return "", fmt.Errorf("%q is not an absolute URL: use one such as https://schemas.example.com/events/", text)
+	case strings.ContainsAny(text, "?#"):
+		return "", fmt.Errorf("%q has a query or a fragment: remove it, because the names of files follow", text)
+	}
+	return strings.TrimSuffix(text, "/") + "/", nil
+}
 
 // JSONSchema returns the JSON Schema (2020-12) of the payload of k. Its $id is base and the name of the file.
 func JSONSchema(k Kind, base string) ([]byte, error) {

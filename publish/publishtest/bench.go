@@ -1,6 +1,7 @@
 package publishtest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,9 @@ func (b *bench) events(keys ...string) []publish.Outgoing {
 	return events
 }
 
+// overwritten is the byte in each place of a payload after Publish has returned. No event has a payload like that.
+const overwritten = "x"
+
 // publish hands a copy of the events to the publisher and then overwrites the copy: Publish must not retain events.
 func (b *bench) publish(ctx context.Context, events []publish.Outgoing) []error {
 	given := slices.Clone(events)
@@ -46,7 +50,7 @@ func (b *bench) publish(ctx context.Context, events []publish.Outgoing) []error 
 	errs := b.Publisher.Publish(ctx, given)
 	for i := range given {
 		for at := range given[i].Payload {
-			given[i].Payload[at] = 'x'
+			given[i].Payload[at] = overwritten[0]
 		}
 		clear(given[i].Headers)
 		given[i] = publish.Outgoing{}
@@ -99,11 +103,24 @@ func (b *bench) ids(events []publish.Outgoing) []uuid.UUID {
 		known[o.ID.String()] = true
 	}
 	var ids []uuid.UUID
-	for _, m := range b.Received() {
+	for _, m := range b.received() {
 		require.True(b, known[m.Attributes["id"]], "the broker has an event that was not sent: %q", m.Attributes["id"])
 		ids = append(ids, uuid.MustParse(m.Attributes["id"]))
 	}
 	return ids
+}
+
+// received returns what the broker has. It fails for a message that the suite cannot compare with its event.
+func (b *bench) received() []publish.Message {
+	b.Helper()
+	messages := b.Received()
+	for i, m := range messages {
+		require.NotEmpty(b, m.Attributes["id"], "message %d has no attribute id: does Received restore Attributes? It has the attributes %v and the headers %v",
+			i, slices.Sorted(maps.Keys(m.Attributes)), slices.Sorted(maps.Keys(m.Headers)))
+		require.False(b, len(m.Body) > 0 && len(bytes.Trim(m.Body, overwritten)) == 0,
+			"message %d has a payload that was changed after Publish returned: Publish, or the broker of the test, must copy it", i)
+	}
+	return messages
 }
 
 // requireOnce fails unless the broker has each of the events once, in order per key.

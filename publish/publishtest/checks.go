@@ -41,18 +41,18 @@ func envelopeSurvives(b *bench) {
 	require.NoError(b, err)
 
 	b.must([]publish.Outgoing{o})
-	received := b.Received()
+	received := b.received()
 	require.Len(b, received, 1)
 	got := received[0]
-	require.Equal(b, want.Attributes, got.Attributes)
-	require.Equal(b, want.ContentType, got.ContentType)
-	require.Equal(b, string(want.Body), string(got.Body))
+	require.Equal(b, want.Attributes, got.Attributes, "Received must restore Attributes: their plain names and decoded values")
+	require.Equal(b, want.ContentType, got.ContentType, "Received must restore ContentType")
+	require.Equal(b, string(want.Body), string(got.Body), "the body must be the payload, byte for byte")
 	headers := make(map[string]string)
 	for name, value := range got.Headers {
 		headers[strings.ToLower(name)] = value
 	}
 	for name, value := range want.Headers {
-		require.Contains(b, headers, name)
+		require.Contains(b, headers, name, "a header of the event is missing. If all are: copy Headers, which are cleared after Publish returned")
 		require.Equal(b, value, headers[name], "header %s", name)
 	}
 }

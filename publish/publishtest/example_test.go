@@ -16,7 +16,7 @@ import (
 
 // BusPublisher is a complete publisher of 60 lines (docs/publishers.md), here with a broker in memory.
 func Example() {
-	bus := newMemoryBus()
+	bus := new(fakeBus)
 	publisher := &BusPublisher{Bus: bus, Timeout: time.Second}
 	errs := publisher.Publish(context.Background(), []publish.Outgoing{{
 		Event:       outbox.Event{ID: uuid.MustParse("0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11"), Namespace: "users", Topic: "user_renamed", Version: 1},
@@ -24,7 +24,7 @@ func Example() {
 		Destination: "users.renamed",
 		Key:         "user/17",
 	}})
-	m := bus.received("users.renamed")[0]
+	m := bus.Received()[0]
 	fmt.Println(errs[0], m.Attributes["type"], m.Attributes["id"], string(m.Body))
 	// Output: <nil> users.user_renamed 0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11 {"name":"Zoë"}
 }
@@ -33,13 +33,12 @@ func Example() {
 func ExampleRun() {
 	_ = func(t *testing.T) { // TestConformance
 		publishtest.Run(t, publishtest.Harness{Start: func(t testing.TB) publishtest.Target {
-			bus := newMemoryBus()
-			t.Cleanup(func() { close(bus.released) })
+			bus := new(fakeBus)
 			return publishtest.Target{
 				Publisher:   &BusPublisher{Bus: bus, Timeout: 10 * time.Second},
 				Destination: "users.renamed",
-				Received:    func() []publish.Message { return bus.received("users.renamed") },
-				Set:         bus.set, // publishtest.Healthy, Failing, Down or Hanging
+				Received:    bus.Received,
+				Set:         bus.Set, // publishtest.Healthy, Failing, Down or Hanging
 				Refuse:      func(o *publish.Outgoing) { o.Payload = []byte(`"` + strings.Repeat("x", maxBody) + `"`) },
 			}
 		}})

@@ -1,8 +1,10 @@
 package publishtest_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -223,14 +225,22 @@ var mutants = map[string]struct {
 type recordingTB struct {
 	testing.TB
 	failed atomic.Bool
+	text   string // of the last failure
 }
 
-func (v *recordingTB) Helper()               {}
-func (v *recordingTB) Errorf(string, ...any) { v.failed.Store(true) }
-func (v *recordingTB) Error(...any)          { v.failed.Store(true) }
-func (v *recordingTB) FailNow()              { v.failed.Store(true); runtime.Goexit() }
+func (v *recordingTB) Helper() {}
+func (v *recordingTB) Errorf(format string, args ...any) {
+	v.failed.Store(true)
+	v.text = fmt.Sprintf(format, args...)
+}
+func (v *recordingTB) Error(...any) { v.failed.Store(true) }
+func (v *recordingTB) FailNow()     { v.failed.Store(true); runtime.Goexit() }
 
 func passes(t *testing.T, check string, h publishtest.Harness) bool {
+	return !run(t, check, h).failed.Load()
+}
+
+func run(t *testing.T, check string, h publishtest.Harness) *recordingTB {
 	v := &recordingTB{TB: t}
 	done := make(chan struct{})
 	go func() {
@@ -238,7 +248,68 @@ func passes(t *testing.T, check string, h publishtest.Harness) bool {
 		publishtest.RunOne(v, check, h)
 	}()
 	<-done
-	return !v.failed.Load()
+	return v
+}
+
+// TestMistakesOfABrokerInMemory: what is usually wrong with the first broker of a test has a failure that says what to do.
+func TestMistakesOfABrokerInMemory(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		breaks func(*naiveBus)
+		checks []string
+		says   string
+	}{
+		"keeps headers as they are": {func(b *naiveBus) { b.keepHeaders = true }, publishtest.Names(),
+			"has no attribute id: does Received restore Attributes? It has the attributes [] and the headers [ce-dataversion ce-"},
+		"keeps the body": {func(b *naiveBus) { b.keepBody = true }, []string{"the envelope survives", "everything arrives once"},
+			"message 0 has a payload that was changed after Publish returned: Publish, or the broker of the test, must copy it"},
+		"has a prefix in attributes": {func(b *naiveBus) { b.upper = true }, []string{"the envelope survives"},
+			"Received must restore Attributes: their plain names and decoded values"},
+	} {
+		for _, check := range c.checks {
+			if check == "an empty batch" {
+				continue // has no message
+			}
+			t.Run(name+"/"+check, func(t *testing.T) {
+				t.Parallel()
+				v := run(t, check, publishtest.Harness{Patience: 10 * time.Second, Start: func(t testing.TB) publishtest.Target {
+					return target(t, func(bus *memoryBus) publish.Publisher {
+						naive := &naiveBus{memoryBus: bus}
+						c.breaks(naive)
+						return newPublisher(naive, nil)
+					})
+				}})
+				require.True(t, v.failed.Load())
+				require.Contains(t, v.text, c.says)
+			})
+		}
+	}
+}
+
+// naiveBus is a memoryBus with a mistake.
+type naiveBus struct {
+	*memoryBus
+	keepHeaders, keepBody, upper bool
+}
+
+func (b *naiveBus) Send(ctx context.Context, subject string, headers map[string]string, body []byte) error {
+	if err := b.memoryBus.Send(ctx, subject, headers, body); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.taken {
+		m := &b.taken[i]
+		switch {
+		case b.keepHeaders && len(m.Attributes) > 0:
+			m.Headers, m.Attributes = headers, nil
+		case b.keepBody && bytes.Equal(m.Body, body):
+			m.Body = body
+		case b.upper:
+			m.Attributes["SUBJECT"] = m.Attributes["subject"]
+		}
+	}
+	return nil
 }
 
 // TestSuiteNoticesMutants: a publisher with one fault does not pass.

@@ -69,8 +69,10 @@ type Target struct {
 	// Destination is a destination that the broker has.
 	Destination string
 	// Received returns what the broker has taken at Destination, in the broker's order. A message that it took twice is
-	// there twice. Attributes have their plain names and values, without what the protocol adds. There may be more headers
-	// than were sent, and their names may differ in case.
+	// there twice. Attributes have their plain names and values, as the encoder made them: Received takes them out of what
+	// the protocol made of them, such as headers with a prefix. The suite finds an event by its attribute id. There may be
+	// more headers than were sent, and their names may differ in case. A broker in memory must copy what it keeps: the suite
+	// overwrites payloads and headers after Publish has returned.
 	Received func() []publish.Message
 	// Set puts the broker into a state and returns when it is in that state. The broker keeps what it has taken.
 	Set func(Fault)

@@ -48,7 +48,7 @@ func TestNewRefuses(t *testing.T) {
 		`endpoint "crm": field Secrets is empty`:                              signedBy(),
 		`endpoint "crm": field Secrets is not empty, but Unsigned is set`:     with(func(e *webhook.Endpoint) { e.Unsigned = true }),
 		`endpoint "crm": field Secrets: number 2 is not base64`:               signedBy(secret, "whsec_hunter2!"),
-		`endpoint "crm": field Secrets: number 1 has 0 bytes: use 24 to 64`:   signedBy(""),
+		`endpoint "crm": field Secrets: number 1 is empty`:                    signedBy(""),
 		`endpoint "crm": field Secrets: number 1 has 23 bytes`:                signedBy(newSecret("x", 23)),
 		`endpoint "crm": field Secrets: number 1 has 65 bytes`:                signedBy(newSecret("x", 65)),
 		`endpoint "crm": field Headers: HTTP cannot send "x-a" or its value`:  sending(map[string]string{"x-a": "hunter2\n"}),

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/webhookkey"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -21,8 +22,8 @@ type Endpoint struct {
 	// URL is where events are posted, http or https. A user and password in it are sent as basic authentication.
 	URL string
 	// Secrets sign each request. Each request has a signature by every secret, so that during a rotation a receiver may use
-	// the old or the new one. A secret has 24 to 64 bytes, in base64, with or without the prefix whsec_. At least one is
-	// required unless Unsigned is set.
+	// the old or the new one. A secret has 24 to 64 bytes, in base64, with or without the prefix whsec_, such as what
+	// `openssl rand -base64 32` prints. At least one is required unless Unsigned is set.
 	Secrets []string
 	// Unsigned posts events without a signature. Secrets must be empty then.
 	Unsigned bool
@@ -35,12 +36,6 @@ type Endpoint struct {
 	// Timeout is how long a request to this endpoint may take. 0 means Config.Timeout, which is also the maximum.
 	Timeout time.Duration
 }
-
-// Lengths of a decoded secret that Standard Webhooks allows.
-const (
-	minSecretBytes = 24
-	maxSecretBytes = 64
-)
 
 // masked is the part of an Endpoint that may be printed.
 type masked struct {
@@ -150,12 +145,9 @@ func newEndpoint(name string, c Endpoint) (*endpoint, error) {
 		e.headers[name] = value
 	}
 	for i, secret := range c.Secrets {
-		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+		key, err := webhookkey.Decode(secret)
 		if err != nil {
-			return nil, fmt.Errorf("field Secrets: number %d is not base64", i+1)
-		}
-		if len(key) < minSecretBytes || len(key) > maxSecretBytes {
-			return nil, fmt.Errorf("field Secrets: number %d has %d bytes: use %d to %d bytes", i+1, len(key), minSecretBytes, maxSecretBytes)
+			return nil, fmt.Errorf("field Secrets: number %d %w", i+1, err)
 		}
 		e.keys = append(e.keys, key)
 	}

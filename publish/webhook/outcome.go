@@ -146,7 +146,7 @@ func (p *Publisher) outcome(e *endpoint, response *http.Response) error {
 	case http.StatusGone:
 		return outbox.Permanent(&configError{said + ": the endpoint wants no more events"})
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
-		err = &configError{said}
+		err = &configError{said + ": " + e.advice(status)}
 	}
 	if status >= 300 && status < 400 {
 		err = &configError{said + ": redirects are not followed"}
@@ -155,6 +155,21 @@ func (p *Publisher) outcome(e *endpoint, response *http.Response) error {
 		return outbox.RetryAfter(delay, err)
 	}
 	return err
+}
+
+// advice says what to compare when an endpoint refuses every event.
+func (e *endpoint) advice(status int) string {
+	switch {
+	case status == http.StatusUnauthorized && len(e.keys) > 0:
+		return "compare Secrets with those of the receiver, and the two clocks"
+	case status == http.StatusUnauthorized:
+		return "the endpoint expects a signature or credentials: set Secrets or Headers"
+	case status == http.StatusForbidden:
+		return "the log of the receiver may say why: it expects other credentials, or events in structured mode"
+	case status == http.StatusNotFound:
+		return "check the path of URL"
+	}
+	return "check the path of URL: it does not take POST"
 }
 
 // retryAfter reads Retry-After: seconds or a date (RFC 9110, section 10.2.3). A date is compared with the header Date, the

@@ -74,6 +74,13 @@ func TestUnsigned(t *testing.T) {
 	require.NotContains(t, header, "Webhook-Signature")
 	require.Equal(t, o.ID.String(), header.Get("webhook-id"))
 	require.Regexp(t, `^\d{10}$`, header.Get("webhook-timestamp"))
+
+	r = newReceiver(t, status(http.StatusUnauthorized))
+	p = newPublisher(t, r.url, func(c *webhook.Config) {
+		c.Endpoints = map[string]webhook.Endpoint{"crm": {URL: r.url, Unsigned: true}}
+	})
+	require.ErrorContains(t, send(t, p, event("")),
+		"replied 401 Unauthorized: the endpoint expects a signature or credentials: set Secrets or Headers")
 }
 
 // TestHeadersOfEvents: headers of an event cannot replace those of the publisher or break HTTP.
