@@ -155,7 +155,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 		return nil, fmt.Errorf("new Kafka receiver: %w", err)
 	}
 	r := &Receiver{
-		cfg: cfg, receiver: receiver, log: guard.Logger(cfg.Receive.Logger).With("group", cfg.Group),
+		cfg: cfg, receiver: receiver, log: guard.Logger(cfg.Receive.Logger).With("consumer_group", cfg.Group),
 		partitions: make(map[target]*partition),
 	}
 	if err := kgo.ValidateOpts(r.options()...); err != nil {
