@@ -54,6 +54,6 @@ func TestReasons(t *testing.T) {
 	}
 	customer := `post event to "22222222-0000-7000-8000-000000000000" at 10.0.0.1:8080: 10.0.0.1 is not a public address`
 	require.Equal(t, customer, reason(customer))
-	require.Equal(t, strings.Repeat("ü", 120), reason(strings.Repeat("ü", 120)))
-	require.Equal(t, strings.Repeat("ü", 58)+"..."+strings.Repeat("é", 59), reason(strings.Repeat("ü", 90)+strings.Repeat("é", 90)))
+	require.Equal(t, strings.Repeat("ü", 200), reason(strings.Repeat("ü", 200)))
+	require.Equal(t, strings.Repeat("ü", 98)+"..."+strings.Repeat("é", 99), reason(strings.Repeat("ü", 150)+strings.Repeat("é", 150)))
 }

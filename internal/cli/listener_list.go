@@ -176,7 +176,7 @@ const (
 	// briefLength is how much a table shows of a text that people or machines have written, such as a host or a scope.
 	briefLength = 60
 	// reasonLength is how much it shows of an error.
-	reasonLength = 120
+	reasonLength = 200
 )
 
 // brief returns the beginning of a text on one line, without characters that control a terminal.
