@@ -61,7 +61,7 @@ func TestArrows(t *testing.T) {
 		"outboxtest":                  {"outbox", "queue", "migrate", "internal/pgtest", "internal/incoming", "internal/inline", "internal/absent"},
 		"schema":                      {},
 		"templates":                   {},
-		"internal/relay":              {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark", "internal/report", "internal/testsignal"},
+		"internal/relay":              {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark", "internal/report", "internal/shutdown", "internal/testsignal"},
 		"internal/report":             {"outbox", "internal/guard"},
 		"internal/process":            {"internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/mark", "internal/pgvalue", "internal/report", "internal/testsignal"},
 		"internal/retention":          {"outbox", "internal/dbschema", "internal/dbsqlc", "internal/pgvalue"},
