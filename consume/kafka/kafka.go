@@ -52,6 +52,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/lograte"
 )
 
 // The errors to test for with errors.Is.
@@ -115,11 +116,12 @@ func (c Config) validate() error {
 
 // Receiver consumes the topics of a Config. Its methods may be called concurrently, but only one Run is under way at a time.
 type Receiver struct {
-	cfg      Config
-	receiver *receive.Receiver
-	log      *slog.Logger
-	running  atomic.Bool
-	access   access
+	cfg       Config
+	receiver  *receive.Receiver
+	log       *slog.Logger
+	running   atomic.Bool
+	access    access
+	clientLog *lograte.Limit
 
 	mu         sync.Mutex
 	opened     bool // Run is between its start and its end
@@ -158,6 +160,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 		cfg: cfg, receiver: receiver, log: guard.Logger(cfg.Receive.Logger).With("consumer_group", cfg.Group),
 		partitions: make(map[target]*partition),
 	}
+	r.clientLog = lograte.New(r.log)
 	if err := kgo.ValidateOpts(r.options()...); err != nil {
 		return nil, fmt.Errorf("new Kafka receiver: field Options: %w", err)
 	}
@@ -167,7 +170,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 // plain returns a client that is not a member of the group.
 func (r *Receiver) plain() (*kgo.Client, error) {
 	opts := append([]kgo.Opt{kgo.ClientID("outboxgen"), kgo.DisableClientMetrics()}, r.cfg.Options...)
-	return kgo.NewClient(append(opts, kgo.WithLogger(logger{r.log}), kgo.SeedBrokers(r.cfg.Brokers...), kgo.WithHooks(&r.access))...)
+	return kgo.NewClient(append(opts, kgo.WithLogger(logger{r.clientLog}), kgo.SeedBrokers(r.cfg.Brokers...), kgo.WithHooks(&r.access))...)
 }
 
 // options returns those of the client. Ours come last, because the promises depend on them.
@@ -175,7 +178,7 @@ func (r *Receiver) options() []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.ClientID("outboxgen"),
 		kgo.DisableClientMetrics(),
-		kgo.WithLogger(logger{r.log}),
+		kgo.WithLogger(logger{r.clientLog}),
 		kgo.FetchMaxWait(500 * time.Millisecond),
 		kgo.AutoCommitInterval(time.Second),
 	}

@@ -87,6 +87,7 @@ func TestArrows(t *testing.T) {
 		"internal/plainjson":          {},
 		"internal/shape":              {},
 		"internal/shutdown":           {},
+		"internal/lograte":            {},
 		"internal/testsignal":         {},
 		"internal/pgtest":             {"internal/pgserver", "internal/campaign", "internal/dbschema", "internal/dbsqlc", "migrate"},
 		"internal/runtimetest":        {"outbox", "queue", "listener", "admin", "publish", "internal/dbschema", "internal/doorbell", "internal/pgtest", "migrate"},
@@ -132,7 +133,7 @@ func TestRuntimeDependencies(t *testing.T) {
 		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "consume/receive", "consume/webhook", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
-			"internal/mark", "internal/moment", "internal/natsurl", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
+			"internal/lograte", "internal/mark", "internal/moment", "internal/natsurl", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
 		default:
 			continue
 		}

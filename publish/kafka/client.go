@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outboxgen/outboxgen/internal/lograte"
 )
 
 const (
@@ -48,7 +50,7 @@ type client struct {
 }
 
 // newClient returns a producer. A transactional id makes it that of a lane.
-func newClient(cfg Config, transactionalID string) (*client, error) {
+func newClient(cfg Config, log *lograte.Limit, transactionalID string) (*client, error) {
 	c := &client{turn: make(chan struct{}, 1)}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
@@ -56,7 +58,7 @@ func newClient(cfg Config, transactionalID string) (*client, error) {
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.RetryBackoffFn(backoff),
 		kgo.DisableClientMetrics(),
-		kgo.WithLogger(logger{cfg.Logger}),
+		kgo.WithLogger(logger{log}),
 		kgo.WithHooks(c), // in addition to those of the options
 	}
 	opts = append(opts, cfg.Options...)
@@ -350,7 +352,7 @@ func (r *round) partlyFailed() bool {
 }
 
 // logger passes the client's warnings and errors to slog.
-type logger struct{ to *slog.Logger }
+type logger struct{ to *lograte.Limit }
 
 func (logger) Level() kgo.LogLevel { return kgo.LogLevelWarn }
 
