@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ func TestClientDoesNotFloodTheLog(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
 	c.Close()
-	var out bytes.Buffer // slog's handler locks
+	var out lockedBuffer
 	cfg := c.config()
 	cfg.StartTimeout = 5 * time.Second
 	cfg.Receive.Logger = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -38,4 +39,22 @@ func TestClientDoesNotFloodTheLog(t *testing.T) {
 	}
 	require.NotEmpty(t, loud)
 	require.Positive(t, quiet, "repetitions are at DEBUG")
+}
+
+// lockedBuffer is a buffer that may be read while a goroutine of the client still writes.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }

@@ -36,21 +36,23 @@ func TestClientDoesNotFloodTheLog(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.Close()
-	lines := make(levels)
+	handler := &countingHandler{lines: make(levels)}
 	p := c.publisher(t, func(cfg *kafka.Config) {
-		cfg.Timeout, cfg.Logger = 2*time.Second, slog.New(&countingHandler{lines: lines})
+		cfg.Timeout, cfg.Logger = 2*time.Second, slog.New(handler)
 	})
 	for range 2 {
 		require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []publish.Outgoing{event("a", 1)})[0]))
 	}
 	p.Close()
+	handler.mu.Lock() // a goroutine of the client may still end
+	defer handler.mu.Unlock()
 	repeated := 0
-	for text, by := range lines {
+	for text, by := range handler.lines {
 		require.LessOrEqual(t, by[slog.LevelWarn], 1, text)
 		require.LessOrEqual(t, by[slog.LevelError], 1, text)
 		repeated += by[slog.LevelDebug]
 	}
-	require.NotEmpty(t, lines)
+	require.NotEmpty(t, handler.lines)
 	require.Positive(t, repeated, "at DEBUG")
 }
 
