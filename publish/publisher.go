@@ -29,7 +29,8 @@ type Publisher interface {
 	//
 	// When ctx ends, Publish returns as soon as it can. It returns outbox.ErrNotSent, or an error that wraps it, for each event of
 	// which nothing was handed to the broker, so that a shutdown costs such an event no attempt. What may have been sent,
-	// or not, is an ordinary error: its attempt counts.
+	// or not, is an ordinary error: its attempt counts. ctx ends when the process stops if the destination or broker rests, otherwise after
+	// ShutdownTimeout of the dispatcher or listener.
 	//
 	// Publish must not retain events. It is called from several goroutines concurrently, never with one key and
 	// destination in two of them. Calls with different destinations must not wait for each other longer than the broker's limits require.

@@ -53,6 +53,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/lograte"
 )
 
 // The errors to test for with errors.Is.
@@ -118,11 +119,12 @@ func (c Config) validate() error {
 
 // Receiver consumes the topics of a Config. Its methods may be called concurrently, but only one Run is under way at a time.
 type Receiver struct {
-	cfg      Config
-	receiver *receive.Receiver
-	log      *slog.Logger
-	running  atomic.Bool
-	access   access
+	cfg       Config
+	receiver  *receive.Receiver
+	log       *slog.Logger
+	running   atomic.Bool
+	access    access
+	clientLog *lograte.Limit
 
 	mu         sync.Mutex
 	opened     bool // Run is between its start and its end
@@ -158,9 +160,10 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 		return nil, fmt.Errorf("new Kafka receiver: %w", err)
 	}
 	r := &Receiver{
-		cfg: cfg, receiver: receiver, log: guard.Logger(cfg.Receive.Logger).With("group", cfg.Group),
+		cfg: cfg, receiver: receiver, log: guard.Logger(cfg.Receive.Logger).With("consumer_group", cfg.Group),
 		partitions: make(map[target]*partition),
 	}
+	r.clientLog = lograte.New(r.log)
 	if err := kgo.ValidateOpts(r.options()...); err != nil {
 		return nil, fmt.Errorf("new Kafka receiver: field Options: %w", err)
 	}
@@ -170,7 +173,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 // plain returns a client that is not a member of the group. a watches its connections.
 func (r *Receiver) plain(a *access) (*kgo.Client, error) {
 	opts := append([]kgo.Opt{kgo.ClientID("outboxgen"), kgo.DisableClientMetrics()}, r.cfg.Options...)
-	client, err := kgo.NewClient(append(opts, kgo.WithLogger(logger{r.log}), kgo.SeedBrokers(r.cfg.Brokers...), kgo.WithHooks(a))...)
+	client, err := kgo.NewClient(append(opts, kgo.WithLogger(logger{r.clientLog}), kgo.SeedBrokers(r.cfg.Brokers...), kgo.WithHooks(a))...)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +186,7 @@ func (r *Receiver) options() []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.ClientID("outboxgen"),
 		kgo.DisableClientMetrics(),
-		kgo.WithLogger(logger{r.log}),
+		kgo.WithLogger(logger{r.clientLog}),
 		kgo.FetchMaxWait(500 * time.Millisecond),
 		kgo.AutoCommitInterval(time.Second),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), // what a transaction has aborted was not published

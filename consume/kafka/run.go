@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/outboxgen/outboxgen/internal/lograte"
 )
 
 const (
@@ -285,7 +287,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // logger writes warnings and errors of the client to slog.
-type logger struct{ to *slog.Logger }
+type logger struct{ to *lograte.Limit }
 
 func (logger) Level() kgo.LogLevel { return kgo.LogLevelWarn }
 

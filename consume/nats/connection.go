@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/outboxgen/outboxgen/internal/lograte"
 	"github.com/outboxgen/outboxgen/internal/natsurl"
 )
 
@@ -24,7 +25,7 @@ const askTimeout = 5 * time.Second
 type connection struct {
 	*nats.Conn
 	servers string // their addresses, without credentials
-	log     *slog.Logger
+	log     *lograte.Limit
 	connErr atomic.Pointer[error] // nil while connected
 	// serverError is the last error that the server sent unasked, for example about a missing right.
 	serverError atomic.Pointer[error]
@@ -44,8 +45,8 @@ type refusal struct {
 }
 
 // connect tries each server once. If none answers, it continues in the background.
-func connect(cfg Config, log *slog.Logger) (*connection, error) {
-	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: log, broken: make(chan struct{}, 1), complained: make(chan struct{}, 1)}
+func connect(cfg Config, log *slog.Logger, limit *lograte.Limit) (*connection, error) {
+	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: limit, broken: make(chan struct{}, 1), complained: make(chan struct{}, 1)}
 	o := nats.GetDefaultOptions()
 	o.Url = cfg.URL
 	o.Name = "outboxgen"
@@ -98,7 +99,7 @@ func connect(cfg Config, log *slog.Logger) (*connection, error) {
 			c.refused(err, time.Now())
 		}
 		if last := c.serverError.Swap(&err); err != nil && (last == nil || (*last).Error() != err.Error()) {
-			log.Warn("nats connection: error from server", "servers", c.servers, "error", err)
+			c.log.Log(context.Background(), slog.LevelWarn, "nats connection: error from server", "servers", c.servers, "error", err)
 		}
 		if complained != nil {
 			complained(nc, sub, err)
@@ -174,13 +175,13 @@ func (c *connection) refusedFor(limit, quiet time.Duration) error {
 	return refusedRight(c.refusal.err)
 }
 
-// note remembers an error, and logs it if it differs from the last one.
+// note remembers an error, and logs it if it differs from the last one and was not logged a moment ago.
 func (c *connection) note(what string, err error) {
 	if err == nil {
 		return
 	}
 	if last := c.connErr.Swap(&err); last == nil || (*last).Error() != err.Error() {
-		c.log.Warn("nats connection: "+what, "servers", c.servers, "error", err)
+		c.log.Log(context.Background(), slog.LevelWarn, "nats connection: "+what, "servers", c.servers, "error", err)
 	}
 }
 

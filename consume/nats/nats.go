@@ -60,6 +60,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
 	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/lograte"
 	"github.com/outboxgen/outboxgen/internal/natsurl"
 )
 
@@ -192,6 +193,7 @@ type Receiver struct {
 	pool     *pgxpool.Pool
 	receiver *receive.Receiver
 	log      *slog.Logger
+	limit    *lograte.Limit // of the connections
 	running  atomic.Bool
 }
 
@@ -218,10 +220,8 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	if cfg.LockPool == nil {
 		cfg.LockPool = pool
 	}
-	return &Receiver{
-		cfg: cfg, pool: pool, receiver: receiver,
-		log: guard.Logger(cfg.Receive.Logger).With("stream", cfg.Stream, "durable", cfg.Durable),
-	}, nil
+	log := guard.Logger(cfg.Receive.Logger).With("stream", cfg.Stream, "durable", cfg.Durable)
+	return &Receiver{cfg: cfg, pool: pool, receiver: receiver, log: log, limit: lograte.New(log)}, nil
 }
 
 // Format writes where the receiver consumes, without credentials, for any verb.
@@ -243,7 +243,7 @@ type Lag struct {
 // Lag asks the server how far the durable consumer is behind. Run need not be under way. What is parked in the database is
 // not behind: see Status.
 func (r *Receiver) Lag(ctx context.Context) (Lag, error) {
-	c, err := connect(r.cfg, r.log)
+	c, err := connect(r.cfg, r.log, r.limit)
 	if err != nil {
 		return Lag{}, fmt.Errorf("read lag of %s/%s: %w", r.cfg.Stream, r.cfg.Durable, err)
 	}

@@ -37,7 +37,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 func (r *Receiver) run(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
-	c, err := connect(r.cfg, r.log)
+	c, err := connect(r.cfg, r.log, r.limit)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (r *Receiver) settled(it *item) {
 	}
 	if it.outcome == Dead || it.outcome == Parked && err != nil { // not one that waits behind another
 		if ok, left := r.say.allowed(); ok {
-			attrs := []any{"place", it.message.Place, "message", it.event, "attempt", it.attempts, "error", err}
+			attrs := []any{"place", it.message.Place, slog.Any("", it.event), "attempt", it.attempts, "error", err}
 			if left > 0 {
 				attrs = append(attrs, "lines_left_out", left)
 			}
@@ -75,7 +75,7 @@ func (r *Receiver) settled(it *item) {
 }
 
 func (r *Receiver) failedOnce(it *item, err error) {
-	r.say.log.Debug("message has failed", "place", it.message.Place, "message", it.event, "attempt", it.attempts, "error", err)
+	r.say.log.Debug("message has failed", "place", it.message.Place, slog.Any("", it.event), "attempt", it.attempts, "error", err)
 	if r.cfg.Observer.Failed != nil {
 		r.observe(func() {
 			r.cfg.Observer.Failed(Failed{Place: it.message.Place, Event: it.event, Attempt: it.attempts, Err: err})

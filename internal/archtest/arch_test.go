@@ -61,7 +61,7 @@ func TestArrows(t *testing.T) {
 		"outboxtest":                  {"outbox", "queue", "migrate", "internal/pgtest", "internal/incoming", "internal/inline", "internal/absent"},
 		"schema":                      {},
 		"templates":                   {},
-		"internal/relay":              {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark", "internal/report", "internal/testsignal"},
+		"internal/relay":              {"outbox", "publish", "internal/backoff", "internal/guard", "internal/incoming", "internal/mark", "internal/report", "internal/shutdown", "internal/testsignal"},
 		"internal/report":             {"outbox", "internal/guard"},
 		"internal/process":            {"internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/mark", "internal/pgvalue", "internal/report", "internal/testsignal"},
 		"internal/retention":          {"outbox", "internal/dbschema", "internal/dbsqlc", "internal/pgvalue"},
@@ -88,6 +88,7 @@ func TestArrows(t *testing.T) {
 		"internal/plainjson":          {},
 		"internal/shape":              {},
 		"internal/shutdown":           {},
+		"internal/lograte":            {},
 		"internal/testsignal":         {},
 		"internal/pgtest":             {"internal/pgserver", "internal/campaign", "internal/dbschema", "internal/dbsqlc", "migrate"},
 		"internal/runtimetest":        {"outbox", "queue", "listener", "admin", "publish", "internal/dbschema", "internal/doorbell", "internal/pgtest", "migrate"},
@@ -133,7 +134,7 @@ func TestRuntimeDependencies(t *testing.T) {
 		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "consume/receive", "consume/webhook", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
-			"internal/mark", "internal/moment", "internal/natsurl", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
+			"internal/lograte", "internal/mark", "internal/moment", "internal/natsurl", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
 		default:
 			continue
 		}

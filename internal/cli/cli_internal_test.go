@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -79,13 +80,50 @@ func TestParseProblemHidesThePassword(t *testing.T) {
 
 func TestConnectProblemIsOneMaskedLine(t *testing.T) {
 	t.Parallel()
-	cfg, err := pgx.ParseConfig("postgres://u:sesame@h/d")
-	require.NoError(t, err)
-	err = connectProblem(cfg, "DATABASE_URL", errors.Join(errors.New("no sesame here"), errors.New("twice"), errors.New("twice")))
-	require.EqualError(t, err, `connect to database "d" as user "u" (DATABASE_URL): no xxxxx here; twice`)
+	problem := func(dsn string, err error) string {
+		cfg, parseErr := pgx.ParseConfig(dsn)
+		require.NoError(t, parseErr)
+		return connectProblem(cfg, dsn, "DATABASE_URL", err).Error()
+	}
+	got := problem("postgres://u:sesame@h/d", errors.Join(errors.New(`no "sesame" here`), errors.New("twice"), errors.New("twice")))
+	require.Equal(t, `connect to database "d" as user "u" (DATABASE_URL): no "xxxxx" here; twice`, got)
+	require.Contains(t, problem("postgres://u@h/d", &pgconn.PgError{Message: "m"}), ": m", "no password")
 
-	cfg.Password = "" // replacing the empty string would insert the mask between all letters
-	require.ErrorContains(t, connectProblem(cfg, "x", &pgconn.PgError{Message: "m"}), ": m")
+	for _, dsn := range []string{
+		"postgres://u:ses%40me%2F1@h/d", "postgres://u@h/d?password=ses%40me%2F1", "host=h user=u dbname=d password=ses@me/1",
+		"host=h user=u dbname=d password='ses@me/1'",
+	} {
+		for _, text := range []string{
+			dsn, "cannot parse `" + dsn + "`", "cannot parse " + strconv.Quote(dsn), "postgres://u:ses@me/1@h/d", "postgres://u:ses%40me%2F1@h/d is away",
+			`user "u" with password "ses@me/1"`, "password=ses@me/1 is wrong", "password = 'ses@me/1'", `"ses%40me%2F1"`,
+		} {
+			got := problem(dsn, errors.New(text))
+			for _, piece := range []string{"ses@", "ses%", "me/1", "me%2F"} {
+				require.NotContains(t, got, piece, "%s: %s", dsn, text)
+			}
+		}
+	}
+}
+
+// A password that is also a name, a part of one or a word must not hide what the server says.
+func TestConnectProblemKeepsTheAnswer(t *testing.T) {
+	t.Parallel()
+	for dsn, texts := range map[string][]string{
+		"postgres://postgres:postgres@h/d":               {`FATAL: role "postgres" does not exist (SQLSTATE 28000)`},
+		"postgres://app:prod@h/prod2":                    {`FATAL: database "prod2" does not exist (SQLSTATE 3D000)`},
+		"postgres://app:shop@h/shop":                     {`FATAL: database "shop" does not exist (SQLSTATE 3D000)`},
+		"host=h user=u dbname=d password=password":       {`FATAL: password authentication failed for user "u" (SQLSTATE 28P01)`},
+		"host=db user=u dbname=d password='db'":          {`hostname resolving error: lookup db: no such host`},
+		"postgres://u:5432@h/d":                          {"dial tcp 127.0.0.1:5432: connect: connection refused"},
+		"postgres://u:e@h/d":                             {"server refused TLS connection"},
+		"postgres://u:FATAL@h/d?application_name=worker": {"FATAL: too many connections"},
+	} {
+		cfg, err := pgx.ParseConfig(dsn)
+		require.NoError(t, err)
+		for _, text := range texts {
+			require.ErrorContains(t, connectProblem(cfg, dsn, "x", errors.New(text)), ": "+text)
+		}
+	}
 }
 
 func TestSpan(t *testing.T) {

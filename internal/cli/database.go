@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -70,7 +71,7 @@ func (d *database) connect(ctx context.Context, a *app) (*pgx.Conn, error) {
 	a.tune(cfg)
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
-		return nil, connectProblem(cfg, from, err)
+		return nil, connectProblem(cfg, dsn, from, err)
 	}
 	return conn, nil
 }
@@ -96,7 +97,7 @@ func (a *app) openPool(ctx context.Context, dsn, from string) (*pgxpool.Pool, er
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, connectProblem(cfg.ConnConfig, from, err)
+		return nil, connectProblem(cfg.ConnConfig, dsn, from, err)
 	}
 	return pool, nil
 }
@@ -174,7 +175,7 @@ func afterValue(text string) string {
 
 // connectProblem returns err with the database and the user that were tried, and without the password: pgx never shows
 // it, but the answer of a server or resolver might repeat it.
-func connectProblem(cfg *pgx.ConnConfig, from string, err error) error {
+func connectProblem(cfg *pgx.ConnConfig, dsn, from string, err error) error {
 	text := err.Error()
 	var connectErr *pgconn.ConnectError
 	if errors.As(err, &connectErr) {
@@ -183,9 +184,9 @@ func connectProblem(cfg *pgx.ConnConfig, from string, err error) error {
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == undefinedObject {
 		text = "the server does not know a setting of the connection string; quote a password that contains a space"
 	}
-	text = oneLine(text)
-	if len(cfg.Password) > 0 {
-		text = strings.ReplaceAll(text, cfg.Password, secret.Masked)
+	text = secret.Mask(secret.MaskIn(oneLine(text), dsn))
+	if !slices.Contains([]string{cfg.User, cfg.Database, cfg.Host}, cfg.Password) {
+		text = secret.MaskQuoted(text, cfg.Password)
 	}
 	return fmt.Errorf("connect to database %q as user %q (%s): %s", cfg.Database, cfg.User, from, text)
 }

@@ -206,7 +206,7 @@ differ only in numbers, ids, hex strings, times, addresses and quoted values are
 			if g.Tenants == admin.MaxGroupTenants {
 				tenants += "+"
 			}
-			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener + r.Consumer), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(brief(r.Error))})
+			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener + r.Consumer), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(reason(r.Error))})
 		}
 		switch {
 		case a.json:

@@ -151,7 +151,7 @@ event up; it is - for a queue topic. If there are more than --limit, list says h
 			if r.TenantID != nil {
 				tenant = r.TenantID.String()
 			}
-			table = append(table, []any{second(r.DiedAt), r.Topic, dash(r.Listener + r.Place), r.ID, tenant, r.Attempts, dash(brief(r.Error))})
+			table = append(table, []any{second(r.DiedAt), r.Topic, dash(r.Listener + r.Place), r.ID, tenant, r.Attempts, dash(reason(r.Error))})
 		}
 		switch {
 		case a.json:

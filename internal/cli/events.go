@@ -236,7 +236,7 @@ func eventTable(events []admin.EventStatus) [][]any {
 			due = e.NextAttemptAt
 		}
 		line, _, _ := strings.Cut(strings.TrimSpace(e.LastError), "\n")
-		table = append(table, []any{e.ID, e.Name(), dash(status), e.Attempts, dateText(e.CreatedAt), dateText(due), dash(brief(line))})
+		table = append(table, []any{e.ID, e.Name(), dash(status), e.Attempts, dateText(e.CreatedAt), dateText(due), dash(reason(line))})
 	}
 	return table
 }

@@ -241,7 +241,7 @@ func (s *status) judgeTopic(t admin.TopicStatus, dead int64) {
 		s.problem("%s: events of version %d wait: no running process knows it", name, v)
 	}
 	for _, r := range t.Resting {
-		s.problem("%s: rests in %s, because its target is unavailable: %s", name, processOf(t.Processes, r), brief(r.Reason))
+		s.problem("%s: rests in %s, because its target is unavailable: %s", name, processOf(t.Processes, r), reason(r.Reason))
 	}
 	s.paused(name, t.Pauses)
 	if some(t.Expired) {
@@ -264,12 +264,12 @@ func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 		s.broke("%s: %s, more than %s", name, countText(admin.Count{N: l.DeadLetters}, "dead letter"), commas(dead))
 	}
 	if l.Attempts > 0 {
-		s.problem("%s: an event has failed %s and blocks its shard: %s", name, times(l.Attempts), brief(l.LastError))
+		s.problem("%s: an event has failed %s and blocks its shard: %s", name, times(l.Attempts), reason(l.LastError))
 	}
 	for _, p := range l.Processes {
 		for _, topic := range slices.Sorted(maps.Keys(p.Resting)) {
 			if _, ok := p.Topics[topic]; ok {
-				s.problem("%s: topic %s rests in %s, because its target is unavailable: %s", name, topic, place(p), brief(p.Resting[topic]))
+				s.problem("%s: topic %s rests in %s, because its target is unavailable: %s", name, topic, place(p), reason(p.Resting[topic]))
 			}
 		}
 	}
@@ -311,7 +311,7 @@ func (s *status) judgeDestinations() {
 				key := p.WorkerID.String() + name
 				if !topic && !short && !seen[key] {
 					seen[key] = true
-					s.problem("destination %s: rests in %s, because it is unavailable: %s", name, place(p), brief(p.Resting[name]))
+					s.problem("destination %s: rests in %s, because it is unavailable: %s", name, place(p), reason(p.Resting[name]))
 				}
 			}
 		}

@@ -99,7 +99,7 @@ func (b *ByEvent) forget() (logs []func()) {
 func (t *Target) clean() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.since.IsZero() && len(t.failedInRow) == 0
+	return t.since.IsZero() && len(t.failedInRow) == 0 && !t.undelivered
 }
 
 // rests reports whether t itself rests, whatever its broker does.

@@ -61,6 +61,16 @@ func TestDestinationsAreRememberedWhileTheyRest(t *testing.T) {
 	b.Leave("two", two)
 	require.Same(t, two, b.Enter("two"))
 	require.Len(t, two.failedInRow, 1)
+	for _, err := range []error{outbox.Unavailable(errors.New("private")), outbox.Permanent(errors.New("private for a minute"))} {
+		to := b.Enter("three")
+		try(to, err, uuid.New())
+		b.Leave("three", to)
+		require.Contains(t, b.known, "three", "the log still has to say that it is back")
+	}
+	three := b.Enter("three")
+	try(three, nil, uuid.New())
+	b.Leave("three", three)
+	require.NotContains(t, b.known, "three")
 }
 
 // TestRefuses: a destination that rests or has stalled takes no events until its pause is over or its call returns.

@@ -15,6 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/incoming"
 	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/shutdown"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -79,8 +80,14 @@ const maxDestination = 1000
 const BatchSize = 500
 
 // Send publishes events and returns a result for each. A publisher that panics, ends its goroutine or returns too few
-// errors does no harm. Send returns when the publisher does.
+// errors does no harm. Send returns when the publisher does. If t rests, the call is a try: its context ends as soon as the
+// process stops, because the try would probably fail anyway.
 func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []mark.Result {
+	if t.Resting() {
+		var over func()
+		ctx, over = shutdown.UntilStop(ctx)
+		defer over()
+	}
 	told := t.told(events)
 	t.hooks.Started(ctx, told)
 	began := time.Now()
@@ -94,6 +101,17 @@ func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []mark.Res
 	ids := make([]uuid.UUID, len(events))
 	for i := range events {
 		ids[i] = events[i].ID
+	}
+	if ctx.Err() != nil && !t.rests() {
+		// That a call was cut short says nothing about the target, but what may have been sent is an attempt.
+		judged := slices.Clone(results)
+		for i := range judged {
+			if judged[i].Class == mark.ClassFailed {
+				judged[i].Class = mark.ClassNotSent
+			}
+		}
+		t.OnResults(began, ids, judged)
+		return results
 	}
 	t.OnResults(began, ids, results)
 	return results

@@ -53,6 +53,7 @@ type Target struct {
 	changed       testsignal.Signal         // tells that what rests has changed
 	returnPending bool                      // the events that wait for it in the database may be tried as soon as it answers
 	answered      bool                      // it has answered since its rest began
+	undelivered   bool                      // its rest is over, and no event has been delivered since
 	callsBegan    []time.Time               // when the publisher's calls under way began, the oldest first
 	pendingCalls  int                       // how many calls have outlived their lease of a listener
 	lateResults   map[uuid.UUID]mark.Result // of such calls, until their events are read again
@@ -242,7 +243,7 @@ func (t *Target) update(began time.Time, ids []uuid.UUID, results []mark.Result)
 			}
 		default: // it answered
 			away, t.failedInRow, t.answered = nil, nil, true
-			logs = append(logs, t.endRest(began)...)
+			logs = append(logs, t.endRest(began, r, isBroker)...)
 		}
 	}
 	switch {
@@ -279,7 +280,7 @@ func (t *Target) startRest(cause mark.Result) (logs []func()) {
 	if !t.since.IsZero() {
 		return nil
 	}
-	if t.since, t.answered = now, false; t.pendingCalls == 0 {
+	if t.since, t.answered, t.undelivered = now, false, false; t.pendingCalls == 0 {
 		t.away.Add(1)
 	}
 	t.changed.Emit()
@@ -294,21 +295,39 @@ func (t *Target) startRest(cause mark.Result) (logs []func()) {
 	}}
 }
 
-// endRest ends a rest if it began before began, which is the start of a successful attempt. The caller holds t.mu.
-func (t *Target) endRest(began time.Time) (logs []func()) {
+// endRest ends a rest if it began before began, which is the start of an attempt that was answered with r. The log says
+// that events are delivered again when one was. The caller holds t.mu.
+func (t *Target) endRest(began time.Time, r *mark.Result, isBroker bool) (logs []func()) {
+	delivered := r.Class == mark.ClassDone
+	if delivered && t.since.IsZero() && t.undelivered {
+		t.undelivered = false
+		return []func(){func() { t.log.Info("back: events are delivered again", "target", t.Name) }}
+	}
 	if t.since.IsZero() || began.Before(t.since) {
 		return nil
 	}
 	rested := time.Since(t.since)
 	attrs := []any{"target", t.Name, "rested", rested.Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
 	t.since, t.until, t.tries, t.cause, t.failedInRow, t.handedBack = time.Time{}, time.Time{}, 0, mark.Result{}, nil, 0
+	t.undelivered = !delivered
 	t.returns.Add(1)
 	t.changed.Emit()
 	if t.returnPending = true; t.pendingCalls == 0 {
 		t.away.Add(-1)
 	}
+	if !delivered {
+		attrs = append(attrs, "error", r.Text)
+	}
+	refused := r.Class == mark.ClassRefused && !isBroker // a refused event says nothing about the broker's other destinations
 	return []func(){func() {
-		t.log.Info("back: events are delivered again", attrs...)
+		switch {
+		case delivered:
+			t.log.Info("back: events are delivered again", attrs...)
+		case refused:
+			t.log.Warn("rest is over: the target refuses an event permanently, and it becomes a dead letter", attrs...)
+		default:
+			t.log.Info("rest is over: the target answers, and no event has been delivered yet", attrs...)
+		}
 		t.hooks.Resumed(t.Name, rested)
 	}}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -237,4 +238,66 @@ func TestCallsOfSeveralShards(t *testing.T) {
 	require.Zero(t, to.away.Load())
 	_, at = to.Stalled(now)
 	require.Zero(t, at)
+}
+
+// TestBackIsSaidAfterADelivery: a rest also ends when the target answers in another way. Then the log says so, and says "back"
+// when an event was delivered.
+func TestBackIsSaidAfterADelivery(t *testing.T) {
+	t.Parallel()
+	const (
+		resting = "WARN resting: the target is unavailable, its events wait and no attempt is charged"
+		refuses = "WARN rest is over: the target refuses an event permanently, and it becomes a dead letter"
+		answers = "INFO rest is over: the target answers, and no event has been delivered yet"
+		back    = "INFO back: events are delivered again"
+	)
+	away, brokerAway := outbox.Unavailable(errors.New("no topic")), outbox.BrokerUnavailable(errors.New("refused"))
+	refused, failed := outbox.Permanent(errors.New("no topic for a minute")), errors.New("failed")
+	for name, c := range map[string]struct {
+		handler bool
+		results []error
+		want    []string
+	}{
+		"delivered":                  {results: []error{away, nil, nil}, want: []string{resting + " orders", back + " orders"}},
+		"refused, later delivered":   {results: []error{away, refused, refused, nil, nil}, want: []string{resting + " orders", refuses + " orders", back + " orders"}},
+		"refused and away again":     {results: []error{away, refused, away, nil}, want: []string{resting + " orders", refuses + " orders", resting + " orders", back + " orders"}},
+		"broker is back, not topic":  {results: []error{brokerAway, away, refused, nil}, want: []string{resting, answers, resting + " orders", refuses + " orders", back, back + " orders"}},
+		"broker is back, not events": {results: []error{brokerAway, refused, nil}, want: []string{resting, answers, back}},
+		"handler answers":            {handler: true, results: []error{away, failed, failed, nil}, want: []string{resting + " test/said", answers + " test/said", back + " test/said"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var lines lineLog
+			s := NewTargets(settings.BreakerWithDefaults(outbox.Breaker{FirstPause: time.Nanosecond}), map[string]publish.Publisher{"kafka": unused{}}, slog.New(&lines))
+			route := &Route{broker: "kafka", destination: "orders"}
+			if c.handler {
+				route = nil
+			}
+			require.NoError(t, s.Add("test/said", route))
+			for _, err := range c.results {
+				try(s.All[0], err, uuid.New())
+			}
+			require.Equal(t, c.want, lines.lines)
+		})
+	}
+}
+
+// lineLog keeps the lines that are logged: level, text, and the destination of a target.
+type lineLog struct{ lines []string }
+
+func (*lineLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *lineLog) WithAttrs([]slog.Attr) slog.Handler     { return l }
+func (l *lineLog) WithGroup(string) slog.Handler          { return l }
+
+func (l *lineLog) Handle(_ context.Context, r slog.Record) error {
+	line := r.Level.String() + " " + r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		if _, destination, ok := strings.Cut(a.Value.String(), ":"); a.Key == "target" && ok {
+			line += " " + destination
+		} else if a.Key == "target" && a.Value.String() != "kafka" {
+			line += " " + a.Value.String()
+		}
+		return true
+	})
+	l.lines = append(l.lines, line)
+	return nil
 }

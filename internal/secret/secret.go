@@ -3,6 +3,7 @@ package secret
 
 import (
 	"errors"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ var (
 	// character.
 	address = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)([^\s"'<>` + "`" + `]*)`)
 	// setting matches a password in a key=value string, quoted or not.
-	setting = regexp.MustCompile(`(?i)\b((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s'"]+)`)
+	setting = regexp.MustCompile(`(?i)\b((?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:\\.|[^\s'"])+)`)
 )
 
 // Mask returns text with the passwords in URLs and in key=value connection strings masked. In a URL it masks everything
@@ -59,6 +60,20 @@ func MaskIn(text, whole string) string {
 	text = strings.ReplaceAll(text, whole, masked)
 	quoted := strconv.Quote(whole)
 	return strings.ReplaceAll(text, quoted[1:len(quoted)-1], masked)
+}
+
+// MaskQuoted returns text with password masked where it stands in quotes, as it is or percent-encoded. Elsewhere the same
+// letters are words of the message: the password of many a database is "postgres" or "password".
+func MaskQuoted(text, password string) string {
+	if password == "" {
+		return text
+	}
+	for _, form := range []string{password, strings.Trim(strconv.Quote(password), `"`), url.QueryEscape(password), url.PathEscape(password)} {
+		for _, quote := range []string{`"`, "'", "`"} {
+			text = strings.ReplaceAll(text, quote+form+quote, quote+Masked+quote)
+		}
+	}
+	return text
 }
 
 // ErrAmbiguous says that a URL can be read in two ways, one of which takes a part of the password for the host, the port or

@@ -23,6 +23,7 @@ func TestMask(t *testing.T) {
 		"cannot reach https://h/p and https://u:p@i":   "cannot reach https://h/p and https://u:xxxxx@i",
 		"host=h password=sesame dbname=d":              "host=h password=xxxxx dbname=d",
 		`host=h password = 'se \' same' sslpassword=x`: "host=h password = xxxxx sslpassword=xxxxx",
+		`host=h password=ses\ ame dbname=d`:            "host=h password=xxxxx dbname=d",
 		"PASSWORD='sesame":                             "PASSWORD=xxxxx",
 		"no secret: a@b, password of the user":         "no secret: a@b, password of the user",
 	} {
@@ -40,6 +41,12 @@ func TestMaskIn(t *testing.T) {
 		require.Equal(t, want, secret.MaskIn("unknown command "+strconv.Quote(whole), whole))
 		require.NotContains(t, secret.MaskIn(whole, whole), "same")
 	}
+}
+
+func TestMaskQuoted(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, `a "xxxxx" 'xxxxx' `+"`xxxxx` a/b", secret.MaskQuoted(`a "a/b" 'a%2Fb' `+"`a/b` a/b", "a/b"))
+	require.Equal(t, `""`, secret.MaskQuoted(`""`, ""))
 }
 
 // A URL that a parser would cut in the middle of the password is refused before it is parsed.

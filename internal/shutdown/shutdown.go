@@ -23,9 +23,26 @@ const grace = time.Second
 
 func New(ctx context.Context) *Stages {
 	e := &Stages{GiveUp: make(chan struct{})}
-	e.WorkCtx, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	e.WorkCtx, e.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), runKey{}, ctx))
 	e.DBCtx, e.cancelDB = context.WithCancel(context.WithoutCancel(ctx))
 	return e
+}
+
+type runKey struct{}
+
+// UntilStop returns a context that ends with work, and already when the context of its Run ends, for what is not worth to wait for.
+// work is, or descends from, the WorkCtx of Stages; otherwise it just ends with work. The caller calls over.
+func UntilStop(work context.Context) (ctx context.Context, over func()) {
+	run, ok := work.Value(runKey{}).(context.Context)
+	if !ok {
+		return work, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(work)
+	stop := context.AfterFunc(run, func() { cancel(context.Cause(run)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // Enforce waits for the end of ctx. It then cancels the handlers after timeout, with cause, gives up those that still

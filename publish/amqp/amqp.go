@@ -107,7 +107,8 @@ type Config struct {
 	TLS *tls.Config
 	// SASL are the mechanisms to log in with; nil means PLAIN with the user and password of the URL.
 	SASL []amqp091.Authentication
-	// Logger gets the errors of the connection; nil means slog.Default(). No payload is ever logged.
+	// Logger gets the errors of the connection, each at most once per minute, and repetitions at DEBUG; nil means slog.Default(). No
+	// payload is ever logged.
 	Logger *slog.Logger
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/outboxgen/outboxgen/internal/lograte"
 )
 
 // The pauses between two rounds of attempts to connect, and the interval of heartbeats.
@@ -24,6 +26,7 @@ const (
 // connector keeps a connection to one of the servers. It remembers the last error.
 type connector struct {
 	cfg     Config
+	log     *lograte.Limit
 	urls    []string
 	servers string // their addresses, without credentials
 	link    atomic.Pointer[link]
@@ -33,7 +36,7 @@ type connector struct {
 
 // connect tries each server once. Then it continues in the background until ctx ends.
 func connect(ctx context.Context, cfg Config) *connector {
-	c := &connector{cfg: cfg, servers: withoutCredentials(cfg.URL), done: make(chan struct{})}
+	c := &connector{cfg: cfg, log: lograte.New(cfg.Logger), servers: withoutCredentials(cfg.URL), done: make(chan struct{})}
 	for one := range strings.SplitSeq(cfg.URL, ",") {
 		c.urls = append(c.urls, strings.TrimSpace(one))
 	}
@@ -130,13 +133,13 @@ func (c *connector) open(ctx context.Context, server string) (*link, error) {
 	return newLink(conn, raw, c.cfg.Concurrency), nil
 }
 
-// note remembers an error, and logs it if it differs from the last one.
+// note remembers an error, and logs it if it differs from the last one and was not logged a moment ago.
 func (c *connector) note(what string, err error) {
 	if err == nil {
 		return
 	}
 	if last := c.connErr.Swap(&err); last == nil || (*last).Error() != err.Error() {
-		c.cfg.Logger.Warn("amqp connection: "+what, slog.String("servers", c.servers), slog.Any("error", err))
+		c.log.Log(context.Background(), slog.LevelWarn, "amqp connection: "+what, slog.String("servers", c.servers), slog.Any("error", err))
 	}
 }
 

@@ -296,7 +296,7 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 		return outbox.Permanent(described)
 	case unknown:
 		c.retire(producer) // a new producer knows the topic only if it exists
-		c.down[topic] = c.p.topics.Missing(topic, described)
+		c.down[topic] = c.p.topics.Missing(topic, produceError(topic, fmt.Errorf("there is no such topic: create it: %w", err)))
 		return c.down[topic]
 	case fenced:
 		c.retire(producer)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outboxgen/outboxgen/internal/lograte"
 )
 
 const (
@@ -45,15 +47,16 @@ type client struct {
 	transactional bool
 	doubts        map[target]map[string]bool // keys of records that may be in flight to a target; guarded by the pool
 
-	round     atomic.Pointer[round]
-	connected atomic.Bool           // has been connected to a broker
-	connErr   atomic.Pointer[error] // the last error of a connection
-	known     atomic.Bool           // a broker has answered
-	answered  atomic.Bool           // a broker has answered in this round
+	round    atomic.Pointer[round]
+	open     atomic.Int32          // number of connections to brokers
+	reached  atomic.Bool           // has had a connection in this round
+	connErr  atomic.Pointer[error] // the last error of a connection
+	known    atomic.Bool           // a broker has answered
+	answered atomic.Bool           // a broker has answered in this round
 }
 
 // newClient returns a producer. A transactional id makes it that of a lane.
-func newClient(cfg Config, transactionalID string) (*client, error) {
+func newClient(cfg Config, log *lograte.Limit, transactionalID string) (*client, error) {
 	c := &client{turn: make(chan struct{}, 1)}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
@@ -61,7 +64,7 @@ func newClient(cfg Config, transactionalID string) (*client, error) {
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.RetryBackoffFn(backoff),
 		kgo.DisableClientMetrics(),
-		kgo.WithLogger(logger{cfg.Logger}),
+		kgo.WithLogger(logger{log}),
 		kgo.WithHooks(c), // in addition to those of the options
 	}
 	opts = append(opts, cfg.Options...)
@@ -119,7 +122,7 @@ func (c *client) close() {
 
 // produce sends records and returns an error for each. It returns when no record is left in the client, so that a failed
 // record is not sent any more. A record is unsent if nothing of it went to a broker, because the record had no partition or
-// the client had no connection.
+// the client had no connection in the meantime.
 func (c *client) produce(ctx context.Context, records []kgo.Record) (errs []error, unsent []bool) {
 	// The client always notices a cancelled context, but in some places not a context past its deadline.
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -130,6 +133,10 @@ func (c *client) produce(ctx context.Context, records []kgo.Record) (errs []erro
 	defer c.round.Store(nil)
 	c.connErr.Store(nil)
 	c.answered.Store(false)
+	c.reached.Store(false) // in this order: a connection that opens now is seen by one of the two
+	if c.open.Load() > 0 {
+		c.reached.Store(true)
+	}
 
 	if c.transactional {
 		if err := c.kgo.BeginTransaction(); err != nil {
@@ -152,9 +159,9 @@ func (c *client) produce(ctx context.Context, records []kgo.Record) (errs []erro
 	c.await(ctx, r.finished)
 	flush.Wait()
 	unsent = make([]bool, len(records))
-	connected := c.connected.Load()
+	reached := c.reached.Load()
 	for i := range unsent {
-		unsent[i] = !r.has[i] || !connected
+		unsent[i] = !r.has[i] || !reached
 	}
 	return r.errs, unsent
 }
@@ -204,11 +211,15 @@ func (c *client) OnProduceRecordPartitioned(record *kgo.Record, _ int32) {
 // OnBrokerConnect implements kgo.HookBrokerConnect.
 func (c *client) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err == nil {
-		c.connected.Store(true)
+		c.open.Add(1)
+		c.reached.Store(true)
 	} else if !errors.Is(err, context.Canceled) {
 		c.connErr.Store(&err)
 	}
 }
+
+// OnBrokerDisconnect implements kgo.HookBrokerDisconnect. Nothing is written to the connection from now on.
+func (c *client) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) { c.open.Add(-1) }
 
 // OnBrokerRead implements kgo.HookBrokerRead. The client handles an answer after OnBrokerRead has returned. Answers from
 // before the client is authenticated do not count.
@@ -351,7 +362,7 @@ func (r *round) partlyFailed() bool {
 }
 
 // logger passes the client's warnings and errors to slog.
-type logger struct{ to *slog.Logger }
+type logger struct{ to *lograte.Limit }
 
 func (logger) Level() kgo.LogLevel { return kgo.LogLevelWarn }
 

@@ -66,6 +66,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outboxgen/outboxgen/internal/lograte"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
@@ -108,7 +109,8 @@ type Config struct {
 	// partitioner, batch and buffer sizes, lingering, and the retries and timeouts of records. New refuses
 	// kgo.DisableIdempotentWrite and kgo.DefaultProduceTopicAlways.
 	Options []kgo.Opt
-	// Logger gets the warnings and errors of the client; nil means slog.Default(). No payload is ever logged.
+	// Logger gets the warnings and errors of the client, each at most once per minute, and repetitions at DEBUG; nil means
+	// slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
 }
 
@@ -155,6 +157,7 @@ func (cfg Config) validate() error {
 // Publisher publishes events to Kafka. It implements publish.Publisher and is safe for concurrent use.
 type Publisher struct {
 	cfg     Config
+	log     *lograte.Limit // of all clients together
 	topics  missing.Destinations
 	pool    pool
 	closing context.Context
@@ -184,8 +187,8 @@ func New(cfg Config) (*Publisher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure Kafka publisher: %w", err)
 	}
-	p := &Publisher{cfg: cfg, turns: make(map[string]chan struct{})}
-	p.pool.create = func() (*client, error) { return newClient(cfg, "") }
+	p := &Publisher{cfg: cfg, log: lograte.New(cfg.Logger), turns: make(map[string]chan struct{})}
+	p.pool.create = func() (*client, error) { return newClient(cfg, p.log, "") }
 	p.topics.Timeout = cfg.UnknownTopicTimeout
 	p.closing, p.close = context.WithCancel(context.Background())
 	first, err := p.pool.take(p.closing, nil) // checks the options

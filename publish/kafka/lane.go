@@ -81,7 +81,7 @@ func (c *call) producer(ctx context.Context) (*client, error) {
 	if l.client != nil {
 		l.drop()
 	}
-	made, err := newClient(c.p.cfg, l.id)
+	made, err := newClient(c.p.cfg, c.p.log, l.id)
 	if err != nil {
 		return nil, outbox.BrokerUnavailable(fmt.Errorf("connect to Kafka: %w", err))
 	}

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/outboxgen/outboxgen/internal/lograte"
 	"github.com/outboxgen/outboxgen/internal/natsurl"
 )
 
@@ -17,7 +19,7 @@ import (
 type connection struct {
 	*nats.Conn
 	servers string // their addresses, without credentials
-	log     *slog.Logger
+	log     *lograte.Limit
 	connErr atomic.Pointer[error] // nil while connected
 	// serverError is the last error that the server sent unasked, for example about a missing right.
 	serverError atomic.Pointer[error]
@@ -25,7 +27,7 @@ type connection struct {
 
 // connect tries each server once. If none answers, it continues in the background.
 func connect(cfg Config) (*connection, error) {
-	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: cfg.Logger}
+	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: lograte.New(cfg.Logger)}
 	o := nats.GetDefaultOptions()
 	o.Url = cfg.URL
 	o.Name = "outboxgen"
@@ -72,7 +74,7 @@ func connect(cfg Config) (*connection, error) {
 	o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		if err != nil {
 			c.serverError.Store(&err)
-			c.log.Warn("nats connection: error from server", "servers", c.servers, "error", err)
+			c.log.Log(context.Background(), slog.LevelWarn, "nats connection: error from server", "servers", c.servers, "error", err)
 		}
 		if complained != nil {
 			complained(nc, sub, err)
@@ -86,13 +88,13 @@ func connect(cfg Config) (*connection, error) {
 	return c, err
 }
 
-// note remembers an error, and logs it if it differs from the last one.
+// note remembers an error, and logs it if it differs from the last one and was not logged a moment ago.
 func (c *connection) note(what string, err error) {
 	if err == nil {
 		return
 	}
 	if last := c.connErr.Swap(&err); last == nil || (*last).Error() != err.Error() {
-		c.log.Warn("nats connection: "+what, "servers", c.servers, "error", err)
+		c.log.Log(context.Background(), slog.LevelWarn, "nats connection: "+what, "servers", c.servers, "error", err)
 	}
 }
 

@@ -101,7 +101,8 @@ type Config struct {
 	// Options go to the connection: nats.UserCredentials, nats.Secure, nats.Name and so on. With any options, the connection
 	// always reconnects, and buffers nothing while it is not connected.
 	Options []nats.Option
-	// Logger gets the errors of the connection; nil means slog.Default(). No payload is ever logged.
+	// Logger gets the errors of the connection, each at most once per minute, and repetitions at DEBUG; nil means slog.Default(). No
+	// payload is ever logged.
 	Logger *slog.Logger
 }
 

@@ -82,7 +82,7 @@ func (p *Publisher) outcome(stream string, err error) error {
 	described := p.describe(stream, err)
 	answer, answered := errors.AsType[goredis.Error](err)
 	if answered && classOf(answer.Error()) == wrong {
-		return p.streams.Missing(stream, described)
+		return p.streams.Missing(stream, p.describe(stream, fmt.Errorf("the key is not a stream: rename it, or use another stream: %w", err)))
 	}
 	p.streams.Forget(stream)
 	if _, few := errors.AsType[*tooFew](err); few {

@@ -129,7 +129,7 @@ func TestNoStream(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	b.do("SET", "text", "x")
-	for destination, why := range map[string]string{"misspelt": "there is no such stream: create it with XGROUP CREATE and MKSTREAM", "text": "WRONGTYPE"} {
+	for destination, why := range map[string]string{"misspelt": "there is no such stream: create it with XGROUP CREATE and MKSTREAM", "text": "the key is not a stream: rename it, or use another stream: WRONGTYPE"} {
 		for timeout, want := range map[time.Duration]string{time.Minute: unavailable, -1: permanent} {
 			p := b.publisher(t, func(cfg *redis.Config) { cfg.NoStreamTimeout = timeout })
 			first, second, other := event("a", 0), event("a", 1), event("b", 2)

@@ -1,6 +1,8 @@
 package webhook_test
 
 import (
+	"bytes"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -48,6 +50,25 @@ func TestNameThatLeadsAstrayWaits(t *testing.T) {
 		return got == permanent
 	}, time.Minute, 5*time.Millisecond)
 	require.Empty(t, r.requests())
+}
+
+// TestConfigurationErrorsAreLoggedOncePerMinute: an event that is tried again and again does not fill the log. Each destination
+// and cause has its own line.
+func TestConfigurationErrorsAreLoggedOncePerMinute(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, nil)
+	var out bytes.Buffer
+	p := newPublisher(t, r.url, func(c *webhook.Config) {
+		c.AllowedNetworks, c.Logger = nil, slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	unknown := event("k")
+	unknown.Destination = "nowhere"
+	for range 5 {
+		require.Error(t, send(t, p, event("k")))
+		require.Error(t, send(t, p, unknown))
+	}
+	require.Equal(t, 2, strings.Count(out.String(), "level=WARN"), out.String())
+	require.Equal(t, 8, strings.Count(out.String(), "level=DEBUG"), out.String())
 }
 
 // TestProxiesOfTheEnvironmentAreNotUsed: a proxy would look up names itself and bypass the check.

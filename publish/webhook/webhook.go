@@ -65,6 +65,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/lograte"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
@@ -102,7 +103,8 @@ type Config struct {
 	// TLS is for endpoints with a private certificate authority, or that require a client certificate. nil means the
 	// system's certificate authorities. New copies it.
 	TLS *tls.Config
-	// Logger gets failures, at Debug, or at Warn if a configuration must be fixed. nil means slog.Default().
+	// Logger gets failures, at Debug, or at Warn if a configuration must be fixed: once per minute for each destination and cause, and
+	// in between at Debug. nil means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -197,6 +199,7 @@ func (c Config) validate() error {
 // Publisher posts events to endpoints. It implements publish.Publisher and is safe for concurrent use.
 type Publisher struct {
 	config    Config
+	limit     *lograte.Limit
 	endpoints map[string]*endpoint
 	directory *directory // nil without a Lookup
 	endLookup context.CancelFunc
@@ -224,7 +227,7 @@ func New(config Config) (*Publisher, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("create webhook publisher: %w", err)
 	}
-	p := &Publisher{config: config, endpoints: make(map[string]*endpoint, len(config.Endpoints))}
+	p := &Publisher{config: config, limit: lograte.New(config.Logger), endpoints: make(map[string]*endpoint, len(config.Endpoints))}
 	p.private.Timeout = config.PrivateAddressTimeout
 	for _, name := range slices.Sorted(maps.Keys(config.Endpoints)) {
 		e, err := newEndpoint(name, config.Endpoints[name])
@@ -323,6 +326,11 @@ func (p *Publisher) log(ctx context.Context, host string, o publish.Outgoing, er
 	if errors.As(err, &wrong) {
 		level = slog.LevelWarn
 	}
-	p.config.Logger.Log(ctx, level, "event not posted", "destination", o.Destination, "host", host, "namespace", o.Namespace,
+	about := o.Destination
+	if wrong != nil {
+		about += " " + wrong.what
+	}
+	log := p.limit.About(about)
+	log.Log(ctx, level, "event not posted", "destination", o.Destination, "host", host, "namespace", o.Namespace,
 		"topic", o.Topic, "event_id", o.ID, "attempt", o.Attempt, "error", err)
 }

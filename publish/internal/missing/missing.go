@@ -3,6 +3,7 @@
 package missing
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -34,8 +35,9 @@ func (d *Destinations) Forget(destination string) {
 	delete(d.spans, destination)
 }
 
-// Missing marks err, which says that the broker does not know a destination. It marks err as unavailable at first, and as
-// permanent when Timeout has passed since the first call for the destination without a call of Forget.
+// Missing marks err, which says that the broker does not know a destination and what to do. It marks err as unavailable at
+// first, and as permanent when Timeout has passed since the first call for the destination without a call of Forget. The text
+// says from when on, or for how long.
 func (d *Destinations) Missing(destination string, err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -53,8 +55,12 @@ func (d *Destinations) Missing(destination string, err error) error {
 		d.spans = make(map[string]span)
 	}
 	d.spans[destination] = s
-	if at.Sub(s.first) >= d.Timeout {
+	switch {
+	case d.Timeout <= 0:
 		return outbox.Permanent(err)
+	case at.Sub(s.first) >= d.Timeout:
+		return outbox.Permanent(fmt.Errorf("%w (for longer than %s)", err, d.Timeout))
 	}
-	return outbox.Unavailable(err)
+	dead := s.first.Add(d.Timeout + time.Second - 1).UTC().Format(time.RFC3339) // rounded up
+	return outbox.Unavailable(fmt.Errorf("%w (otherwise its events become dead letters from %s on)", err, dead))
 }

@@ -24,12 +24,14 @@ func TestMissingForTooLong(t *testing.T) {
 		return outbox.IsUnavailable(err)
 	}
 	require.True(t, waits("a"))
+	require.EqualError(t, d.Missing("a", errGone), "no such topic (otherwise its events become dead letters from 2026-11-21T12:01:00Z on)")
 	now = now.Add(59 * time.Second)
 	require.True(t, waits("a"))
 	require.True(t, waits("b"), "each destination has its own time")
 	now = now.Add(time.Second)
 	require.False(t, waits("a"))
 	require.True(t, waits("b"))
+	require.EqualError(t, d.Missing("a", errGone), "no such topic (for longer than 1m0s)")
 	require.False(t, waits("a"), "until there is another outcome")
 	d.Forget("a")
 	require.True(t, waits("a"))
@@ -40,5 +42,7 @@ func TestMissingForTooLong(t *testing.T) {
 func TestMissingIsRefusedImmediately(t *testing.T) {
 	t.Parallel()
 	d := missing.Destinations{Timeout: -1}
-	require.True(t, outbox.IsPermanent(d.Missing("a", errGone)))
+	err := d.Missing("a", errGone)
+	require.True(t, outbox.IsPermanent(err))
+	require.EqualError(t, err, "no such topic")
 }
