@@ -7,12 +7,18 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 )
 
 // The ports that are tried: below those that systems hand out themselves.
 const first, last = 15_000, 32_000
 
-// Find returns a TCP port of 127.0.0.1 that nobody listens at. Unlike the port that a system hands out it stays free while a
+var (
+	mu    sync.Mutex
+	found = make(map[int]bool) // by this process
+)
+
+// Find returns a TCP port of 127.0.0.1 that nobody listens at, and that this process has not found before. Unlike the port that a system hands out it stays free while a
 // server that had it is stopped: no outgoing connection gets it.
 func Find() (int, error) {
 	low, high := first, last
@@ -31,10 +37,24 @@ func Find() (int, error) {
 	var err error
 	for range 100 {
 		port := low + rand.IntN(high-low)
+		if !claim(port) {
+			continue
+		}
 		var l net.Listener
 		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
 			return port, l.Close()
 		}
 	}
 	return 0, fmt.Errorf("find a free port from %d to %d: %w", low, high, err)
+}
+
+// claim reports whether port was not claimed before.
+func claim(port int) bool {
+	mu.Lock()
+	defer mu.Unlock()
+	if found[port] {
+		return false
+	}
+	found[port] = true
+	return true
 }
