@@ -99,7 +99,8 @@ func (r *Receiver) run(outer context.Context) error {
 func (r *Receiver) greet(ctx context.Context, admin *kadm.Client) (map[string]int, error) {
 	limit := time.Now().Add(r.cfg.StartTimeout)
 	said := false
-	for try := 1; ; try++ {
+	var cause error // the latest that says more than that there was no answer in time
+	for {
 		asking, cancel := context.WithDeadline(ctx, limit)
 		forget := r.access.onRefusal(cancel)
 		topics, err := admin.ListTopics(asking, r.cfg.Topics...)
@@ -124,9 +125,11 @@ func (r *Receiver) greet(ctx context.Context, admin *kadm.Client) (map[string]in
 		if refusal := refused("topics "+strings.Join(r.cfg.Topics, ", "), err); refusal != nil {
 			return nil, refusal
 		}
-		err = r.access.explain(err)
+		if err = r.access.explain(err); cause == nil || !tooLate(err) {
+			cause = err
+		}
 		if time.Now().After(limit) {
-			return nil, fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(r.cfg.Brokers, ","), r.cfg.StartTimeout, err)
+			return nil, fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(r.cfg.Brokers, ","), r.cfg.StartTimeout, cause)
 		}
 		if !said {
 			said = true
