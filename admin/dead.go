@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -182,7 +181,7 @@ func (a *Admin) deadGroups(ctx context.Context, f Filter, s deadScan) ([]DeadGro
 		return true
 	})
 	if err != nil {
-		return nil, false, dbschema.Wrap(what, err)
+		return nil, false, a.db.Wrap(what, err)
 	}
 	list := make([]DeadGroup, 0, len(groups))
 	for _, g := range groups {
@@ -213,7 +212,7 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 		return len(nos) < limit || len(f.IDs) > 0 // those of ids come in no order
 	})
 	if err != nil {
-		return nil, dbschema.Wrap(what, err)
+		return nil, a.db.Wrap(what, err)
 	}
 	slices.SortFunc(nos, func(x, y int64) int { return cmp.Compare(y, x) })
 	nos = nos[:min(len(nos), limit)]
@@ -222,11 +221,11 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 	}
 	if f.Consumer != "" {
 		letters, err := a.readConsumed(ctx, nos)
-		return letters, dbschema.Wrap(what, err)
+		return letters, a.db.Wrap(what, err)
 	}
 	rows, err := a.db.Each(a.pool).DeadLetterRead(ctx, nos)
 	if err != nil {
-		return nil, dbschema.Wrap(what, err)
+		return nil, a.db.Wrap(what, err)
 	}
 	var ids []pgtype.UUID
 	for _, r := range rows {
@@ -236,7 +235,7 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 	}
 	failures, err := listenerFailures(ctx, a.db.Each(a.pool), ids)
 	if err != nil {
-		return nil, dbschema.Wrap(what, err)
+		return nil, a.db.Wrap(what, err)
 	}
 	letters := make([]DeadLetter, len(rows))
 	for i, r := range rows {

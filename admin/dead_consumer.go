@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -15,7 +14,7 @@ import (
 // DeadConsumers returns the consumer groups that have dead letters in this database, by name.
 func (a *Admin) DeadConsumers(ctx context.Context) ([]string, error) {
 	names, err := a.db.Each(a.pool).InboxMessageGroups(ctx)
-	return names, dbschema.Wrap("list consumer groups with dead letters", err)
+	return names, a.db.Wrap("list consumer groups with dead letters", err)
 }
 
 // scanPiece reads a piece of the dead letters: those of a consumer group, if the filter names one.

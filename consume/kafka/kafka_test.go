@@ -20,6 +20,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/kafka"
 	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
@@ -212,7 +213,16 @@ func TestRunNamesWhatIsWrong(t *testing.T) {
 	t.Run("not migrated", func(t *testing.T) {
 		t.Parallel()
 		empty := pgtest.Pool(t, pgtest.Empty(t))
-		require.ErrorContains(t, run(t, receiver(t, empty, &effects{}, newCluster(t, 1).config())), "outboxgen migrate up")
+		c := newCluster(t, 1)
+		c.produce(record("a", 1))
+		cfg, log := c.config(), runtimetest.NewLogSpy()
+		cfg.Receive.Logger = log.Logger()
+		err := run(t, receiver(t, empty, &effects{}, cfg))
+		require.ErrorIs(t, err, inbox.ErrNotMigrated)
+		require.ErrorContains(t, err, "outboxgen migrate up --schema outbox")
+		lines := log.Lines()
+		require.Len(t, lines, 1, "nothing is read before the tables are known")
+		require.Contains(t, lines[0], "level=ERROR")
 	})
 }
 

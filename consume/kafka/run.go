@@ -50,6 +50,9 @@ const leaveTimeout = 3 * time.Second
 func (r *Receiver) run(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
+	if err := r.receiver.Ready(ctx); err != nil {
+		return err
+	}
 	plain, err := r.plain(&r.access)
 	if err != nil {
 		return err
