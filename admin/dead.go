@@ -45,9 +45,11 @@ type DeadLetter struct {
 	Listener string
 	// Consumer is the consumer group that could not apply a message, and Place is where its broker had it. Such a letter has
 	// no Failures. Its Body is that of the message, and also the Payload if it is JSON. The event has what could be read, with
-	// the time of arrival as CreatedAt and the attributes as headers that begin with ce_.
+	// the attributes as headers that begin with ce_. ReceivedAt is when the message arrived; the event's CreatedAt is the same
+	// if the message does not say when it was enqueued. Since and Until of a Filter select by ReceivedAt.
 	Consumer, Place string
 	Body            []byte
+	ReceivedAt      time.Time
 	// Event has in Attempt how often it was tried, and in MaxAttempts the attempts that it had; 0 if that is not known.
 	outbox.Event
 	Payload json.RawMessage
@@ -195,7 +197,8 @@ func (a *Admin) deadGroups(ctx context.Context, f Filter, s deadScan) ([]DeadGro
 	return list, more, nil
 }
 
-// DeadLetters returns up to limit dead letters that f selects, newest first. before is the No of the last one of the previous
+// DeadLetters returns up to limit dead letters that f selects, newest first: those that died last, or for a consumer group,
+// those that arrived last. before is the No of the last one of the previous
 // page; 0 means the first page.
 func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit int) ([]DeadLetter, error) {
 	const what = "list dead letters"
