@@ -41,9 +41,12 @@ type ParkedMessage struct {
 	Error                  string
 	// ReceivedAt is when it arrived, and NextAttemptAt when it is tried again.
 	ReceivedAt, NextAttemptAt time.Time
-	// Behind counts the messages of its key that wait behind it.
+	// Behind counts the messages of its key that wait behind it, up to 1,000.
 	Behind Count
 }
+
+// behindLimit is up to which number the messages behind a parked one are counted: there are as many counts as keys.
+const behindLimit = 1000
 
 // Parked returns up to limit messages that a consumer group has parked and that wait behind no other, the next to be tried
 // first.
@@ -52,7 +55,7 @@ func (a *Admin) Parked(ctx context.Context, consumer string, limit int) ([]Parke
 	if limit < 1 || limit > math.MaxInt32 {
 		return nil, fmt.Errorf("%s: %w", what, argumentError("limit", "%d is not a positive number", limit))
 	}
-	rows, err := a.db.Each(a.pool).InboxParked(ctx, dbsqlc.InboxParkedParams{ConsumerGroup: consumer, Most: CountLimit + 1, PageSize: int32(limit)})
+	rows, err := a.db.Each(a.pool).InboxParked(ctx, dbsqlc.InboxParkedParams{ConsumerGroup: consumer, Most: behindLimit + 1, PageSize: int32(limit)})
 	if err != nil {
 		return nil, a.db.Wrap(what, err)
 	}
@@ -61,7 +64,8 @@ func (a *Admin) Parked(ctx context.Context, consumer string, limit int) ([]Parke
 		list[i] = ParkedMessage{
 			No: r.No, Place: r.Place, Topic: r.Topic, Key: r.Key, EventID: r.EventID.Bytes,
 			TenantID: uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid}, Attempts: int(r.Attempts), AttemptsLeft: -1, Error: r.Error,
-			ReceivedAt: r.ReceivedAt.Time, NextAttemptAt: r.NextAttemptAt.Time, Behind: countOf(r.Behind, false),
+			ReceivedAt: r.ReceivedAt.Time, NextAttemptAt: r.NextAttemptAt.Time,
+			Behind: Count{N: min(r.Behind, behindLimit), More: r.Behind > behindLimit},
 		}
 		if r.MaxAttempts > 0 {
 			list[i].AttemptsLeft = max(int(r.MaxAttempts-r.Attempts), 0)
