@@ -162,7 +162,7 @@ func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 		return err
 	})
 	if err != nil {
-		return nil, dbschema.Wrap("list listeners", err)
+		return nil, a.db.Wrap("list listeners", err)
 	}
 	return list, nil
 }

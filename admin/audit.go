@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -73,7 +72,7 @@ func (a *Admin) Audit(ctx context.Context, f AuditFilter, page Page) (AuditPage,
 		BeforeNo: before, Who: f.Who, Act: f.Action, Since: bound(f.Since), Until: bound(f.Until), EntryLimit: int32(limit + 1),
 	})
 	if err != nil {
-		return AuditPage{}, dbschema.Wrap(what, err)
+		return AuditPage{}, a.db.Wrap(what, err)
 	}
 	var p AuditPage
 	if len(rows) > limit {

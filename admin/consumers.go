@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -35,7 +34,7 @@ type ConsumerStatus struct {
 // not among them.
 func (a *Admin) Consumers(ctx context.Context) ([]ConsumerStatus, error) {
 	list, err := readConsumers(ctx, a.db.Each(a.pool))
-	return list, dbschema.Wrap("list consumer groups", err)
+	return list, a.db.Wrap("list consumer groups", err)
 }
 
 func readConsumers(ctx context.Context, q *dbsqlc.Queries) ([]ConsumerStatus, error) {

@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -46,9 +45,11 @@ type DeadLetter struct {
 	Listener string
 	// Consumer is the consumer group that could not apply a message, and Place is where its broker had it. Such a letter has
 	// no Failures. Its Body is that of the message, and also the Payload if it is JSON. The event has what could be read, with
-	// the time of arrival as CreatedAt and the attributes as headers that begin with ce_.
+	// the attributes as headers that begin with ce_. ReceivedAt is when the message arrived; the event's CreatedAt is the same
+	// if the message does not say when it was enqueued. Since and Until of a Filter select by ReceivedAt.
 	Consumer, Place string
 	Body            []byte
+	ReceivedAt      time.Time
 	// Event has in Attempt how often it was tried, and in MaxAttempts the attempts that it had; 0 if that is not known.
 	outbox.Event
 	Payload json.RawMessage
@@ -182,7 +183,7 @@ func (a *Admin) deadGroups(ctx context.Context, f Filter, s deadScan) ([]DeadGro
 		return true
 	})
 	if err != nil {
-		return nil, false, dbschema.Wrap(what, err)
+		return nil, false, a.db.Wrap(what, err)
 	}
 	list := make([]DeadGroup, 0, len(groups))
 	for _, g := range groups {
@@ -196,7 +197,8 @@ func (a *Admin) deadGroups(ctx context.Context, f Filter, s deadScan) ([]DeadGro
 	return list, more, nil
 }
 
-// DeadLetters returns up to limit dead letters that f selects, newest first. before is the No of the last one of the previous
+// DeadLetters returns up to limit dead letters that f selects, newest first: those that died last, or for a consumer group,
+// those that arrived last. before is the No of the last one of the previous
 // page; 0 means the first page.
 func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit int) ([]DeadLetter, error) {
 	const what = "list dead letters"
@@ -213,7 +215,7 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 		return len(nos) < limit || len(f.IDs) > 0 // those of ids come in no order
 	})
 	if err != nil {
-		return nil, dbschema.Wrap(what, err)
+		return nil, a.db.Wrap(what, err)
 	}
 	slices.SortFunc(nos, func(x, y int64) int { return cmp.Compare(y, x) })
 	nos = nos[:min(len(nos), limit)]
@@ -222,11 +224,11 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 	}
 	if f.Consumer != "" {
 		letters, err := a.readConsumed(ctx, nos)
-		return letters, dbschema.Wrap(what, err)
+		return letters, a.db.Wrap(what, err)
 	}
 	rows, err := a.db.Each(a.pool).DeadLetterRead(ctx, nos)
 	if err != nil {
-		return nil, dbschema.Wrap(what, err)
+		return nil, a.db.Wrap(what, err)
 	}
 	var ids []pgtype.UUID
 	for _, r := range rows {
@@ -236,7 +238,7 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 	}
 	failures, err := listenerFailures(ctx, a.db.Each(a.pool), ids)
 	if err != nil {
-		return nil, dbschema.Wrap(what, err)
+		return nil, a.db.Wrap(what, err)
 	}
 	letters := make([]DeadLetter, len(rows))
 	for i, r := range rows {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -15,7 +18,83 @@ import (
 // DeadConsumers returns the consumer groups that have dead letters in this database, by name.
 func (a *Admin) DeadConsumers(ctx context.Context) ([]string, error) {
 	names, err := a.db.Each(a.pool).InboxMessageGroups(ctx)
-	return names, dbschema.Wrap("list consumer groups with dead letters", err)
+	return names, a.db.Wrap("list consumer groups with dead letters", err)
+}
+
+// ConsumerGroups returns the consumer groups that have recorded an event in this database, or keep a message in it, by name.
+func (a *Admin) ConsumerGroups(ctx context.Context) ([]string, error) {
+	names, err := a.db.Each(a.pool).InboxGroups(ctx)
+	return names, a.db.Wrap("list consumer groups", err)
+}
+
+// ParkedMessage is a message that a consumer group tries again. The later messages of its key wait behind it.
+type ParkedMessage struct {
+	No int64
+	// Place is where its broker had the message. Topic is its type if it belongs to no topic, EventID is zero if it cannot be
+	// read, and Key is "" if the message has no order.
+	Place, Topic, Key string
+	EventID           uuid.UUID
+	TenantID          uuid.NullUUID
+	// Attempts is how often it has failed, since its replay if it was replayed. AttemptsLeft is how often it is tried before it
+	// is a dead letter; -1 if that is not known.
+	Attempts, AttemptsLeft int
+	Error                  string
+	// ReceivedAt is when it arrived, and NextAttemptAt when it is tried again.
+	ReceivedAt, NextAttemptAt time.Time
+	// Behind counts the messages of its key that wait behind it, up to 1,000.
+	Behind Count
+}
+
+// behindLimit is up to which number the messages behind a parked one are counted: there are as many counts as keys.
+const behindLimit = 1000
+
+// Parked returns up to limit messages that a consumer group has parked and that wait behind no other, the next to be tried
+// first.
+func (a *Admin) Parked(ctx context.Context, consumer string, limit int) ([]ParkedMessage, error) {
+	const what = "list parked messages"
+	if limit < 1 || limit > math.MaxInt32 {
+		return nil, fmt.Errorf("%s: %w", what, argumentError("limit", "%d is not a positive number", limit))
+	}
+	rows, err := a.db.Each(a.pool).InboxParked(ctx, dbsqlc.InboxParkedParams{ConsumerGroup: consumer, Most: behindLimit + 1, PageSize: int32(limit)})
+	if err != nil {
+		return nil, a.db.Wrap(what, err)
+	}
+	list := make([]ParkedMessage, len(rows))
+	for i, r := range rows {
+		list[i] = ParkedMessage{
+			No: r.No, Place: r.Place, Topic: r.Topic, Key: r.Key, EventID: r.EventID.Bytes,
+			TenantID: uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid}, Attempts: int(r.Attempts), AttemptsLeft: -1, Error: r.Error,
+			ReceivedAt: r.ReceivedAt.Time, NextAttemptAt: r.NextAttemptAt.Time,
+			Behind: Count{N: min(r.Behind, behindLimit), More: r.Behind > behindLimit},
+		}
+		if r.MaxAttempts > 0 {
+			list[i].AttemptsLeft = max(int(r.MaxAttempts-r.Attempts), 0)
+		}
+	}
+	return list, nil
+}
+
+// timeOf returns when an event was enqueued, as its message says; the zero time if it does not.
+func timeOf(headers map[string]string, body []byte) time.Time {
+	text := headers["ce_time"]
+	for name, value := range headers {
+		if strings.EqualFold(name, "outbox-time") {
+			text = value
+		}
+	}
+	if strings.HasPrefix(strings.ToLower(headers["content-type"]), "application/cloudevents+json") {
+		var e struct {
+			Time string `json:"time"`
+		}
+		if json.Unmarshal(body, &e) == nil {
+			text = e.Time
+		}
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
 }
 
 // scanPiece reads a piece of the dead letters: those of a consumer group, if the filter names one.
@@ -45,12 +124,15 @@ func (a *Admin) readConsumed(ctx context.Context, nos []int64) ([]DeadLetter, er
 	letters := make([]DeadLetter, len(rows))
 	for i, r := range rows {
 		d := DeadLetter{
-			No: r.No, Consumer: r.ConsumerGroup, Place: r.Place, Body: r.Body, Error: r.Error, DiedAt: r.FailedAt.Time,
+			No: r.No, Consumer: r.ConsumerGroup, Place: r.Place, Body: r.Body, ReceivedAt: r.ReceivedAt.Time, Error: r.Error, DiedAt: r.FailedAt.Time,
 			Event: outbox.Event{
 				Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), PartitionKey: r.Key, Attempt: int(r.Attempts),
-				CreatedAt: r.ReceivedAt.Time, Headers: headersOf(r.Envelope), ID: r.EventID.Bytes,
+				Headers: headersOf(r.Envelope), ID: r.EventID.Bytes,
 				TenantID: uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid},
 			},
+		}
+		if d.CreatedAt = timeOf(d.Headers, r.Body); d.CreatedAt.IsZero() {
+			d.CreatedAt = d.ReceivedAt
 		}
 		if json.Valid(r.Body) {
 			d.Payload = r.Body

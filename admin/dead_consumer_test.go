@@ -210,3 +210,38 @@ func TestDoctorKnowsConsumers(t *testing.T) {
 		require.Contains(t, found[i].Fix, want.fix)
 	}
 }
+
+// TestParked: the messages that a group tries again are listed with what waits behind them, the next one first. They are read
+// by an index.
+func TestParked(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	ops, err := admin.New(pool, "")
+	require.NoError(t, err)
+	putKept(t, pool, "cards", "parked", 3, "1 h", "-2 h", "no such tenant")
+	putKept(t, pool, "cards", "dead", 1, "1 h", "1 h", "never")
+	putKept(t, pool, "other", "parked", 1, "1 h", "1 h", "no")
+	pgtest.Execute(t, pool, "UPDATE outbox.inbox_messages SET next_attempt_at = 'infinity' WHERE consumer_group = 'cards' AND status = 'parked' AND no > 1")
+	putKept(t, pool, "cards", "parked", 1, "1 h", "-1 h", "of no key")
+	pgtest.Execute(t, pool, "UPDATE outbox.inbox_messages SET key = NULL, max_attempts = 25 WHERE error LIKE 'of no key%'")
+	list, err := ops.Parked(t.Context(), "cards", 10)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.Equal(t, []any{"", 4, 21, "of no key 1", admin.Count{}}, []any{list[0].Key, list[0].Attempts, list[0].AttemptsLeft, list[0].Error, list[0].Behind})
+	require.Equal(t, []any{"k", 4, -1, "no such tenant 1", admin.Count{N: 2}}, []any{list[1].Key, list[1].Attempts, list[1].AttemptsLeft, list[1].Error, list[1].Behind})
+	require.WithinDuration(t, time.Now().Add(2*time.Hour), list[1].NextAttemptAt, time.Hour)
+	list, err = ops.Parked(t.Context(), "cards", 1)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	list, err = ops.Parked(t.Context(), "nobody", 1)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	_, err = ops.Parked(t.Context(), "cards", 0)
+	require.ErrorContains(t, err, "0 is not a positive number")
+	groups, err := ops.ConsumerGroups(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"cards", "other"}, groups)
+	schemas, err := ops.Schemas(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"outbox"}, schemas)
+}

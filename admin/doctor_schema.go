@@ -80,6 +80,12 @@ func checkMigrations(ctx context.Context, e *examination) ([]Finding, error) {
 	return found, nil
 }
 
+// Schemas returns the schemas of this database that have tables of the outbox, by name, at most 20.
+func (a *Admin) Schemas(ctx context.Context) ([]string, error) {
+	names, err := a.db.Each(a.pool).DoctorSchemas(ctx)
+	return names, a.db.Wrap("list schemas", err)
+}
+
 // command returns a command line for the schema.
 func (e *examination) command(line string) string {
 	if e.db.Name() != "outbox" {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
@@ -77,5 +76,5 @@ func (a *Admin) Drained(ctx context.Context, topic string, version int) (Drained
 		}
 		return err
 	})
-	return d, dbschema.Wrap("drained", err)
+	return d, a.db.Wrap("drained", err)
 }

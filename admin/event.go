@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -69,7 +68,7 @@ func (a *Admin) Event(ctx context.Context, id uuid.UUID) (EventDetail, error) {
 		return err
 	})
 	if err != nil {
-		return EventDetail{}, dbschema.Wrap("show event "+id.String(), err)
+		return EventDetail{}, a.db.Wrap("show event "+id.String(), err)
 	}
 	return d, nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -93,7 +92,7 @@ func (a *Admin) Events(ctx context.Context, f Filter, page Page) (EventPage, err
 		over, err := sections[at.Section](ctx, &at)
 		switch {
 		case err != nil:
-			return EventPage{}, dbschema.Wrap(what, err)
+			return EventPage{}, a.db.Wrap(what, err)
 		case !over:
 			return EventPage{Events: b.found, Next: at.String()}, nil
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -44,7 +43,7 @@ func (a *Admin) LogTopics(ctx context.Context) ([]LogTopicStatus, error) {
 		return err
 	})
 	if err != nil {
-		return nil, dbschema.Wrap("list log topics", err)
+		return nil, a.db.Wrap("list log topics", err)
 	}
 	return topics, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -43,7 +42,7 @@ func (a *Admin) Overview(ctx context.Context) (Overview, error) {
 		return err
 	})
 	if err != nil {
-		return Overview{}, dbschema.Wrap("read the overview", err)
+		return Overview{}, a.db.Wrap("read the overview", err)
 	}
 	return o, nil
 }

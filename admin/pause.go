@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -215,7 +214,7 @@ func (a *Admin) Resume(ctx context.Context, s Scope, act Act) (ResumeReport, err
 // Pauses lists the pauses that have not ended.
 func (a *Admin) Pauses(ctx context.Context) ([]Pause, error) {
 	all, err := pausesOf(ctx, a.db.Each(a.pool))
-	return all, dbschema.Wrap("list pauses", err)
+	return all, a.db.Wrap("list pauses", err)
 }
 
 func pausesOf(ctx context.Context, q *dbsqlc.Queries) ([]Pause, error) {
@@ -265,7 +264,7 @@ func (a *Admin) acting(ctx context.Context, what string, act Act, call func(*dbs
 			return nil
 		case tries < adminTries && collided(err):
 		default:
-			return dbschema.Wrap(what, err)
+			return a.db.Wrap(what, err)
 		}
 	}
 }

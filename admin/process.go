@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/process"
 )
@@ -54,7 +53,7 @@ type ProcessTopic struct {
 // than about an hour ago.
 func (a *Admin) Processes(ctx context.Context) ([]Process, error) {
 	all, err := processesOf(ctx, a.db.Each(a.pool))
-	return all, dbschema.Wrap("list processes", err)
+	return all, a.db.Wrap("list processes", err)
 }
 
 func processesOf(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {

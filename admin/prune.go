@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/retention"
@@ -54,7 +53,7 @@ func (a *Admin) Prune(ctx context.Context, topics map[string]outbox.Retention) (
 	if n := r.Log + r.DeadLetters + r.Queue; n > 0 && !a.preview {
 		err = errors.Join(err, finished(ctx, func(ctx context.Context) error {
 			names := slices.Sorted(maps.Keys(keep))
-			return dbschema.Wrap("prune", act.audit(ctx, a.db.Each(a.pool), "prune", auditScope{Topics: names}, n))
+			return a.db.Wrap("prune", act.audit(ctx, a.db.Each(a.pool), "prune", auditScope{Topics: names}, n))
 		}))
 	}
 	return r, err
@@ -78,11 +77,11 @@ func (a *Admin) countPrunable(ctx context.Context, topics map[string]outbox.Rete
 	names, delivered, dead := retentions(topics)
 	row, err := q.LogPrunable(ctx, dbsqlc.LogPrunableParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
-		return dbschema.Wrap("prune log", err)
+		return a.db.Wrap("prune log", err)
 	}
 	r.Log, r.Blocked = row.Old-row.Blocked, row.Blocked
 	if r.DeadLetters, err = q.DeadLetterPrunable(ctx, dbsqlc.DeadLetterPrunableParams{Topics: names, RetentionsUs: dead}); err != nil {
-		return dbschema.Wrap("prune dead letters", err)
+		return a.db.Wrap("prune dead letters", err)
 	}
 	if r.Blocked == 0 {
 		return nil
@@ -94,7 +93,7 @@ func (a *Admin) blockedBy(ctx context.Context, topics map[string]outbox.Retentio
 	names, delivered, _ := retentions(topics)
 	rows, err := a.db.EachPlanned(a.pool).LogBlocked(ctx, dbsqlc.LogBlockedParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
-		return dbschema.Wrap("prune log", err)
+		return a.db.Wrap("prune log", err)
 	}
 	for _, row := range rows {
 		r.BlockedBy[row.Listener] = row.Blocked
@@ -122,10 +121,10 @@ func (a *Admin) pruneFinal(ctx context.Context, name string, keep outbox.Retenti
 	q := a.db.EachPlanned(a.pool)
 	delivered, err := q.EventPrunableDelivered(ctx, dbsqlc.EventPrunableDeliveredParams{Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Delivered)})
 	if err != nil {
-		return 0, dbschema.Wrap("prune", err)
+		return 0, a.db.Wrap("prune", err)
 	}
 	dead, err := q.EventPrunableDead(ctx, dbsqlc.EventPrunableDeadParams{Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Dead)})
-	return delivered + dead, dbschema.Wrap("prune", err)
+	return delivered + dead, a.db.Wrap("prune", err)
 }
 
 // retentions lists topics for SQL.

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 )
 
@@ -58,7 +57,7 @@ func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
 	}
 	needed, err := a.needed(ctx)
 	if err != nil || !needed {
-		return r, dbschema.Wrap(what, err)
+		return r, a.db.Wrap(what, err)
 	}
 	var trouble backoff.Retrier
 	for tries := 1; ; tries++ {
@@ -75,11 +74,11 @@ func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
 			a.wakeListeners(ctx)
 			return r, nil
 		case tries > adminTries, !errors.Is(err, errLocked) && !collided(err):
-			return RebaseReport{Needed: true}, dbschema.Wrap(what, err)
+			return RebaseReport{Needed: true}, a.db.Wrap(what, err)
 		}
 		select {
 		case <-ctx.Done():
-			return RebaseReport{Needed: true}, dbschema.Wrap(what, ctx.Err())
+			return RebaseReport{Needed: true}, a.db.Wrap(what, ctx.Err())
 		case <-time.After(trouble.Next()):
 		}
 	}

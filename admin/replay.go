@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/jsonb"
@@ -58,7 +57,7 @@ func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
 	const what = "replay"
 	if f.Listener != "" {
 		if err := requireAttached(ctx, a.db.Each(a.pool), f.Listener); err != nil {
-			return Report{}, dbschema.Wrap(what, err)
+			return Report{}, a.db.Wrap(what, err)
 		}
 	}
 	return a.onDead(ctx, what, f, act, func(ctx context.Context, refs []deadRef, record record) error {
@@ -132,12 +131,12 @@ func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string,
 	}
 	if listener != "" {
 		if err := requireAttached(ctx, a.db.Each(a.pool), listener); err != nil {
-			return Report{}, dbschema.Wrap(what, err)
+			return Report{}, a.db.Wrap(what, err)
 		}
 	}
 	refs, err := a.selectDead(ctx, f, 0)
 	if err != nil {
-		return Report{}, dbschema.Wrap(what, err)
+		return Report{}, a.db.Wrap(what, err)
 	}
 	refs = slices.DeleteFunc(refs, func(r deadRef) bool { return r.listener != listener })
 	notDead := fmt.Errorf("%s: event %s of listener %s: %w", what, id, listener, ErrNotDead)
@@ -190,7 +189,7 @@ func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string,
 
 // inTx runs call in a transaction, and repeats it after a deadlock.
 func (a *Admin) inTx(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
-	return a.retried(func() error { return dbschema.Wrap(what, a.db.InTx(ctx, a.pool, call)) })
+	return a.retried(func() error { return a.db.Wrap(what, a.db.InTx(ctx, a.pool, call)) })
 }
 
 // replayQueued puts dead letters of queue topics back, in the transaction of q.
@@ -280,7 +279,7 @@ func (a *Admin) onDead(
 	}
 	refs, err := a.selectDead(ctx, f, act.Limit)
 	if r.Matched = int64(len(refs)); err != nil || act.DryRun {
-		return r, dbschema.Wrap(what, err)
+		return r, a.db.Wrap(what, err)
 	}
 	slices.SortStableFunc(refs, func(x, y deadRef) int {
 		switch {

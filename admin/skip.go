@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -77,7 +76,7 @@ func (a *Admin) Skip(ctx context.Context, name string, id uuid.UUID) (outbox.Eve
 	for range adminTries {
 		t, err := a.skipTarget(ctx, name, id)
 		if err != nil {
-			return outbox.Event{}, dbschema.Wrap(what, err)
+			return outbox.Event{}, a.db.Wrap(what, err)
 		}
 		if a.preview {
 			return t.event, nil

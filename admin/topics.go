@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -97,7 +96,7 @@ func (a *Admin) Topics(ctx context.Context) ([]TopicStatus, error) {
 		return err
 	})
 	if err != nil {
-		return nil, dbschema.Wrap("list topics", err)
+		return nil, a.db.Wrap("list topics", err)
 	}
 	return topics, nil
 }

@@ -57,6 +57,11 @@ func (c *Consumer) Record(ctx context.Context, tx pgx.Tx, ps []*Prepared) ([]inb
 	return outcomes, err
 }
 
+// LastVersion is Inbox.LastVersion for the entity of p.
+func (c *Consumer) LastVersion(ctx context.Context, tx pgx.Tx, p *Prepared) (int64, error) {
+	return c.inbox.LastVersion(ctx, tx, inboxEvent(p.r))
+}
+
 // Apply writes the effect of p with tx: it calls the consumer's method. A panic of the method is an error. The error is an
 // *Error.
 func (p *Prepared) Apply(ctx context.Context, tx pgx.Tx) error {

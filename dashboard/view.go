@@ -140,7 +140,7 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, admin.ErrNotDead), errors.Is(err, admin.ErrNotSkippable), errors.As(err, new(*admin.LogTopicError)), errors.As(err, new(*admin.LeaseHeldError)):
 		status, hint = http.StatusConflict, "Somebody else may have acted meanwhile. Nothing was changed."
 	case errors.Is(err, outbox.ErrNotMigrated):
-		hint = "Run `outboxgen migrate up`."
+		hint = "Run `outboxgen migrate up` with the schema that the error names."
 	case errors.Is(err, outbox.ErrRestored):
 		status, hint = http.StatusConflict, "Run `outboxgen listener rebase`."
 	case isUnavailable(err):

@@ -125,7 +125,7 @@ func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx conte
 	})
 	switch {
 	case err != nil:
-		return "", wrap(fmt.Sprintf("apply event %s", e.ID), err)
+		return "", i.db.Wrap(fmt.Sprintf("apply event %s", e.ID), err)
 	case !row.Fresh:
 		return Duplicate, nil
 	case !row.Moved:
@@ -145,7 +145,7 @@ func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Outcome
 			ConsumerGroup: i.cfg.Group, Source: e.Source, TenantID: e.tenant(), EntityType: e.EntityType, EntityID: e.EntityID,
 		})
 		if err != nil {
-			return "", wrap(fmt.Sprintf("read last version of %s %q", e.EntityType, e.EntityID), err)
+			return "", i.db.Wrap(fmt.Sprintf("read last version of %s %q", e.EntityType, e.EntityID), err)
 		}
 		return "", fmt.Errorf("apply event %s: version %d of %s %q: %w: version %d was set by event %s",
 			e.ID, e.Version, e.EntityType, e.EntityID, ErrStale, last.Version, uuid.UUID(last.EventID.Bytes))
@@ -155,7 +155,7 @@ func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Outcome
 			EntityType: e.EntityType, EntityID: e.EntityID, Version: e.Version, Payload: e.Payload,
 		})
 		if err != nil {
-			return "", wrap(fmt.Sprintf("quarantine event %s", e.ID), err)
+			return "", i.db.Wrap(fmt.Sprintf("quarantine event %s", e.ID), err)
 		}
 		return Quarantined, nil
 	}

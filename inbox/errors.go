@@ -24,5 +24,3 @@ var (
 )
 
 var errZeroID = fmt.Errorf("id is the zero UUID: %w", ErrInvalidEvent)
-
-func wrap(what string, err error) error { return dbschema.Wrap(what, err) }

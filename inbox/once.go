@@ -49,7 +49,7 @@ func once(ctx context.Context, db *dbschema.Schema, tx pgx.Tx, group string, eve
 	}
 	n, err := db.On(tx).ProcessedInsert(ctx, dbsqlc.ProcessedInsertParams{ConsumerGroup: group, EventID: pgvalue.UUID(event)})
 	if err != nil {
-		return false, wrap(fmt.Sprintf("record event %s", event), err)
+		return false, db.Wrap(fmt.Sprintf("record event %s", event), err)
 	}
 	if n == 0 {
 		return false, nil
@@ -92,7 +92,7 @@ func (i *Inbox) OnceMany(ctx context.Context, tx pgx.Tx, events []uuid.UUID, fn 
 	slices.SortFunc(ids, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
 	recorded, err := i.db.On(tx).ProcessedInsertMany(ctx, dbsqlc.ProcessedInsertManyParams{ConsumerGroup: i.cfg.Group, EventIds: ids})
 	if err != nil {
-		return 0, wrap(fmt.Sprintf("record %d events", len(ids)), err)
+		return 0, i.db.Wrap(fmt.Sprintf("record %d events", len(ids)), err)
 	}
 	if len(recorded) == 0 {
 		return 0, nil

@@ -186,7 +186,7 @@ func TestNotMigratedSaysSo(t *testing.T) {
 			tx := begin(t, pool, "")
 			err := call(tx)
 			require.ErrorIs(t, err, inbox.ErrNotMigrated, name)
-			require.ErrorContains(t, err, "run `outboxgen migrate up`", name)
+			require.ErrorContains(t, err, "run `outboxgen migrate up --schema outbox`", name)
 			require.NoError(t, tx.Rollback(t.Context()))
 		}
 	}

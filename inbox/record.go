@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -85,7 +86,7 @@ func (i *Inbox) recordPlain(ctx context.Context, tx pgx.Tx, events []Event, plai
 	slices.SortFunc(ids, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
 	recorded, err := i.db.On(tx).ProcessedInsertMany(ctx, dbsqlc.ProcessedInsertManyParams{ConsumerGroup: i.cfg.Group, EventIds: ids})
 	if err != nil {
-		return wrap(fmt.Sprintf("record %d events", len(ids)), err)
+		return i.db.Wrap(fmt.Sprintf("record %d events", len(ids)), err)
 	}
 	for _, id := range recorded {
 		outcomes[first[id.Bytes]] = Applied
@@ -120,7 +121,7 @@ func (i *Inbox) recordVersioned(ctx context.Context, tx pgx.Tx, events []Event, 
 		var fresh, moved bool
 		if err := results.QueryRow().Scan(&fresh, &moved); err != nil {
 			_ = results.Close() // the same error
-			return wrap(fmt.Sprintf("apply event %s", events[n].ID), err)
+			return i.db.Wrap(fmt.Sprintf("apply event %s", events[n].ID), err)
 		}
 		switch {
 		case !fresh:
@@ -132,7 +133,7 @@ func (i *Inbox) recordVersioned(ctx context.Context, tx pgx.Tx, events []Event, 
 		}
 	}
 	if err := results.Close(); err != nil {
-		return wrap(fmt.Sprintf("apply %d events", len(versioned)), err)
+		return i.db.Wrap(fmt.Sprintf("apply %d events", len(versioned)), err)
 	}
 	slices.Sort(late) // the first of the batch is the one that is reported
 	for _, n := range late {
@@ -143,6 +144,21 @@ func (i *Inbox) recordVersioned(ctx context.Context, tx pgx.Tx, events []Event, 
 		outcomes[n] = outcome
 	}
 	return nil
+}
+
+// LastVersion returns the version that the group has applied last for the entity of e, which makes e stale if its Version is
+// not above it; 0 if there is none. tx may be any transaction.
+func (i *Inbox) LastVersion(ctx context.Context, tx pgx.Tx, e Event) (int64, error) {
+	if absent.Is(tx) {
+		return 0, fmt.Errorf("read last version: %w", errNoTx)
+	}
+	last, err := i.db.On(tx).VersionLast(ctx, dbsqlc.VersionLastParams{
+		ConsumerGroup: i.cfg.Group, Source: e.Source, TenantID: e.tenant(), EntityType: e.EntityType, EntityID: e.EntityID,
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	return last.Version, i.db.Wrap(fmt.Sprintf("read last version of %s %q", e.EntityType, e.EntityID), err)
 }
 
 // Group returns Config.Group.

@@ -33,20 +33,20 @@ func (i *Inbox) Prune(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 		return q.ProcessedPrune(ctx, p)
 	})
 	if err != nil {
-		return events, wrap("prune handled events", err)
+		return events, i.db.Wrap("prune handled events", err)
 	}
 	quarantined, err := i.prune(ctx, pool, i.cfg.QuarantineRetention, func(q *dbsqlc.Queries, p dbsqlc.ProcessedPruneParams) (dbsqlc.ProcessedPruneRow, error) {
 		row, err := q.InboxQuarantinePrune(ctx, dbsqlc.InboxQuarantinePruneParams(p))
 		return dbsqlc.ProcessedPruneRow(row), err
 	})
 	if err != nil {
-		return events + quarantined, wrap("prune quarantined events", err)
+		return events + quarantined, i.db.Wrap("prune quarantined events", err)
 	}
 	dead, err := i.prune(ctx, pool, i.cfg.QuarantineRetention, func(q *dbsqlc.Queries, p dbsqlc.ProcessedPruneParams) (dbsqlc.ProcessedPruneRow, error) {
 		row, err := q.InboxMessagePrune(ctx, dbsqlc.InboxMessagePruneParams(p))
 		return dbsqlc.ProcessedPruneRow(row), err
 	})
-	return events + quarantined + dead, wrap("prune dead messages", err)
+	return events + quarantined + dead, i.db.Wrap("prune dead messages", err)
 }
 
 // prune runs chunk until it deletes less than a full chunk. Each chunk starts where the one before ended.
@@ -86,5 +86,5 @@ func (i *Inbox) Reset(ctx context.Context, tx pgx.Tx) error {
 	if absent.Is(tx) {
 		return fmt.Errorf("reset group %s: %w", i.cfg.Group, errNoTx)
 	}
-	return wrap(fmt.Sprintf("reset group %s", i.cfg.Group), i.db.On(tx).InboxReset(ctx, i.cfg.Group))
+	return i.db.Wrap(fmt.Sprintf("reset group %s", i.cfg.Group), i.db.On(tx).InboxReset(ctx, i.cfg.Group))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -16,7 +15,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	maxLag := pgvalue.Interval(l.spec.MaxLag)
 	maxLag.Valid = l.spec.MaxLag > 0
 	if err := l.db.Each(l.pool).ListenerProbe(ctx); err != nil {
-		return 0, dbschema.Wrap("probe schema "+l.db.Name(), err)
+		return 0, l.db.Wrap("probe schema "+l.db.Name(), err)
 	}
 	reg, err := l.registration(ctx)
 	if err != nil {
@@ -26,7 +25,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 		return 0, outbox.ErrRestored
 	}
 	if _, _, err := l.db.CheckSequence(ctx, l.db.Each(l.pool)); err != nil {
-		return 0, dbschema.Wrap("attach", err)
+		return 0, l.db.Wrap("attach", err)
 	}
 	if reg.Cursors == 0 {
 		err := l.db.WithCursorLock(ctx, l.pool, "attach", func(q *dbsqlc.Queries) error {
@@ -43,7 +42,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 		}
 	}
 	if _, err := l.db.Each(l.pool).ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
-		return 0, dbschema.Wrap("attach", err)
+		return 0, l.db.Wrap("attach", err)
 	}
 	if int(reg.Shards) != l.spec.Shards || reg.ReshardTo != 0 {
 		var n int64
@@ -63,7 +62,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 
 func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistrationRow, error) {
 	reg, err := l.db.Each(l.pool).ListenerRegistration(ctx, l.spec.Name)
-	return reg, dbschema.Wrap(fmt.Sprintf("read listeners of schema %s", l.db.Name()), err)
+	return reg, l.db.Wrap(fmt.Sprintf("read listeners of schema %s", l.db.Name()), err)
 }
 
 // reshard takes the next step towards another number of shards. The first step sets the barrier at which the cursors

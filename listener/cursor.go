@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -132,7 +131,7 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 	defer cancel()
 	conn, err := c.l.pool.Acquire(ctx)
 	if err != nil {
-		return false, nil, dbschema.Wrap("listener "+c.l.spec.Name, err)
+		return false, nil, c.l.db.Wrap("listener "+c.l.spec.Name, err)
 	}
 	b := &pgx.Batch{}
 	if a != nil {
@@ -170,7 +169,7 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 		if a != nil {
 			a.restoreReturned()
 		}
-		return false, nil, dbschema.Wrap("listener "+c.l.spec.Name, err)
+		return false, nil, c.l.db.Wrap("listener "+c.l.spec.Name, err)
 	}
 	if a != nil && !moved {
 		if moved, err = c.endedBefore(ctx, a); err != nil {
@@ -324,7 +323,7 @@ func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
 		Topics: c.l.topics, Versions: c.l.versions,
 	})
 	if err != nil {
-		return dbschema.Wrap("listener "+c.l.spec.Name+": take parked events", err)
+		return c.l.db.Wrap("listener "+c.l.spec.Name+": take parked events", err)
 	}
 	known := make(map[string]bool, keys)
 	for _, r := range rows {
@@ -366,7 +365,7 @@ func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err 
 		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
 	})
 	if err != nil {
-		return false, dbschema.Wrap("listener "+c.l.spec.Name+": count an attempt", err)
+		return false, c.l.db.Wrap("listener "+c.l.spec.Name+": count an attempt", err)
 	}
 	lease.lastSeq = e.seq - 1
 	return n > 0, nil
@@ -380,7 +379,7 @@ func (c *cursor) endedBefore(ctx context.Context, a *advance) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, dbschema.Wrap("listener "+c.l.spec.Name, err)
+		return false, c.l.db.Wrap("listener "+c.l.spec.Name, err)
 	}
 	latest := uuid.UUID(s.LeaseID.Bytes)
 	return latest == a.lease.id && !s.Running || latest == c.nextID && s.LeaseNo == a.lease.leaseNo+1, nil
@@ -438,7 +437,7 @@ func (c *cursor) earlierLanes(ctx context.Context, lease *shardLease) (names []s
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, outbox.ErrLeaseLost
 	case err != nil:
-		return nil, dbschema.Wrap("listener "+c.l.spec.Name+": read its earlier numbers of shards", err)
+		return nil, c.l.db.Wrap("listener "+c.l.spec.Name+": read its earlier numbers of shards", err)
 	}
 	for _, shards := range past {
 		if int(shards) == lease.shards { // the same names as now: taking over the lane has fenced its producer
@@ -460,7 +459,7 @@ func (c *cursor) held(ctx context.Context, lease *shardLease) error {
 	})
 	switch {
 	case err != nil:
-		return dbschema.Wrap("listener "+c.l.spec.Name+": ask for the lease", err)
+		return c.l.db.Wrap("listener "+c.l.spec.Name+": ask for the lease", err)
 	case n == 0:
 		return outbox.ErrLeaseLost
 	}
@@ -518,7 +517,7 @@ func (c *cursor) readWait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok boo
 	})
 	c.l.db.Commit(b)
 	if err = c.l.pool.SendBatch(ctx, b).Close(); err != nil {
-		return w, false, dbschema.Wrap(fmt.Sprintf("listener %s", c.l.spec.Name), err)
+		return w, false, c.l.db.Wrap(fmt.Sprintf("listener %s", c.l.spec.Name), err)
 	}
 	if c.afterNo = w.LeaseNo; !w.Ready {
 		c.vacancy = vacancy{}

@@ -46,7 +46,7 @@ func enqueue(ctx context.Context, tx Tx, schema string, m Message, wake bool) (R
 		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
 	}
 	if fake, ok := begun(tx).(recorder); ok {
-		receipts, err := fake.record(ctx, schema, []Message{m}, []Receipt{{ID: id}}, []int{0})
+		receipts, err := fake.record(ctx, db, []Message{m}, []Receipt{{ID: id}}, []int{0})
 		if err != nil {
 			return Receipt{}, err
 		}
@@ -63,9 +63,9 @@ func enqueue(ctx context.Context, tx Tx, schema string, m Message, wake bool) (R
 			return Receipt{ID: id}, nil
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
-			return Receipt{}, dbschema.Wrap(m.what(), err)
+			return Receipt{}, db.Wrap(m.what(), err)
 		}
-		rivals, err := owners(ctx, q, &m, []string{m.DedupeKey})
+		rivals, err := owners(ctx, db, q, &m, []string{m.DedupeKey})
 		if err != nil {
 			return Receipt{}, err
 		}
@@ -125,7 +125,7 @@ var errRivalGone = errors.New("the event that held its dedupe key has been delet
 var errKeyFlickers = errors.New("the dedupe key is taken and freed again and again")
 
 // owners returns the ids of the events that hold keys in the topic of m.
-func owners(ctx context.Context, q *dbsqlc.Queries, m *Message, keys []string) (map[string]uuid.UUID, error) {
+func owners(ctx context.Context, db *dbschema.Schema, q *dbsqlc.Queries, m *Message, keys []string) (map[string]uuid.UUID, error) {
 	p := dbsqlc.EventIDByKeyParams{DedupeKeys: keys, Namespace: m.Namespace, Topic: m.Topic}
 	ids := make(map[string]uuid.UUID, len(keys))
 	var err error
@@ -142,14 +142,14 @@ func owners(ctx context.Context, q *dbsqlc.Queries, m *Message, keys []string) (
 			ids[row.DedupeKey] = row.ID.Bytes
 		}
 	}
-	return ids, dbschema.Wrap(m.what()+": read duplicate", err)
+	return ids, db.Wrap(m.what()+": read duplicate", err)
 }
 
 // PendingReceipt is the receipt of an event in the caller's batch. It is filled in when the results of the batch are read, at
 // the latest when they are closed. It must not be used concurrently.
 type PendingReceipt struct {
-	schema string
-	event  Message // without its payload
+	db    *dbschema.Schema
+	event Message // without its payload
 
 	id       uuid.UUID
 	done     bool
@@ -181,11 +181,7 @@ func (r *PendingReceipt) Resolve(ctx context.Context, tx Tx) (Receipt, error) {
 	if err := usable(ctx, tx); err != nil {
 		return Receipt{}, fmt.Errorf("resolve %s/%s: %w", r.event.Namespace, r.event.Topic, err)
 	}
-	db, err := dbschema.Open(r.schema)
-	if err != nil {
-		return Receipt{}, err
-	}
-	rivals, err := owners(ctx, db.OnQuerier(tx), &r.event, []string{r.event.DedupeKey})
+	rivals, err := owners(ctx, r.db, r.db.OnQuerier(tx), &r.event, []string{r.event.DedupeKey})
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -231,7 +227,7 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*Pending
 		})
 	})
 	m.Payload = nil
-	r := &PendingReceipt{schema: schema, event: m, id: id}
+	r := &PendingReceipt{db: db, event: m, id: id}
 	b.Queue(text, args...).QueryRow(r.read)
 	return r, nil
 }
@@ -240,7 +236,7 @@ func (r *PendingReceipt) read(row pgx.Row) error {
 	var written bool
 	var rival pgtype.UUID
 	if err := row.Scan(&written, &rival); err != nil {
-		r.err = dbschema.Wrap(r.event.what(), err)
+		r.err = r.db.Wrap(r.event.what(), err)
 		return r.err
 	}
 	r.done, r.resolved = true, written || rival.Valid

@@ -60,7 +60,7 @@ func enqueueMany(ctx context.Context, tx Tx, schema string, ms []Message, wake b
 	// Keys are inserted in order, also across statements, so that concurrent callers cannot deadlock.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ms[a].DedupeKey, ms[b].DedupeKey) })
 	if fake, ok := begun(tx).(recorder); ok {
-		return fake.record(ctx, schema, ms, e.receipts, order)
+		return fake.record(ctx, e.db, ms, e.receipts, order)
 	}
 	q := e.db.OnQuerier(tx)
 	for part := range slices.Chunk(order, manyRows) {
@@ -92,7 +92,7 @@ func (e *manyEvents) insert(ctx context.Context, q *dbsqlc.Queries, part []int) 
 	first := &e.ms[part[0]]
 	row, err := e.insertRows(ctx, q, part)
 	if err != nil {
-		return nil, dbschema.Wrap(first.what(), err)
+		return nil, e.db.Wrap(first.what(), err)
 	}
 	if row.Written == int64(len(part)) {
 		return nil, nil
@@ -107,7 +107,7 @@ func (e *manyEvents) insert(ctx context.Context, q *dbsqlc.Queries, part []int) 
 			taken = append(taken, e.ms[i].DedupeKey)
 		}
 	}
-	rivals, err := owners(ctx, q, first, taken)
+	rivals, err := owners(ctx, e.db, q, first, taken)
 	if err != nil {
 		return nil, err
 	}

@@ -313,7 +313,7 @@ func TestEnqueueNotMigrated(t *testing.T) {
 		require.NoError(t, err)
 		_, err = outbox.Enqueue(t.Context(), tx, schema, runtimetest.Message(runtimetest.TenantA, 1))
 		require.ErrorIs(t, err, outbox.ErrNotMigrated)
-		require.ErrorContains(t, err, "outboxgen migrate up")
+		require.ErrorContains(t, err, "outboxgen migrate up --schema "+schema)
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
 	s := runtimetest.NewStore(t, empty)

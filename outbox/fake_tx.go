@@ -20,7 +20,7 @@ import (
 type recorder interface {
 	// record records ms, which were checked and have the ids in receipts. It takes their dedupe keys in the order of order,
 	// which are indexes of ms, and returns receipts with the duplicates among them marked.
-	record(ctx context.Context, schema string, ms []Message, receipts []Receipt, order []int) ([]Receipt, error)
+	record(ctx context.Context, db *dbschema.Schema, ms []Message, receipts []Receipt, order []int) ([]Receipt, error)
 }
 
 // fakeTx is a transaction or a savepoint of a Fake. The mutex of the Fake guards its fields.
@@ -125,13 +125,13 @@ func (tx *fakeTx) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (tx *fakeTx) record(ctx context.Context, schema string, ms []Message, receipts []Receipt, order []int) ([]Receipt, error) {
+func (tx *fakeTx) record(ctx context.Context, db *dbschema.Schema, ms []Message, receipts []Receipt, order []int) ([]Receipt, error) {
 	f := tx.fake
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	events := make([]fakeEvent, len(ms))
 	for i := range ms {
-		events[i] = newFakeEvent(schema, &ms[i], receipts[i].ID)
+		events[i] = newFakeEvent(db.Name(), &ms[i], receipts[i].ID)
 	}
 	for n, i := range order {
 		var err error
@@ -141,7 +141,7 @@ func (tx *fakeTx) record(ctx context.Context, schema string, ms []Message, recei
 					f.free(&events[done])
 				}
 			}
-			return nil, dbschema.Wrap(ms[0].what(), err)
+			return nil, db.Wrap(ms[0].what(), err)
 		}
 	}
 	root := tx.root()

@@ -119,3 +119,20 @@ SELECT
         FROM done AS d
         WHERE (SELECT x.id FROM outbox_schema.dead_letters AS x WHERE x.id = d.id AND x.listener IS NULL LIMIT 1) IS NOT NULL
     ) AS twice;
+
+-- name: DoctorSchemas :many
+-- Reads the schemas of the database that have tables of the outbox.
+SELECT n.nspname::text AS name
+FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relname = 'processed_events'
+  AND c.relkind = 'r'
+  AND EXISTS (
+      SELECT
+      FROM pg_catalog.pg_class AS d
+      WHERE d.relnamespace = n.oid
+        AND d.relname = 'dead_letters'
+        AND d.relkind = 'r'
+  )
+ORDER BY n.nspname
+LIMIT 20;

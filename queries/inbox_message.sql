@@ -29,9 +29,9 @@ CROSS JOIN LATERAL (
 -- its partition, had it first.
 INSERT INTO outbox_schema.inbox_messages (
     consumer_group, message_id, place, key, event_id, type, namespace, topic, version, tenant_id, envelope, body,
-    status, attempts, next_attempt_at, error)
+    status, attempts, max_attempts, next_attempt_at, error)
 SELECT @consumer_group::text, w.message_id, w.place, nullif(w.key, ''), w.event_id, w.type, w.namespace, w.topic, w.version, w.tenant_id,
-    w.envelope::json, w.body, w.status, w.attempts,
+    w.envelope::json, w.body, w.status, w.attempts, @max_attempts::integer,
     CASE WHEN w.delay_us < 0 THEN 'infinity' ELSE statement_timestamp() + w.delay_us * interval '1 microsecond' END,
     w.error
 FROM (
@@ -139,7 +139,7 @@ WITH head AS MATERIALIZED (
       ), m.no)
     FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT m.no, m.message_id, m.place, coalesce(m.key, '')::text AS key, m.envelope::text AS envelope, m.body, m.attempts, m.error
+SELECT m.no, m.message_id, m.place, coalesce(m.key, '')::text AS key, m.envelope::text AS envelope, m.body, m.attempts
 FROM (
     SELECT h.no
     FROM head AS h
@@ -175,6 +175,7 @@ WHERE m.no = w.no;
 UPDATE outbox_schema.inbox_messages AS m
 SET status = CASE WHEN @dead::boolean THEN 'dead' ELSE 'parked' END,
     attempts = m.attempts + 1,
+    max_attempts = @max_attempts::integer,
     next_attempt_at = statement_timestamp() + @delay::interval,
     error = @error,
     failed_at = statement_timestamp()
@@ -439,3 +440,71 @@ WITH RECURSIVE walk AS (
 SELECT w.consumer_group::text AS consumer_group
 FROM walk AS w
 WHERE w.consumer_group IS NOT NULL;
+
+-- name: InboxGroups :many
+-- Reads the consumer groups that have recorded or keep anything: it jumps from one group to the next in each index.
+WITH RECURSIVE recorded AS (
+    (
+        SELECT p.consumer_group
+        FROM outbox_schema.processed_events AS p
+        ORDER BY p.consumer_group
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT p.consumer_group
+        FROM outbox_schema.processed_events AS p
+        WHERE p.consumer_group > w.consumer_group
+        ORDER BY p.consumer_group
+        LIMIT 1
+    )
+    FROM recorded AS w
+    WHERE w.consumer_group IS NOT NULL
+),
+kept AS (
+    (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.consumer_group > w.consumer_group
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    FROM kept AS w
+    WHERE w.consumer_group IS NOT NULL
+)
+SELECT r.consumer_group::text AS consumer_group
+FROM recorded AS r
+WHERE r.consumer_group IS NOT NULL
+UNION
+SELECT k.consumer_group
+FROM kept AS k
+WHERE k.consumer_group IS NOT NULL
+ORDER BY 1;
+
+-- name: InboxParked :many
+-- Reads the first parked message of keys, and messages without a key, the next to be tried first. Those that wait behind
+-- another one are at infinity, and counted with it up to a limit. A head that waits for InboxMessagePromote is not shown.
+SELECT m.no, m.place, coalesce(m.key, '')::text AS key, m.event_id,
+    CASE WHEN m.topic <> '' THEN m.namespace || '/' || m.topic WHEN m.type <> '' THEN m.type ELSE 'unreadable' END::text AS topic,
+    m.tenant_id, m.attempts, m.max_attempts, m.error, m.received_at, m.failed_at, m.next_attempt_at,
+    (SELECT count(*) FROM (
+        SELECT FROM outbox_schema.inbox_messages AS b
+        WHERE b.consumer_group = @consumer_group::text
+          AND b.status = 'parked'
+          AND b.key = m.key
+          AND b.no > m.no
+        ORDER BY b.consumer_group, b.key, b.no
+        LIMIT @most::bigint) AS f)::bigint AS behind
+FROM outbox_schema.inbox_messages AS m
+WHERE m.consumer_group = @consumer_group::text
+  AND m.status = 'parked'
+  AND m.next_attempt_at < 'infinity'
+ORDER BY m.consumer_group, m.next_attempt_at
+LIMIT @page_size::integer;

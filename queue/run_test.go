@@ -254,7 +254,7 @@ func TestRunWithoutMigration(t *testing.T) {
 	d := runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(runtimetest.JobTopic("one"), runtimetest.Succeed))
 	err := d.Run(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
-	require.ErrorContains(t, err, "run dispatcher: probe schema outbox: database is not migrated (run `outboxgen migrate up`)")
+	require.ErrorContains(t, err, "run dispatcher: probe schema outbox: database is not migrated (run `outboxgen migrate up --schema outbox`): ")
 	_, err = d.Drain(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -155,7 +154,7 @@ func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
 		}
 	}
 	if err != nil {
-		return dbschema.Wrap(x.what(), err)
+		return s.db.Wrap(x.what(), err)
 	}
 	x.committed = true
 	if len(x.strays) > 0 {

@@ -470,5 +470,5 @@ func (s *Store) Prune(ctx context.Context) (int, error) {
 
 // guarded runs call in a READ COMMITTED transaction.
 func (s *Store) guarded(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
-	return dbschema.Wrap(what, s.db.InTx(ctx, s.pool, call))
+	return s.db.Wrap(what, s.db.InTx(ctx, s.pool, call))
 }

@@ -89,6 +89,7 @@ CREATE TABLE outbox_schema.inbox_messages (
     body            bytea       NOT NULL,
     status          text        NOT NULL,
     attempts        integer     NOT NULL,
+    max_attempts    integer     NOT NULL DEFAULT 0,
     next_attempt_at timestamptz NOT NULL,
     error           text        NOT NULL,
     received_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
@@ -129,5 +130,6 @@ COMMENT ON COLUMN outbox_schema.inbox_messages.type IS 'The type of the message;
 COMMENT ON COLUMN outbox_schema.inbox_messages.envelope IS 'Content type, attributes and headers of the message.';
 COMMENT ON COLUMN outbox_schema.inbox_messages.status IS 'parked: it is tried again, or waits behind one of its key that is. dead: it was given up.';
 COMMENT ON COLUMN outbox_schema.inbox_messages.attempts IS 'How often it was tried.';
+COMMENT ON COLUMN outbox_schema.inbox_messages.max_attempts IS 'The attempts that it has, as the latest process that tried it is configured; 0 if none has said so.';
 COMMENT ON COLUMN outbox_schema.inbox_messages.next_attempt_at IS 'Of parked messages: when it is due; infinity if it waits behind another one.';
 COMMENT ON COLUMN outbox_schema.inbox_messages.failed_at IS 'The latest failure; the retention of a dead message counts from here.';

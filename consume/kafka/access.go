@@ -57,6 +57,9 @@ func (a *access) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.last != nil && tooLate(err) {
+		return // the earlier one says more
+	}
 	a.last = fmt.Errorf("broker %s: %w", addressOf(meta), err)
 	if check := missing(err); check != "" {
 		a.refuse(meta, fmt.Errorf("%w: broker %s%s: %w: %s", ErrRefused, addressOf(meta), a.with(), err, check))
@@ -142,6 +145,12 @@ func passing(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, kgo.ErrClientClosed)
+}
+
+// tooLate reports whether err only says that there was no answer in time.
+func tooLate(err error) bool {
+	var network net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout()
 }
 
 // addressOf returns the address of a broker.

@@ -41,6 +41,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,6 +106,12 @@ func (c Config) validate() error {
 	switch {
 	case len(c.Brokers) == 0:
 		return errors.New("field Brokers is empty")
+	case slices.Contains(c.Brokers, ""):
+		return errors.New("field Brokers has an empty address")
+	case slices.ContainsFunc(c.Brokers, func(b string) bool { return strings.Contains(b, "://") }):
+		return errors.New("field Brokers has a URL: use host or host:port")
+	case slices.ContainsFunc(c.Brokers, func(b string) bool { return strings.Contains(b, "@") }):
+		return errors.New("field Brokers has a user: use host or host:port, and kgo.SASL in field Options")
 	case len(c.Topics) == 0:
 		return errors.New("field Topics is empty")
 	case slices.Contains(c.Topics, ""):

@@ -2,6 +2,9 @@ package kafka_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +20,8 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/kafka"
 	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/inbox"
+	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
 )
@@ -110,6 +115,15 @@ func TestRunNamesWhatIsWrong(t *testing.T) {
 		require.ErrorContains(t, err, "no consumer given")
 		_, err = kafka.New(pool, consumer, kafka.Config{})
 		require.EqualError(t, err, "new Kafka receiver: field Brokers is empty")
+		for want, broker := range map[string]string{
+			"field Brokers has an empty address":              "",
+			"field Brokers has a URL: use host or host:port":  "kafka://a:9092",
+			"field Brokers has a user: use host or host:port": "me:S3CRET@a:9092",
+		} {
+			_, err = kafka.New(pool, consumer, kafka.Config{Brokers: []string{"a:9092", broker}, Topics: []string{"t"}})
+			require.ErrorContains(t, err, "new Kafka receiver: "+want)
+			require.NotContains(t, err.Error(), "S3CRET")
+		}
 		_, err = kafka.New(pool, consumer, kafka.Config{Brokers: []string{"a"}})
 		require.EqualError(t, err, "new Kafka receiver: field Topics is empty")
 		_, err = kafka.New(pool, consumer, kafka.Config{Brokers: []string{"a"}, Topics: []string{"t"}, Receive: receive.Config{BatchSize: -1}})
@@ -122,6 +136,38 @@ func TestRunNamesWhatIsWrong(t *testing.T) {
 		err := run(t, receiver(t, pool, &effects{}, cfg))
 		require.ErrorIs(t, err, kafka.ErrUnreachable)
 		require.ErrorContains(t, err, "consume sc.domain.counted as counts: no broker answers at 127.0.0.1:1 within 300ms: ")
+	})
+	for name, broker := range map[string]struct{ address, cause string }{
+		"refused":   {"127.0.0.1:1", "connection refused"},
+		"unknown":   {"kafka.invalid:9092", "lookup kafka.invalid"},
+		"not Kafka": {answering(t, "HTTP/1.1 400 Bad Request\r\n\r\n"), "invalid large response size"},
+	} {
+		t.Run("cause, "+name, func(t *testing.T) {
+			t.Parallel()
+			cfg := newCluster(t, 1).config()
+			cfg.Brokers, cfg.StartTimeout = []string{broker.address}, 2*time.Second
+			require.ErrorContains(t, run(t, receiver(t, pool, &effects{}, cfg)), broker.cause)
+		})
+	}
+	t.Run("cause, before the attempt that the timeout cuts off", func(t *testing.T) {
+		t.Parallel()
+		port, err := freeport.Find()
+		require.NoError(t, err)
+		cfg := newCluster(t, 1).config()
+		cfg.Brokers, cfg.StartTimeout = []string{fmt.Sprintf("127.0.0.1:%d", port)}, 3*time.Second
+		cfg.Options = append(cfg.Options, kgo.RequestTimeoutOverhead(500*time.Millisecond))
+		var silent net.Listener // from the first warning on, the port takes connections and never answers
+		cfg.Receive.Logger = slog.New(onWarning{slog.DiscardHandler, func() {
+			if silent == nil {
+				silent, err = net.Listen("tcp", cfg.Brokers[0])
+			}
+		}})
+		got := run(t, receiver(t, pool, &effects{}, cfg))
+		require.NoError(t, err)
+		require.NotNil(t, silent)
+		require.NoError(t, silent.Close())
+		require.ErrorIs(t, got, kafka.ErrUnreachable)
+		require.ErrorContains(t, got, "connection refused")
 	})
 	t.Run("no topic", func(t *testing.T) {
 		t.Parallel()
@@ -186,7 +232,16 @@ func TestRunNamesWhatIsWrong(t *testing.T) {
 	t.Run("not migrated", func(t *testing.T) {
 		t.Parallel()
 		empty := pgtest.Pool(t, pgtest.Empty(t))
-		require.ErrorContains(t, run(t, receiver(t, empty, &effects{}, newCluster(t, 1).config())), "outboxgen migrate up")
+		c := newCluster(t, 1)
+		c.produce(record("a", 1))
+		cfg, log := c.config(), runtimetest.NewLogSpy()
+		cfg.Receive.Logger = log.Logger()
+		err := run(t, receiver(t, empty, &effects{}, cfg))
+		require.ErrorIs(t, err, inbox.ErrNotMigrated)
+		require.ErrorContains(t, err, "outboxgen migrate up --schema outbox")
+		lines := log.Lines()
+		require.Len(t, lines, 1, "nothing is read before the tables are known")
+		require.Contains(t, lines[0], "level=ERROR")
 	})
 }
 
@@ -273,3 +328,20 @@ func TestStopDuringARebalance(t *testing.T) {
 	require.NoError(t, stop())
 	require.Less(t, time.Since(began), time.Minute)
 }
+
+// onWarning calls a function at each warning of the receiver.
+type onWarning struct {
+	slog.Handler
+	call func()
+}
+
+func (onWarning) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h onWarning) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "no broker answers: records wait" {
+		h.call()
+	}
+	return nil
+}
+
+func (h onWarning) WithAttrs([]slog.Attr) slog.Handler { return h }

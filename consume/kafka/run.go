@@ -52,6 +52,9 @@ const leaveTimeout = 3 * time.Second
 func (r *Receiver) run(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
+	if err := r.receiver.Ready(ctx); err != nil {
+		return err
+	}
 	plain, err := r.plain(&r.access)
 	if err != nil {
 		return err
@@ -101,7 +104,8 @@ func (r *Receiver) run(outer context.Context) error {
 func (r *Receiver) greet(ctx context.Context, admin *kadm.Client) (map[string]int, error) {
 	limit := time.Now().Add(r.cfg.StartTimeout)
 	said := false
-	for try := 1; ; try++ {
+	var cause error // the latest that says more than that there was no answer in time
+	for {
 		asking, cancel := context.WithDeadline(ctx, limit)
 		forget := r.access.onRefusal(cancel)
 		topics, err := admin.ListTopics(asking, r.cfg.Topics...)
@@ -126,9 +130,11 @@ func (r *Receiver) greet(ctx context.Context, admin *kadm.Client) (map[string]in
 		if refusal := refused("topics "+strings.Join(r.cfg.Topics, ", "), err); refusal != nil {
 			return nil, refusal
 		}
-		err = r.access.explain(err)
+		if err = r.access.explain(err); cause == nil || !tooLate(err) {
+			cause = err
+		}
 		if time.Now().After(limit) {
-			return nil, fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(r.cfg.Brokers, ","), r.cfg.StartTimeout, err)
+			return nil, fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(r.cfg.Brokers, ","), r.cfg.StartTimeout, cause)
 		}
 		if !said {
 			said = true

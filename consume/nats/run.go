@@ -37,6 +37,9 @@ func (r *Receiver) Run(ctx context.Context) error {
 func (r *Receiver) run(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
+	if err := r.receiver.Ready(ctx); err != nil {
+		return err
+	}
 	c, err := connect(r.cfg, r.log, r.limit)
 	if err != nil {
 		return err

@@ -296,7 +296,7 @@ func (r *Receiver) transact(ctx context.Context, batch []*item) (behind []string
 		}
 	}
 	if len(keep.p.MessageIds) > 0 {
-		keep.p.ConsumerGroup = r.group
+		keep.p.ConsumerGroup, keep.p.MaxAttempts = r.group, int32(r.cfg.MaxAttempts)
 		if err := r.db.On(tx).InboxMessagePut(ctx, keep.p); err != nil {
 			return nil, -1, lost(tx, fmt.Errorf("keep %d messages: %w", len(keep.p.MessageIds), err))
 		}

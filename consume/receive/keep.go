@@ -35,7 +35,7 @@ func (r *Receiver) known(ctx context.Context, tx pgx.Tx, batch []*item, encoding
 	}
 	rows, err := r.db.On(tx).InboxMessageKnown(ctx, p)
 	if err != nil {
-		return k, wrap("look for kept messages", err)
+		return k, r.db.Wrap("look for kept messages", err)
 	}
 	for _, row := range rows {
 		if row.MessageID == "" {
@@ -102,7 +102,7 @@ func (r *Receiver) promote(ctx context.Context, keys []string) bool {
 func (r *Receiver) Status(ctx context.Context) (Status, error) {
 	row, err := r.db.Each(r.pool).InboxMessageCount(ctx, dbsqlc.InboxMessageCountParams{ConsumerGroup: r.group, Most: MaxCount})
 	if err != nil {
-		return Status{}, wrap(fmt.Sprintf("count messages of %s", r.group), err)
+		return Status{}, r.db.Wrap(fmt.Sprintf("count messages of %s", r.group), err)
 	}
 	return Status{Parked: int(row.Parked), Dead: int(row.Dead), Oldest: microseconds(row.OldestUs)}, nil
 }

@@ -34,6 +34,7 @@ type item struct {
 	fate     fate   // what the next transaction does with it
 	after    *int64 // the delay of the next attempt in microseconds, if it is parked
 	outcome  Outcome
+	newest   int64 // the version of its entity that was applied before, if it was skipped after it had been parked
 }
 
 // fate is what a transaction does with a message.

@@ -129,6 +129,10 @@ func TestMessagePlans(t *testing.T) {
 			{Name: "replay", Reads: 20 * chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageReplay(t.Context(), dead) }},
 			{Name: "discard", Reads: chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageDiscard(t.Context(), dead) }},
 			{Name: "status", Reads: 52 * most, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageStatus(t.Context(), most) }},
+			{Name: "parked", Reads: batch * 21, Call: func(q *dbsqlc.Queries) {
+				_, _ = q.InboxParked(t.Context(), dbsqlc.InboxParkedParams{ConsumerGroup: "busy", Most: most, PageSize: batch})
+			}},
+			{Name: "all groups", Reads: 60, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxGroups(t.Context()) }},
 			{Name: "groups", Reads: 60, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageGroups(t.Context()) }},
 		} {
 			e.Sorts, e.Tables = 2*piece, []string{"inbox_messages"}

@@ -10,13 +10,11 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
-func wrap(what string, err error) error    { return dbschema.Wrap(what, err) }
 func microseconds(n int64) time.Duration   { return time.Duration(n) * time.Microsecond }
 func stopped(err error) (*stopError, bool) { return as[*stopError](err) }
 
@@ -30,7 +28,7 @@ const (
 // within Config.ShutdownTimeout, and returns nil. Run it in each process that calls Receive: they share the work. The error
 // is one of Stop, or says that the database is not migrated.
 func (r *Receiver) Run(ctx context.Context) error {
-	if _, err := r.Status(ctx); errors.Is(err, inbox.ErrNotMigrated) {
+	if err := r.Ready(ctx); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -76,11 +74,25 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
+// Ready returns an error that wraps inbox.ErrNotMigrated if the tables of the inbox do not exist. A database that does not
+// answer within some seconds is no error. Run calls Ready at its start; call it before the first Receive.
+func (r *Receiver) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if _, err := r.Status(ctx); errors.Is(err, inbox.ErrNotMigrated) {
+		return fmt.Errorf("database %s: %w", r.pool.Config().ConnConfig.Database, err)
+	}
+	return nil
+}
+
+// readyTimeout bounds Ready.
+const readyTimeout = 5 * time.Second
+
 // retryDue tries what is due, the keys concurrently. It reports whether something was settled or charged.
 func (r *Receiver) retryDue(ctx, work context.Context) (progress bool, err error) {
 	due, err := r.db.Each(r.pool).InboxMessageDue(ctx, dbsqlc.InboxMessageDueParams{ConsumerGroup: r.group, BatchSize: dueBatch})
 	if err != nil {
-		return false, wrap("look for due messages", err)
+		return false, r.db.Wrap("look for due messages", err)
 	}
 	first := make(map[string]int64) // by key
 	var nos []int64
@@ -124,6 +136,7 @@ func (r *Receiver) retry(ctx context.Context, no int64) (bool, error) {
 			for _, it := range items {
 				r.settled(it)
 			}
+			r.continues(items)
 			if len(items) > 0 && items[0].key != "" {
 				r.promote(ctx, []string{items[0].key})
 			}
@@ -160,7 +173,7 @@ func (r *Receiver) again(ctx context.Context, no int64, many int) (items []*item
 	q := r.db.On(tx)
 	rows, err := q.InboxMessageTake(ctx, dbsqlc.InboxMessageTakeParams{No: no, ConsumerGroup: r.group, Followers: int32(many - 1)})
 	if err != nil || len(rows) == 0 {
-		return nil, -1, lost(tx, wrap("take parked messages", err))
+		return nil, -1, lost(tx, r.db.Wrap("take parked messages", err))
 	}
 	var prepared []*consume.Prepared
 	nos := make([]int64, 0, len(rows))
@@ -183,8 +196,15 @@ func (r *Receiver) again(ctx context.Context, no int64, many int) (items []*item
 	if err != nil {
 		return items, at, err
 	}
+	for i, it := range items {
+		if outcomes[i] == inbox.Skipped || outcomes[i] == inbox.Quarantined {
+			if it.newest, err = r.consumer.LastVersion(ctx, tx, prepared[i]); err != nil {
+				return items, -1, lost(tx, err)
+			}
+		}
+	}
 	if err := q.InboxMessageDelete(ctx, nos); err != nil {
-		return items, -1, lost(tx, wrap("delete parked messages", err))
+		return items, -1, lost(tx, r.db.Wrap("delete parked messages", err))
 	}
 	if err := r.commit(ctx, tx); err != nil {
 		return items, -1, err
@@ -202,14 +222,18 @@ func (r *Receiver) charge(ctx context.Context, no int64, it *item, t trouble) er
 	it.last = t.err
 	r.failedOnce(it, t.err)
 	dead := t.class == troublePermanent || it.attempts >= r.cfg.MaxAttempts
+	delay := r.delay(t, it.attempts-r.cfg.Attempts+1)
 	charged, err := r.recordFailure(ctx, dbsqlc.InboxMessageFailParams{
-		No: no, Attempts: int32(before), Dead: dead, Delay: pgvalue.Interval(r.delay(t, it.attempts-r.cfg.Attempts+1)),
+		No: no, Attempts: int32(before), Dead: dead, Delay: pgvalue.Interval(delay), MaxAttempts: int32(r.cfg.MaxAttempts),
 		Error: mark.Of(t.err).Text,
 	})
 	switch {
 	case err != nil:
-		return wrap(fmt.Sprintf("record failure of message %d", no), err)
-	case charged == 0 || !dead:
+		return r.db.Wrap(fmt.Sprintf("record failure of message %d", no), err)
+	case charged > 0 && !dead && before == 0: // it has waited behind another one, or was replayed
+		r.parked(it, delay)
+	}
+	if charged == 0 || !dead {
 		return nil
 	}
 	it.outcome = Dead
@@ -240,11 +264,11 @@ func (r *Receiver) sweep(ctx context.Context) error {
 	for after := ""; ; {
 		keys, err := q.InboxMessageKeys(ctx, dbsqlc.InboxMessageKeysParams{ConsumerGroup: r.group, After: after, BatchSize: sweepBatch})
 		if err != nil {
-			return wrap("look for parked keys", err)
+			return r.db.Wrap("look for parked keys", err)
 		}
 		if len(keys) > 0 {
 			if err := q.InboxMessagePromote(ctx, dbsqlc.InboxMessagePromoteParams{ConsumerGroup: r.group, Keys: keys}); err != nil {
-				return wrap("make parked messages due", err)
+				return r.db.Wrap("make parked messages due", err)
 			}
 			after = keys[len(keys)-1]
 		}

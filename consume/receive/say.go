@@ -2,10 +2,12 @@ package receive
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/guard"
 )
@@ -52,18 +54,13 @@ func (r *Receiver) settled(it *item) {
 	if it.fault != nil {
 		err = it.fault
 	}
-	if it.outcome == Dead || it.outcome == Parked && err != nil { // not one that waits behind another
-		if ok, left := r.say.allowed(); ok {
-			attrs := []any{"place", it.message.Place, slog.Any("", it.event), "attempt", it.attempts, "error", err}
-			if left > 0 {
-				attrs = append(attrs, "lines_left_out", left)
-			}
-			if it.outcome == Dead {
-				r.say.log.Error("message is a dead letter", attrs...)
-			} else {
-				r.say.log.Warn("message is parked", attrs...)
-			}
+	switch {
+	case it.outcome == Dead:
+		if attrs, ok := r.attrs(it, "attempt", it.attempts, "error", err); ok {
+			r.say.log.Error("message is a dead letter", attrs...)
 		}
+	case it.outcome == Parked && it.after != nil: // not one that waits behind another
+		r.parked(it, microseconds(*it.after))
 	}
 	if r.cfg.Observer.Settled != nil {
 		s := Settled{Place: it.message.Place, Event: it.event, Outcome: it.outcome, Attempts: it.attempts}
@@ -71,6 +68,44 @@ func (r *Receiver) settled(it *item) {
 			s.Err = err
 		}
 		r.observe(func() { r.cfg.Observer.Settled(s) })
+	}
+}
+
+// attrs returns those of a line about a message, unless there are too many lines.
+func (r *Receiver) attrs(it *item, more ...any) (attrs []any, ok bool) {
+	ok, left := r.say.allowed()
+	attrs = append([]any{"place", it.message.Place, slog.Any("", it.event)}, more...)
+	if left > 0 {
+		attrs = append(attrs, "lines_left_out", left)
+	}
+	return attrs, ok
+}
+
+// parked says that a message that has failed is parked until its next attempt.
+func (r *Receiver) parked(it *item, delay time.Duration) {
+	next := time.Now().Add(delay).UTC().Round(time.Second)
+	if attrs, ok := r.attrs(it, "attempt", it.attempts, "next_attempt", next, "attempts_left", r.cfg.MaxAttempts-it.attempts, "error", it.last); ok {
+		r.say.log.Warn("message is parked", attrs...)
+	}
+}
+
+// continues says what became of messages that were parked: that one which had failed is applied, and which had no effect.
+func (r *Receiver) continues(items []*item) {
+	for _, it := range items {
+		switch e := it.event.Entity; {
+		case it.outcome == Skipped || it.outcome == Quarantined:
+			if attrs, ok := r.attrs(it, "entity_type", e.Type, "version", e.Version, "applied_version", it.newest); ok {
+				r.say.log.Warn("parked message had no effect: it is stale, a later version of its entity was applied before", attrs...)
+			}
+		case it.outcome == Duplicate:
+			if attrs, ok := r.attrs(it); ok {
+				r.say.log.Warn("parked message had no effect: it was applied before", attrs...)
+			}
+		case it.attempts > 0:
+			if attrs, ok := r.attrs(it, "attempt", it.attempts); ok {
+				r.say.log.Info("parked message is applied, and its key continues", attrs...)
+			}
+		}
 	}
 }
 
@@ -115,7 +150,11 @@ func (w *wait) begins(err error) {
 	if !first {
 		return
 	}
-	r.say.log.Warn("messages wait: the database or a target does not answer", "error", err)
+	if errors.Is(err, inbox.ErrNotMigrated) {
+		r.say.log.Error("messages wait: the tables of the inbox are missing or old", "error", err)
+	} else {
+		r.say.log.Warn("messages wait: the database or a target does not answer", "error", err)
+	}
 	if r.cfg.Observer.Waiting != nil {
 		r.observe(func() { r.cfg.Observer.Waiting(err) })
 	}

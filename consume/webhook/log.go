@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/inbox"
 )
 
 // quiet is how long a trouble that lasts gets no further line.
@@ -32,6 +34,7 @@ type line struct {
 // The lines about troubles.
 var (
 	lineAway    = line{slog.LevelWarn, "database does not answer: events are refused with 503, and the sender sends them again"}
+	lineTables  = line{slog.LevelError, "tables of the inbox are missing or old: events are refused with 503, and the sender sends them again"}
 	lineFails   = line{slog.LevelWarn, "events fail: the sender sends them again"}
 	lineRefused = line{slog.LevelWarn, "events are refused permanently: their sender keeps them as dead letters"}
 	lineForeign = line{slog.LevelWarn, "requests are refused: they are not signed, or not what this receiver takes"}
@@ -45,7 +48,9 @@ type trouble struct {
 }
 
 // ends reports whether an applied event ends the trouble.
-func (t trouble) ends() bool { return t.line == lineAway || t.line == lineFails }
+func (t trouble) ends() bool {
+	return t.line == lineAway || t.line == lineTables || t.line == lineFails
+}
 
 // since counts what has happened since the last line. It stays after the end of a trouble, so that one that comes and goes
 // does not fill the log.
@@ -72,6 +77,8 @@ func (l *stateLog) answered(q *http.Request, e *consume.Event, a answer) {
 	}
 	switch {
 	case a.status == http.StatusNoContent || a.gone:
+	case a.away && errors.Is(a.err, inbox.ErrNotMigrated):
+		l.begins(ctx, trouble{lineTables, ""}, attrs(e, a))
 	case a.away:
 		l.begins(ctx, trouble{lineAway, ""}, attrs(e, a))
 	case a.status == http.StatusTooManyRequests:
@@ -114,10 +121,10 @@ func (l *stateLog) begins(ctx context.Context, t trouble, about []slog.Attr) {
 // recovered writes a line for each trouble that the applied event e ends.
 func (l *stateLog) recovered(ctx context.Context, e *consume.Event) {
 	l.mu.Lock()
-	var away, fails bool
-	for _, t := range [...]trouble{{lineAway, ""}, {lineFails, e.Type}} {
+	var away, tables, fails bool
+	for _, t := range [...]trouble{{lineAway, ""}, {lineTables, ""}, {lineFails, e.Type}} {
 		if s := l.troubles[t]; s != nil && s.told {
-			away, fails = away || t.line == lineAway, fails || t.line == lineFails
+			away, tables, fails = away || t.line == lineAway, tables || t.line == lineTables, fails || t.line == lineFails
 			s.told = false
 			l.ongoing.Add(-1)
 		}
@@ -125,6 +132,9 @@ func (l *stateLog) recovered(ctx context.Context, e *consume.Event) {
 	l.mu.Unlock()
 	if away {
 		l.to.LogAttrs(ctx, slog.LevelInfo, "database answers again")
+	}
+	if tables {
+		l.to.LogAttrs(ctx, slog.LevelInfo, "tables of the inbox are there again")
 	}
 	if fails {
 		l.to.LogAttrs(ctx, slog.LevelInfo, "events are applied again", slog.String("type", e.Type))

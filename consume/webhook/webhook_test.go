@@ -484,6 +484,26 @@ func TestDatabaseAway(t *testing.T) {
 	require.Equal(t, 2, r.count("steps"))
 }
 
+// TestNotMigrated: missing tables are refused with 503, and the log says that they are missing and what to run, not that the
+// database is silent.
+func TestNotMigrated(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t, &steps{}, nil)
+	_, err := r.pool.Exec(t.Context(), "ALTER SCHEMA outbox RENAME TO elsewhere")
+	require.NoError(t, err)
+	q := event(t, binary, uuid.New(), step{"k", 1})
+	for range 2 {
+		require.Equal(t, http.StatusServiceUnavailable, r.send(q).status)
+	}
+	require.Equal(t, 1, strings.Count(r.logged(), `level=ERROR msg="tables of the inbox are missing or old: events are refused with 503, and the sender sends them again" status=503`), r.logged())
+	require.Contains(t, r.logged(), "run `outboxgen migrate up --schema outbox`")
+	require.NotContains(t, r.logged(), "does not answer")
+	_, err = r.pool.Exec(t.Context(), "ALTER SCHEMA elsewhere RENAME TO outbox")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusNoContent, r.send(q).status)
+	require.Contains(t, r.logged(), `level=INFO msg="tables of the inbox are there again"`)
+}
+
 // TestShutdownOfTheDatabase: an error that says that the server shuts down charges nothing while the database does not answer,
 // and is the event's fault if it does.
 func TestShutdownOfTheDatabase(t *testing.T) {
@@ -576,7 +596,11 @@ func TestUnusableDatabase(t *testing.T) {
 		}
 		statement(do)
 		require.Equal(t, http.StatusServiceUnavailable, r.send(q).status, do)
-		require.Contains(t, r.logged(), "database does not answer")
+		want := "database does not answer"
+		if strings.Contains(do, "processed_events") {
+			want = "tables of the inbox are missing or old"
+		}
+		require.Contains(t, r.logged(), want)
 		statement(undo)
 	}
 	require.Equal(t, http.StatusNoContent, r.send(q).status)

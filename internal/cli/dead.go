@@ -22,7 +22,7 @@ func (a *app) deadCommand() *cobra.Command {
 		`dead shows the events that were given up: by the dispatchers of a queue topic or by a listener, which may also have
 been told to skip them. It gives them back to those who gave them up, or deletes them. It needs neither handlers nor
 their processes, which may keep running.`,
-		a.deadList(&db), a.deadGroups(&db), a.deadShow(&db), a.deadReplay(&db), a.deadDiscard(&db), a.deadExport(&db))
+		a.deadList(&db), a.deadGroups(&db), a.deadParked(&db), a.deadShow(&db), a.deadReplay(&db), a.deadDiscard(&db), a.deadExport(&db))
 	db.flags(c)
 	return c
 }
@@ -191,6 +191,9 @@ differ only in numbers, ids, hex strings, times, addresses and quoted values are
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
 		groups, err := ops.DeadGroups(ctx, filter)
+		if err == nil && len(groups) == 0 {
+			err = checkConsumer(ctx, ops, filter.Consumer)
+		}
 		if err != nil {
 			return err
 		}
@@ -242,6 +245,32 @@ func (a *app) noteConsumers(ctx context.Context, ops *admin.Admin, filter admin.
 	groups, err := ops.DeadConsumers(ctx)
 	if err == nil && len(groups) > 0 {
 		a.notef("consumer groups have dead letters too: use --consumer with %s", strings.Join(groups, " or "))
+	}
+	return err
+}
+
+// unknownGroup says that nothing is known of a consumer group.
+type unknownGroup struct {
+	name  string
+	known []string
+}
+
+func (e *unknownGroup) Error() string {
+	if len(e.known) == 0 {
+		return fmt.Sprintf("no consumer group %s: no group has recorded an event there", e.name)
+	}
+	return fmt.Sprintf("no consumer group %s; known: %s", e.name, strings.Join(e.known, ", "))
+}
+
+// checkConsumer returns an unknownGroup if nothing is known of the consumer group that was named. It is for a command that has
+// found nothing.
+func checkConsumer(ctx context.Context, ops *admin.Admin, name string) error {
+	if name == "" {
+		return nil
+	}
+	known, err := ops.ConsumerGroups(ctx)
+	if err == nil && !slices.Contains(known, name) {
+		err = &unknownGroup{name, known}
 	}
 	return err
 }
@@ -334,6 +363,9 @@ must stay as they were. Other listeners of the event and the log keep the old pa
 				return a.printAct(act.yes, "replayed", "replay", r, err)
 			}
 			r, err := ops.WithProgress(a.progress("replay")).Replay(ctx, filter, doing)
+			if err == nil && r.Matched == 0 {
+				err = checkConsumer(ctx, ops, filter.Consumer)
+			}
 			return a.printAct(act.yes, "replayed", "replay", r, err)
 		})(c, args)
 	}
@@ -373,6 +405,9 @@ Without --yes discard only shows how many dead letters it would delete.`,
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
 		r, err := ops.WithProgress(a.progress("discard")).Discard(ctx, filter, doing)
+		if err == nil && r.Matched == 0 {
+			err = checkConsumer(ctx, ops, filter.Consumer)
+		}
 		return a.printAct(act.yes, "discarded", "discard", r, err)
 	})
 	f.flags(c, true)

@@ -39,6 +39,7 @@ type letterRow struct {
 	Headers      map[string]string `json:"headers,omitempty"`
 	Payload      json.RawMessage   `json:"payload,omitempty"`
 	CreatedAt    time.Time         `json:"created_at"`
+	ReceivedAt   *time.Time        `json:"received_at,omitempty"` // by a consumer
 	DiedAt       time.Time         `json:"died_at"`
 	Attempts     int               `json:"attempts"`
 	MaxAttempts  int               `json:"max_attempts,omitempty"`
@@ -60,6 +61,10 @@ func newLetterRow(d admin.DeadLetter) letterRow {
 	}
 	if d.TenantID.Valid {
 		r.TenantID = &d.TenantID.UUID
+	}
+	if !d.ReceivedAt.IsZero() {
+		received := d.ReceivedAt.UTC()
+		r.ReceivedAt = &received
 	}
 	if d.Entity.Type != "" {
 		r.Entity = &letterEntity{d.Entity.Type, d.Entity.ID, d.Entity.Version}
@@ -115,7 +120,8 @@ func (a *app) deadList(db *database) *cobra.Command {
 		Use:   "list [TOPIC]",
 		Short: "List dead letters, newest first",
 		Long: `list shows dead letters without their payloads, those that died last first. LISTENER is the listener that gave the
-event up; it is - for a queue topic. If there are more than --limit, list says how to get the next page.`,
+event up; it is - for a queue topic. With --consumer they are those of a consumer group, the messages that arrived last
+first; PLACE is where their broker had them. If there are more than --limit, list says how to get the next page.`,
 		Example: `  outboxgen dead list
   outboxgen dead list mini_chat/turn_finalized --tenant 6f1f4b0e-3c8a-4a57-9d2e-0f6b7c8d9eab
   outboxgen dead list --listener companion --error timeout --json`,
@@ -134,6 +140,9 @@ event up; it is - for a queue topic. If there are more than --limit, list says h
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
 		letters, err := ops.DeadLetters(ctx, filter, before, limit+1)
+		if err == nil && len(letters) == 0 {
+			err = checkConsumer(ctx, ops, filter.Consumer)
+		}
 		if err != nil {
 			return err
 		}
@@ -212,7 +221,7 @@ calls sensitive are masked, and so is what outbox.yaml does not describe. Withou
 				return err
 			}
 			if len(letters) == 0 {
-				return usage(fmt.Errorf("event %s is not a dead letter%s", id, of(listener)))
+				return notDead(ctx, ops, id, listener, consumer)
 			}
 			rows := make([]letterRow, len(letters))
 			for i, d := range letters {
@@ -244,11 +253,40 @@ calls sensitive are masked, and so is what outbox.yaml does not describe. Withou
 	return c
 }
 
-func of(listener string) string {
-	if listener == "" {
-		return ""
+// notDead returns the error for an event that is not a dead letter of those who were named. It names the consumer groups that
+// have the event as a dead letter.
+func notDead(ctx context.Context, ops *admin.Admin, id uuid.UUID, listener, consumer string) error {
+	if err := checkConsumer(ctx, ops, consumer); err != nil {
+		return err
 	}
-	return " of listener " + listener
+	of := ""
+	switch {
+	case listener != "":
+		of = " of listener " + listener
+	case consumer != "":
+		of = " of consumer " + consumer
+	}
+	groups, err := ops.DeadConsumers(ctx)
+	if err != nil {
+		return err
+	}
+	var have []string
+	for _, group := range groups {
+		letters, err := ops.DeadLetters(ctx, admin.Filter{IDs: []uuid.UUID{id}, Consumer: group}, 0, 1)
+		if err != nil {
+			return err
+		}
+		if len(letters) > 0 {
+			have = append(have, group)
+		}
+	}
+	if len(have) == 0 {
+		return usage(fmt.Errorf("event %s is not a dead letter%s", id, of))
+	}
+	if of == "" {
+		of = " of a topic or listener"
+	}
+	return usage(fmt.Errorf("event %s is not a dead letter%s, but a consumer has it: --consumer %s", id, of, strings.Join(have, " or --consumer ")))
 }
 
 // printLetter prints a dead letter in lines.
@@ -272,7 +310,13 @@ func (a *app) printLetter(r letterRow) error {
 	if r.Entity != nil {
 		optional("entity", fmt.Sprintf("%s %s, version %d", r.Entity.Type, r.Entity.ID, r.Entity.Version))
 	}
-	b.WriteString(line("enqueued", r.CreatedAt.Format(time.RFC3339Nano)) + line("died", r.DiedAt.Format(time.RFC3339Nano)))
+	if r.ReceivedAt == nil || !r.ReceivedAt.Equal(r.CreatedAt) {
+		b.WriteString(line("enqueued", r.CreatedAt.Format(time.RFC3339Nano)))
+	}
+	if r.ReceivedAt != nil {
+		b.WriteString(line("received", r.ReceivedAt.Format(time.RFC3339Nano)))
+	}
+	b.WriteString(line("died", r.DiedAt.Format(time.RFC3339Nano)))
 	attempts := fmt.Sprint(r.Attempts)
 	if r.MaxAttempts > 0 {
 		attempts = fmt.Sprintf("%d of %d", r.Attempts, r.MaxAttempts)
@@ -409,7 +453,7 @@ func (a *app) replayEdited(ctx context.Context, ops *admin.Admin, db *database, 
 		if len(letters) > 0 {
 			return admin.Report{}, usage(fmt.Errorf("event %s is a dead letter of listeners: name one with --listener", filter.IDs[0]))
 		}
-		return admin.Report{}, usage(fmt.Errorf("event %s is not a dead letter%s", filter.IDs[0], of(filter.Listener)))
+		return admin.Report{}, notDead(ctx, ops, filter.IDs[0], filter.Listener, "")
 	}
 	d := letters[letter]
 	t, err := a.topicOfVersion(m, db.config, d.Namespace, d.Topic, d.Version)

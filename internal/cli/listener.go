@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
@@ -58,10 +61,28 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 	case errors.As(err, new(*admin.UnknownListenerError)), errors.As(err, new(*admin.UnknownTopicError)),
 		errors.As(err, new(*admin.LogTopicError)), errors.Is(err, admin.ErrNotSkippable), errors.Is(err, admin.ErrNotDead):
 		return usage(err)
+	case errors.As(err, new(*unknownGroup)):
+		return usage(fmt.Errorf("database %s, schema %s: %w", databaseOf(pool), schema, err))
 	case errors.Is(err, outbox.ErrNotMigrated):
-		return fmt.Errorf("schema %s: %w", schema, err)
+		return fmt.Errorf("database %s, schema %s: %w%s", databaseOf(pool), schema, err, elsewhere(ctx, ops, schema))
 	}
 	return err
+}
+
+// databaseOf returns the name of the database of pool.
+func databaseOf(pool *pgxpool.Pool) string { return pool.Config().ConnConfig.Database }
+
+// elsewhere says which other schemas have the tables that schema lacks.
+func elsewhere(ctx context.Context, ops *admin.Admin, schema string) string {
+	names, err := ops.Schemas(ctx)
+	names = slices.DeleteFunc(names, func(name string) bool { return name == schema })
+	switch {
+	case err != nil || len(names) == 0:
+		return ""
+	case len(names) == 1:
+		return fmt.Sprintf("; schema %s has tables of the outbox: --schema %[1]s", names[0])
+	}
+	return "; these schemas have tables of the outbox: --schema " + strings.Join(names, " or --schema ")
 }
 
 // resultRow is what a command did to a listener, or would do, in the --json document.

@@ -63,7 +63,7 @@ func (s *Schema) InSnapshot(ctx context.Context, db Beginner, call func(*dbsqlc.
 // WithCursorLock runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet. what
 // says in an error what was being done.
 func (s *Schema) WithCursorLock(ctx context.Context, db Beginner, what string, call func(*dbsqlc.Queries) error) error {
-	return Wrap(what, s.InTx(ctx, db, func(q *dbsqlc.Queries) error {
+	return s.Wrap(what, s.InTx(ctx, db, func(q *dbsqlc.Queries) error {
 		if err := q.ListenerLock(ctx, s.CursorLock()); err != nil {
 			return err
 		}

@@ -292,3 +292,41 @@ func (q *Queries) DoctorQueue(ctx context.Context, headSize int32) ([]DoctorQueu
 	}
 	return items, nil
 }
+
+const DoctorSchemas = `-- name: DoctorSchemas :many
+SELECT n.nspname::text AS name
+FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relname = 'processed_events'
+  AND c.relkind = 'r'
+  AND EXISTS (
+      SELECT
+      FROM pg_catalog.pg_class AS d
+      WHERE d.relnamespace = n.oid
+        AND d.relname = 'dead_letters'
+        AND d.relkind = 'r'
+  )
+ORDER BY n.nspname
+LIMIT 20
+`
+
+// Reads the schemas of the database that have tables of the outbox.
+func (q *Queries) DoctorSchemas(ctx context.Context) ([]string, error) {
+	rows, err := q.db.Query(ctx, DoctorSchemas)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -11,6 +11,74 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const InboxGroups = `-- name: InboxGroups :many
+WITH RECURSIVE recorded AS (
+    (
+        SELECT p.consumer_group
+        FROM outbox_schema.processed_events AS p
+        ORDER BY p.consumer_group
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT p.consumer_group
+        FROM outbox_schema.processed_events AS p
+        WHERE p.consumer_group > w.consumer_group
+        ORDER BY p.consumer_group
+        LIMIT 1
+    )
+    FROM recorded AS w
+    WHERE w.consumer_group IS NOT NULL
+),
+kept AS (
+    (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT m.consumer_group
+        FROM outbox_schema.inbox_messages AS m
+        WHERE m.consumer_group > w.consumer_group
+        ORDER BY m.consumer_group
+        LIMIT 1
+    )
+    FROM kept AS w
+    WHERE w.consumer_group IS NOT NULL
+)
+SELECT r.consumer_group::text AS consumer_group
+FROM recorded AS r
+WHERE r.consumer_group IS NOT NULL
+UNION
+SELECT k.consumer_group
+FROM kept AS k
+WHERE k.consumer_group IS NOT NULL
+ORDER BY 1
+`
+
+// Reads the consumer groups that have recorded or keep anything: it jumps from one group to the next in each index.
+func (q *Queries) InboxGroups(ctx context.Context) ([]string, error) {
+	rows, err := q.db.Query(ctx, InboxGroups)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var consumer_group string
+		if err := rows.Scan(&consumer_group); err != nil {
+			return nil, err
+		}
+		items = append(items, consumer_group)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const InboxMessageCount = `-- name: InboxMessageCount :one
 SELECT
     (SELECT count(*) FROM (
@@ -124,20 +192,22 @@ const InboxMessageFail = `-- name: InboxMessageFail :execrows
 UPDATE outbox_schema.inbox_messages AS m
 SET status = CASE WHEN $1::boolean THEN 'dead' ELSE 'parked' END,
     attempts = m.attempts + 1,
-    next_attempt_at = statement_timestamp() + $2::interval,
-    error = $3,
+    max_attempts = $2::integer,
+    next_attempt_at = statement_timestamp() + $3::interval,
+    error = $4,
     failed_at = statement_timestamp()
-WHERE m.no = $4
+WHERE m.no = $5
   AND m.status = 'parked'
-  AND m.attempts = $5::integer
+  AND m.attempts = $6::integer
 `
 
 type InboxMessageFailParams struct {
-	Dead     bool
-	Delay    pgtype.Interval
-	Error    string
-	No       int64
-	Attempts int32
+	Dead        bool
+	MaxAttempts int32
+	Delay       pgtype.Interval
+	Error       string
+	No          int64
+	Attempts    int32
 }
 
 // Records a failed attempt of a parked message, which is then tried later or given up. attempts is the number before, so that
@@ -145,6 +215,7 @@ type InboxMessageFailParams struct {
 func (q *Queries) InboxMessageFail(ctx context.Context, arg InboxMessageFailParams) (int64, error) {
 	result, err := q.db.Exec(ctx, InboxMessageFail,
 		arg.Dead,
+		arg.MaxAttempts,
 		arg.Delay,
 		arg.Error,
 		arg.No,
@@ -403,29 +474,29 @@ func (q *Queries) InboxMessagePrune(ctx context.Context, arg InboxMessagePrunePa
 const InboxMessagePut = `-- name: InboxMessagePut :exec
 INSERT INTO outbox_schema.inbox_messages (
     consumer_group, message_id, place, key, event_id, type, namespace, topic, version, tenant_id, envelope, body,
-    status, attempts, next_attempt_at, error)
+    status, attempts, max_attempts, next_attempt_at, error)
 SELECT $1::text, w.message_id, w.place, nullif(w.key, ''), w.event_id, w.type, w.namespace, w.topic, w.version, w.tenant_id,
-    w.envelope::json, w.body, w.status, w.attempts,
+    w.envelope::json, w.body, w.status, w.attempts, $2::integer,
     CASE WHEN w.delay_us < 0 THEN 'infinity' ELSE statement_timestamp() + w.delay_us * interval '1 microsecond' END,
     w.error
 FROM (
     SELECT
-        unnest($2::integer[]) AS n,
-        unnest($3::text[]) AS message_id,
-        unnest($4::text[]) AS place,
-        unnest($5::text[]) AS key,
-        unnest($6::uuid[]) AS event_id,
-        unnest($7::text[]) AS type,
-        unnest($8::text[]) AS namespace,
-        unnest($9::text[]) AS topic,
-        unnest($10::integer[]) AS version,
-        unnest($11::uuid[]) AS tenant_id,
-        unnest($12::text[]) AS envelope,
-        unnest($13::bytea[]) AS body,
-        unnest($14::text[]) AS status,
-        unnest($15::integer[]) AS attempts,
-        unnest($16::bigint[]) AS delay_us,
-        unnest($17::text[]) AS error
+        unnest($3::integer[]) AS n,
+        unnest($4::text[]) AS message_id,
+        unnest($5::text[]) AS place,
+        unnest($6::text[]) AS key,
+        unnest($7::uuid[]) AS event_id,
+        unnest($8::text[]) AS type,
+        unnest($9::text[]) AS namespace,
+        unnest($10::text[]) AS topic,
+        unnest($11::integer[]) AS version,
+        unnest($12::uuid[]) AS tenant_id,
+        unnest($13::text[]) AS envelope,
+        unnest($14::bytea[]) AS body,
+        unnest($15::text[]) AS status,
+        unnest($16::integer[]) AS attempts,
+        unnest($17::bigint[]) AS delay_us,
+        unnest($18::text[]) AS error
 ) AS w
 ORDER BY w.n
 ON CONFLICT (consumer_group, message_id) DO NOTHING
@@ -433,6 +504,7 @@ ON CONFLICT (consumer_group, message_id) DO NOTHING
 
 type InboxMessagePutParams struct {
 	ConsumerGroup string
+	MaxAttempts   int32
 	Numbers       []int32
 	MessageIds    []string
 	Places        []string
@@ -456,6 +528,7 @@ type InboxMessagePutParams struct {
 func (q *Queries) InboxMessagePut(ctx context.Context, arg InboxMessagePutParams) error {
 	_, err := q.db.Exec(ctx, InboxMessagePut,
 		arg.ConsumerGroup,
+		arg.MaxAttempts,
 		arg.Numbers,
 		arg.MessageIds,
 		arg.Places,
@@ -860,7 +933,7 @@ WITH head AS MATERIALIZED (
       ), m.no)
     FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT m.no, m.message_id, m.place, coalesce(m.key, '')::text AS key, m.envelope::text AS envelope, m.body, m.attempts, m.error
+SELECT m.no, m.message_id, m.place, coalesce(m.key, '')::text AS key, m.envelope::text AS envelope, m.body, m.attempts
 FROM (
     SELECT h.no
     FROM head AS h
@@ -898,7 +971,6 @@ type InboxMessageTakeRow struct {
 	Envelope  string
 	Body      []byte
 	Attempts  int32
-	Error     string
 }
 
 // Locks a due message and reads it with the next ones of its key, in order. No row means that another process has it, or that
@@ -921,7 +993,84 @@ func (q *Queries) InboxMessageTake(ctx context.Context, arg InboxMessageTakePara
 			&i.Envelope,
 			&i.Body,
 			&i.Attempts,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const InboxParked = `-- name: InboxParked :many
+SELECT m.no, m.place, coalesce(m.key, '')::text AS key, m.event_id,
+    CASE WHEN m.topic <> '' THEN m.namespace || '/' || m.topic WHEN m.type <> '' THEN m.type ELSE 'unreadable' END::text AS topic,
+    m.tenant_id, m.attempts, m.max_attempts, m.error, m.received_at, m.failed_at, m.next_attempt_at,
+    (SELECT count(*) FROM (
+        SELECT FROM outbox_schema.inbox_messages AS b
+        WHERE b.consumer_group = $1::text
+          AND b.status = 'parked'
+          AND b.key = m.key
+          AND b.no > m.no
+        ORDER BY b.consumer_group, b.key, b.no
+        LIMIT $2::bigint) AS f)::bigint AS behind
+FROM outbox_schema.inbox_messages AS m
+WHERE m.consumer_group = $1::text
+  AND m.status = 'parked'
+  AND m.next_attempt_at < 'infinity'
+ORDER BY m.consumer_group, m.next_attempt_at
+LIMIT $3::integer
+`
+
+type InboxParkedParams struct {
+	ConsumerGroup string
+	Most          int64
+	PageSize      int32
+}
+
+type InboxParkedRow struct {
+	No            int64
+	Place         string
+	Key           string
+	EventID       pgtype.UUID
+	Topic         string
+	TenantID      pgtype.UUID
+	Attempts      int32
+	MaxAttempts   int32
+	Error         string
+	ReceivedAt    pgtype.Timestamptz
+	FailedAt      pgtype.Timestamptz
+	NextAttemptAt pgtype.Timestamptz
+	Behind        int64
+}
+
+// Reads the first parked message of keys, and messages without a key, the next to be tried first. Those that wait behind
+// another one are at infinity, and counted with it up to a limit. A head that waits for InboxMessagePromote is not shown.
+func (q *Queries) InboxParked(ctx context.Context, arg InboxParkedParams) ([]InboxParkedRow, error) {
+	rows, err := q.db.Query(ctx, InboxParked, arg.ConsumerGroup, arg.Most, arg.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []InboxParkedRow
+	for rows.Next() {
+		var i InboxParkedRow
+		if err := rows.Scan(
+			&i.No,
+			&i.Place,
+			&i.Key,
+			&i.EventID,
+			&i.Topic,
+			&i.TenantID,
+			&i.Attempts,
+			&i.MaxAttempts,
 			&i.Error,
+			&i.ReceivedAt,
+			&i.FailedAt,
+			&i.NextAttemptAt,
+			&i.Behind,
 		); err != nil {
 			return nil, err
 		}

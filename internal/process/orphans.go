@@ -52,7 +52,7 @@ func (o *Orphans) Check(ctx context.Context) error {
 		Namespaces: o.namespaces, Late: pgvalue.Interval(o.late), HeadSize: orphanHead, Alive: pgvalue.Interval(AliveFor),
 	})
 	if err != nil {
-		return dbschema.Wrap("find events that nobody takes", err)
+		return o.db.Wrap("find events that nobody takes", err)
 	}
 	var undeclared, unknown []report.Condition
 	for _, r := range rows {

@@ -147,7 +147,7 @@ func (h *Heart) beat(ctx context.Context, p *dbsqlc.ProcessBeatParams) (err erro
 	if err = h.DB.EachPlanned(conn).ProcessBeat(ctx, *p); err == nil {
 		p.Starts = false
 	}
-	return dbschema.Wrap("say what runs", err)
+	return h.DB.Wrap("say what runs", err)
 }
 
 // wait waits until the row is to be renewed. It returns false when ctx ends.

@@ -83,7 +83,7 @@ func deadLetters(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, t
 		n, err := db.EachPlanned(pool).DeadLetterPrune(ctx, p)
 		total += int(n)
 		if err != nil || n < PruneChunk {
-			return total, dbschema.Wrap("prune dead letters", err)
+			return total, db.Wrap("prune dead letters", err)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func failures(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, topi
 	for {
 		n, err := db.EachPlanned(pool).ListenerFailuresPrune(ctx, dbsqlc.ListenerFailuresPruneParams{Keep: pgvalue.Interval(longest), BatchSize: PruneChunk})
 		if err != nil || n < PruneChunk {
-			return dbschema.Wrap("prune failures of listeners", err)
+			return db.Wrap("prune failures of listeners", err)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func Queue(ctx context.Context, db *dbschema.Schema, pool *pgxpool.Pool, namespa
 		},
 	} {
 		for n := int64(PruneChunk); n >= PruneChunk; {
-			err := dbschema.Wrap("prune", db.InTx(ctx, pool, func(q *dbsqlc.Queries) (err error) {
+			err := db.Wrap("prune", db.InTx(ctx, pool, func(q *dbsqlc.Queries) (err error) {
 				n, err = chunk(q)
 				return err
 			}))
