@@ -146,6 +146,13 @@ func (l *looks) soon() {
 	l.wanted, l.begun, l.again = true, false, false
 }
 
+// rest delays the next look until at least from.
+func (l *looks) rest(from time.Time) {
+	if l.from.Before(from) {
+		l.from = from
+	}
+}
+
 // due reports whether to look now.
 func (l *looks) due(now time.Time) bool { return l.wanted && !l.running && !now.Before(l.from) }
 

@@ -71,6 +71,21 @@ func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
 	require.True(t, l.claimable)
 }
 
+// TestLookAfterAnEmptyClaim: a look that falls due right after a claim that found nothing waits for the pause, too.
+func TestLookAfterAnEmptyClaim(t *testing.T) {
+	t.Parallel()
+	l, first, second := atBacklog(t)
+	const took = time.Second
+	for _, p := range []*pass{first, second} {
+		p.began = time.Now().Add(-took)
+		l.requestLook()
+		l.onPassDone(p)
+	}
+	require.True(t, l.looks.wanted)
+	require.False(t, l.looks.due(time.Now().Add(3*took)))
+	require.True(t, l.looks.due(time.Now().Add(6*took)))
+}
+
 // TestPollsComeNoLaterThanAskedFor: jitter only shortens the interval, because PollInterval and MaxPollInterval bound
 // the latency.
 func TestPollsComeNoLaterThanAskedFor(t *testing.T) {

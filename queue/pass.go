@@ -153,7 +153,9 @@ func (l *loop) onPassDone(p *pass) {
 	if p.want > 0 && (p.err == nil || len(p.x.claimed) > 0) {
 		if len(p.x.claimed) == 0 && len(p.finished) == 0 {
 			l.pace.Took(time.Since(p.began))
-			l.Rest(l.pace.Pause())
+			pause := l.pace.Pause()
+			l.Rest(pause)
+			l.looks.rest(time.Now().Add(pause)) // a look that is due is a claim, too
 		}
 		l.onClaim(p)
 	}
