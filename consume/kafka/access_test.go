@@ -201,8 +201,6 @@ func TestRefusedLater(t *testing.T) {
 	default:
 	}
 	c.start()
-	c.produce(record("a", 2))
-	pgtest.Settles(t, pool, 2, "SELECT count(*) FROM effects")
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
 	c.cut()
 	require.ErrorIs(t, pgtest.Receive(t, ended, "the end of Run"), kafka.ErrRefused)
