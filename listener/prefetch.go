@@ -68,6 +68,7 @@ func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 	}
 	go func() {
 		defer close(p.done)
+		defer cancel()
 		began := time.Now()
 		p.err = s.readNext(ctx, p)
 		p.took = time.Since(began)
@@ -130,7 +131,6 @@ func (s *shardLoop) continueWith(lease *shardLease, p *prefetch) {
 
 // begin gives the lease the events of p as its next batch.
 func (lease *shardLease) begin(l *Listener, p *prefetch, retries map[int64]pendingRetry) {
-	p.cancel()
 	lease.events, lease.scanned, lease.scannedTo, lease.took = p.events, p.scanned, p.scannedTo, p.took
 	l.prepare(lease, nil, nil, retries)
 	for _, e := range lease.events { // these keys were not parked yet when p was read

@@ -76,7 +76,7 @@ func New(parts ...Part) (*Worker, error) {
 // errBusy is what a second Run or drain returns.
 var errBusy = fmt.Errorf("the worker %w", outbox.ErrBusy)
 
-// drainers returns the parts as Drainers, or an error that names one that is none.
+// drainers returns the parts as Drainers, or an error that names a part that cannot be drained.
 func (w *Worker) drainers() ([]Drainer, error) {
 	list := make([]Drainer, len(w.parts))
 	for i, p := range w.parts {

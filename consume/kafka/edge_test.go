@@ -84,7 +84,7 @@ func TestRevokedPartitionsEndFirst(t *testing.T) {
 		calls++
 		slow := calls > 100 && len(moved) == 0 // so that something is left to move
 		mu.Unlock()
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // the time that an effect takes
 		if slow {
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -135,7 +135,7 @@ func (p *polled) OnFetchRecordUnbuffered(_ *kgo.Record, polled bool) {
 }
 
 // TestSlowPartition: records of a partition whose effects are slow are not fetched without a limit, and are fetched later. When
-// the group gives the partition to the process anew, because it has lost it, what waited is dropped and read again.
+// the process loses the partition and gets it again, what waited is dropped and read again.
 func TestSlowPartition(t *testing.T) {
 	t.Parallel()
 	const n = 15_000 // more than one fetch
@@ -200,7 +200,7 @@ func TestSlowPartition(t *testing.T) {
 	}
 }
 
-// TestGroupThatCannotBe: what the group refuses for good ends Run.
+// TestGroupThatCannotBe: an error of the group that does not pass ends Run.
 func TestGroupThatCannotBe(t *testing.T) {
 	t.Parallel()
 	pool := database(t)

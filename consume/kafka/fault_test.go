@@ -173,7 +173,7 @@ func TestUnderFaults(t *testing.T) {
 		func() { c.Close(); c.start() },
 		func() {
 			proxy.Swallow()
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(300 * time.Millisecond) // the length of the outage
 			proxy.Pass()
 			proxy.Cut()
 		},

@@ -83,7 +83,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	pool, c := database(t), newCluster(t, 1)
 	e := &effects{}
 	e.set(func(context.Context, pgx.Tx, consume.Delivery[counted]) error {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // the time that an effect takes
 		return nil
 	})
 	first := receiver(t, pool, e, c.config())

@@ -24,14 +24,14 @@ import (
 )
 
 // leftover is a logger and a hook of a client. Its goroutine that sends records has given up the records of one call and
-// still looks for others when the next call begins. It goes on in the middle of that call's records.
+// still looks for others when the next call begins. It continues in the middle of that call's records.
 type leftover struct {
 	slog.Handler
 	failing  atomic.Bool   // the client is giving up the records of the first call
-	goOn     chan struct{} // closed to let the goroutine go on
+	goOn     chan struct{} // closed to let the goroutine continue
 	armed    atomic.Bool   // the second call has begun
 	buffered atomic.Int32  // records of the second call
-	at       int32         // the record before which the goroutine goes on
+	at       int32         // the record before which the goroutine continues
 	refused  chan struct{} // closed when the cluster refuses what was sent early
 	failed   chan struct{} // closed when the client has failed a record of the second call
 	once     sync.Once
