@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -39,8 +41,9 @@ type ParkedMessage struct {
 	// is a dead letter; -1 if that is not known.
 	Attempts, AttemptsLeft int
 	Error                  string
-	// ReceivedAt is when it arrived, and NextAttemptAt when it is tried again.
-	ReceivedAt, NextAttemptAt time.Time
+	// ReceivedAt is when it arrived, FailedAt when it failed last, and NextAttemptAt when it is tried again. Of a message that
+	// waits behind another one, FailedAt is when it was parked, and NextAttemptAt is zero.
+	ReceivedAt, FailedAt, NextAttemptAt time.Time
 	// Behind counts the messages of its key that wait behind it, up to 1,000.
 	Behind Count
 }
@@ -61,17 +64,57 @@ func (a *Admin) Parked(ctx context.Context, consumer string, limit int) ([]Parke
 	}
 	list := make([]ParkedMessage, len(rows))
 	for i, r := range rows {
-		list[i] = ParkedMessage{
-			No: r.No, Place: r.Place, Topic: r.Topic, Key: r.Key, EventID: r.EventID.Bytes,
-			TenantID: uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid}, Attempts: int(r.Attempts), AttemptsLeft: -1, Error: r.Error,
-			ReceivedAt: r.ReceivedAt.Time, NextAttemptAt: r.NextAttemptAt.Time,
-			Behind: Count{N: min(r.Behind, behindLimit), More: r.Behind > behindLimit},
-		}
-		if r.MaxAttempts > 0 {
-			list[i].AttemptsLeft = max(int(r.MaxAttempts-r.Attempts), 0)
-		}
+		list[i] = parkedOf(r)
 	}
 	return list, nil
+}
+
+func parkedOf(r dbsqlc.InboxParkedRow) ParkedMessage {
+	m := ParkedMessage{
+		No: r.No, Place: r.Place, Topic: r.Topic, Key: r.Key, EventID: r.EventID.Bytes,
+		TenantID: uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid}, Attempts: int(r.Attempts), AttemptsLeft: -1, Error: r.Error,
+		ReceivedAt: r.ReceivedAt.Time, FailedAt: r.FailedAt.Time, NextAttemptAt: r.NextAttemptAt.Time,
+		Behind: Count{N: min(r.Behind, behindLimit), More: r.Behind > behindLimit},
+	}
+	if r.MaxAttempts > 0 {
+		m.AttemptsLeft = max(int(r.MaxAttempts-r.Attempts), 0)
+	}
+	return m
+}
+
+// ParkedDetail is a parked message with what it contains.
+type ParkedDetail struct {
+	ParkedMessage
+	// Version is that of the topic; 0 if it cannot be read.
+	Version int
+	// Headers has the attributes too, as headers that begin with ce_.
+	Headers map[string]string
+	// Body is that of the message, and Payload the same if it is JSON, otherwise nil.
+	Body    []byte
+	Payload json.RawMessage
+}
+
+// ParkedMessage returns the message with a number that a consumer group has parked, also if it waits behind another one. ok is
+// false if the group has none parked with this number.
+func (a *Admin) ParkedMessage(ctx context.Context, consumer string, no int64) (d ParkedDetail, ok bool, err error) {
+	r, err := a.db.Each(a.pool).InboxParkedMessage(ctx, dbsqlc.InboxParkedMessageParams{ConsumerGroup: consumer, Most: behindLimit + 1, No: no})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return d, false, nil
+	}
+	if err != nil {
+		return d, false, a.db.Wrap("read parked message", err)
+	}
+	d = ParkedDetail{
+		ParkedMessage: parkedOf(dbsqlc.InboxParkedRow{
+			No: r.No, Place: r.Place, Key: r.Key, EventID: r.EventID, Topic: r.Topic, TenantID: r.TenantID, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts,
+			Error: r.Error, ReceivedAt: r.ReceivedAt, FailedAt: r.FailedAt, NextAttemptAt: r.NextAttemptAt, Behind: r.Behind,
+		}),
+		Version: int(r.Version), Headers: headersOf(r.Envelope), Body: r.Body,
+	}
+	if json.Valid(r.Body) {
+		d.Payload = r.Body
+	}
+	return d, true, nil
 }
 
 // timeOf returns when an event was enqueued, as its message says; the zero time if it does not.

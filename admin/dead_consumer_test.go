@@ -227,6 +227,7 @@ func TestParked(t *testing.T) {
 	list, err := ops.Parked(t.Context(), "cards", 10)
 	require.NoError(t, err)
 	require.Len(t, list, 2)
+	first := list[1]
 	require.Equal(t, []any{"", 4, 21, "of no key 1", admin.Count{}}, []any{list[0].Key, list[0].Attempts, list[0].AttemptsLeft, list[0].Error, list[0].Behind})
 	require.Equal(t, []any{"k", 4, -1, "no such tenant 1", admin.Count{N: 2}}, []any{list[1].Key, list[1].Attempts, list[1].AttemptsLeft, list[1].Error, list[1].Behind})
 	require.WithinDuration(t, time.Now().Add(2*time.Hour), list[1].NextAttemptAt, time.Hour)
@@ -238,6 +239,24 @@ func TestParked(t *testing.T) {
 	require.Empty(t, list)
 	_, err = ops.Parked(t.Context(), "cards", 0)
 	require.ErrorContains(t, err, "0 is not a positive number")
+
+	// One by its number, with what it contains, also if it waits behind another one.
+	pgtest.Execute(t, pool, `UPDATE outbox.inbox_messages SET body = '{"n": 1}', envelope = '{"attributes": {"type": "users.welcomed"}}' WHERE error = 'no such tenant 2'`)
+	d, ok, err := ops.ParkedMessage(t.Context(), "cards", first.No)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, first, d.ParkedMessage)
+	d, ok, err = ops.ParkedMessage(t.Context(), "cards", first.No+1)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, []any{"no such tenant 2", admin.Count{N: 1}, 1, `{"n": 1}`, "users.welcomed"}, []any{d.Error, d.Behind, d.Version, string(d.Payload), d.Headers["ce_type"]})
+	require.True(t, d.NextAttemptAt.IsZero())
+	require.WithinDuration(t, time.Now().Add(-time.Hour), d.FailedAt, 10*time.Minute)
+	for group, no := range map[string]int64{"other": first.No, "cards": first.No + 3} {
+		_, ok, err = ops.ParkedMessage(t.Context(), group, no)
+		require.NoError(t, err)
+		require.False(t, ok, "of another group, and dead")
+	}
 	groups, err := ops.ConsumerGroups(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"cards", "other"}, groups)

@@ -54,6 +54,10 @@ func TestOperatorRoles(t *testing.T) {
 		require.NoError(t, err)
 		_, err = a.Audit(ctx, admin.AuditFilter{}, admin.Page{})
 		require.NoError(t, err)
+		_, err = a.Parked(ctx, "cards", 1)
+		require.NoError(t, err)
+		_, _, err = a.ParkedMessage(ctx, "cards", 1)
+		require.NoError(t, err)
 	}
 	look(t.Context(), reader, roles[migrate.Reader])
 	look(t.Context(), operator, roles[migrate.Operator])

@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"net/http"
@@ -59,6 +61,8 @@ func (p *Page) showConsumers(w http.ResponseWriter, r *http.Request) {
 type consumerBody struct {
 	consumerRow
 	Filter      filterForm
+	Waiting     []parkedRow // parked messages that wait behind no other; only if nothing is filtered
+	MoreWait    bool        // there are more
 	Groups      []admin.DeadGroup
 	Total       int64
 	Latest      int64 // how many were grouped, if there are more
@@ -71,8 +75,14 @@ type messageRow struct {
 	URL, TopicText string
 }
 
-func (p *Page) messageRow(d admin.DeadLetter) messageRow {
-	return messageRow{d, p.view.path("consumers", d.Consumer, strconv.FormatInt(d.No, 10)), topicText(d.Namespace, d.Topic)}
+type parkedRow struct {
+	admin.ParkedMessage
+	URL string
+}
+
+// messagePath is the page of a message of a consumer group: a parked one, or a dead letter.
+func (p *Page) messagePath(consumer string, no int64) string {
+	return p.view.path("consumers", consumer, strconv.FormatInt(no, 10))
 }
 
 // topicText is the name of a topic, or what stands for it if the message has none that can be read.
@@ -83,7 +93,7 @@ func topicText(namespace, topic string) string {
 	return namespace + "/" + topic
 }
 
-// showConsumer shows the dead letters of a consumer group. A group that keeps nothing is not known, and shown as empty.
+// showConsumer shows the parked messages and the dead letters of a consumer group. A group that keeps nothing is not known, and shown as empty.
 func (p *Page) showConsumer(w http.ResponseWriter, r *http.Request) {
 	name, query := r.PathValue("name"), r.URL.Query()
 	query.Set("consumer", name)
@@ -110,6 +120,15 @@ func (p *Page) showConsumer(w http.ResponseWriter, r *http.Request) {
 			body.consumerRow = row
 		}
 	}
+	own := maps.Clone(query)
+	own.Del("consumer") // the path has it
+	link := func(more ...string) string { return p.view.path("consumers", name) + "?" + onlyFilter(own, more...) }
+	if before == 0 && onlyFilter(own) == "" {
+		if err := p.parked(r.Context(), &body); err != nil {
+			p.fail(w, r, err)
+			return
+		}
+	}
 	letters, err := p.ops.DeadLetters(r.Context(), filter, before, eventsLimit+1)
 	if err == nil && before == 0 {
 		var more bool
@@ -124,11 +143,6 @@ func (p *Page) showConsumer(w http.ResponseWriter, r *http.Request) {
 	for _, g := range body.Groups {
 		body.Total += g.Count
 	}
-	link := func(more ...string) string {
-		q := maps.Clone(query)
-		q.Del("consumer") // the path has it
-		return p.view.path("consumers", name) + "?" + onlyFilter(q, more...)
-	}
 	if before > 0 {
 		body.First = link()
 	}
@@ -137,58 +151,119 @@ func (p *Page) showConsumer(w http.ResponseWriter, r *http.Request) {
 		body.Next = link("before", strconv.FormatInt(letters[eventsLimit-1].No, 10))
 	}
 	for _, d := range letters {
-		body.Letters = append(body.Letters, p.messageRow(d))
+		body.Letters = append(body.Letters, messageRow{d, p.messagePath(name, d.No), topicText(d.Namespace, d.Topic)})
 	}
 	f.Live, f.Body = false, body
 	p.show(w, r, http.StatusOK, f)
 }
 
-type messageBody struct {
-	messageRow
-	Tenant, Event string
-	HeaderNames   []string
-	Body          string // indented JSON
-	BodyNote      string // why there is none
-	Trace         string // a URL
+// parked reads the parked messages of the group, the next to be tried first.
+func (p *Page) parked(ctx context.Context, body *consumerBody) error {
+	list, err := p.ops.Parked(ctx, body.Consumer, eventsLimit+1)
+	body.MoreWait = len(list) > eventsLimit
+	for _, m := range list[:min(len(list), eventsLimit)] {
+		body.Waiting = append(body.Waiting, parkedRow{m, p.messagePath(body.Consumer, m.No)})
+	}
+	return err
 }
 
-// showMessage shows a dead letter of a consumer group by its number, because not every message has an id that can be read.
+// messageBody is what the page of a message shows: of a dead letter, or of a parked message.
+type messageBody struct {
+	Consumer, Place, Topic string
+	Version                int
+	Dead                   bool
+	Attempts               int
+	Behind                 admin.Count // messages of its key that wait behind it
+	Event, Tenant, Key     string      // "" if there is none, or it cannot be read
+	Life                   []step
+	Headers                map[string]string
+	HeaderNames            []string
+	Body                   string // indented JSON
+	BodyNote               string // why there is none
+	Trace                  string // a URL
+}
+
+// showMessage shows a message of a consumer group by its number, because not every message has an id that can be read. A dead
+// letter keeps its number when it is replayed, and so does a parked message that is given up.
 func (p *Page) showMessage(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	d, ok, err := p.message(r.Context(), name, r.PathValue("no"))
+	body, ok, err := p.message(r.Context(), name, r.PathValue("no"))
 	switch {
 	case err != nil:
 		p.fail(w, r, err)
 		return
 	case !ok:
 		p.show(w, r, http.StatusNotFound, frame{Name: "problem", Title: "Unknown message", Body: problem{
-			"Consumer " + name + " has no such dead letter.", "It was replayed, discarded or pruned, or the number is wrong."}})
+			"Consumer " + name + " keeps no such message.", "It was applied, discarded or pruned, or the number is wrong."}})
 		return
-	}
-	body := messageBody{messageRow: p.messageRow(d), HeaderNames: slices.Sorted(maps.Keys(d.Headers)), Trace: traceURL(p.cfg.TraceURL, d.Headers["traceparent"])}
-	if d.TenantID.Valid {
-		body.Tenant = d.TenantID.UUID.String()
-	}
-	if d.ID != uuid.Nil {
-		body.Event = d.ID.String()
-	}
-	if body.BodyNote = "Not shown: it is not JSON."; d.Payload != nil {
-		body.Body, body.BodyNote = p.payloadOf(body.TopicText, d.Version, d.Payload)
 	}
 	p.show(w, r, http.StatusOK, frame{Name: "message", Title: "Message of " + name, ReadAt: time.Now(), Body: body})
 }
 
-// message reads the dead letter of a consumer group with a number.
-func (p *Page) message(ctx context.Context, consumer, number string) (d admin.DeadLetter, ok bool, err error) {
+// message reads the message that a consumer group keeps with a number.
+func (p *Page) message(ctx context.Context, consumer, number string) (body messageBody, ok bool, err error) {
 	no, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || no < 1 || no == math.MaxInt64 {
-		return d, false, nil
+		return body, false, nil
 	}
 	found, err := p.ops.DeadLetters(ctx, admin.Filter{Consumer: consumer}, no+1, 1)
-	if err != nil || len(found) == 0 || found[0].No != no {
-		return d, false, err
+	if err != nil {
+		return body, false, err
 	}
-	return found[0], true, nil
+	if len(found) > 0 && found[0].No == no {
+		return p.deadMessage(found[0]), true, nil
+	}
+	d, ok, err := p.ops.ParkedMessage(ctx, consumer, no)
+	if err != nil || !ok {
+		return body, false, err
+	}
+	return p.parkedMessage(consumer, d), true, nil
+}
+
+func (p *Page) deadMessage(d admin.DeadLetter) messageBody {
+	body := messageBody{
+		Consumer: d.Consumer, Place: d.Place, Topic: topicText(d.Namespace, d.Topic), Version: d.Version, Dead: true, Attempts: d.Attempt, Key: d.PartitionKey,
+		Life: []step{
+			{At: d.ReceivedAt, Kind: "info", Text: "arrived"},
+			{At: d.DiedAt, Kind: "bad", Text: fmt.Sprintf("dead after attempt %d", d.Attempt), More: d.Error},
+		},
+	}
+	p.fill(&body, d.ID, d.TenantID, d.Headers, d.Payload)
+	return body
+}
+
+func (p *Page) parkedMessage(consumer string, d admin.ParkedDetail) messageBody {
+	failed := step{At: d.FailedAt, Kind: "warn", Text: "parked", More: d.Error}
+	if d.Attempts > 0 {
+		failed.Text = fmt.Sprintf("attempt %d failed", d.Attempts)
+	}
+	next := step{At: d.NextAttemptAt, Kind: "info", Text: fmt.Sprintf("due: attempt %d", d.Attempts+1)}
+	switch {
+	case d.NextAttemptAt.IsZero():
+		next.Text = "waits behind an earlier message of its key"
+	case d.AttemptsLeft >= 0:
+		next.Text += fmt.Sprintf(" of %d", d.Attempts+d.AttemptsLeft)
+	}
+	body := messageBody{
+		Consumer: consumer, Place: d.Place, Topic: d.Topic, Version: d.Version, Attempts: d.Attempts, Behind: d.Behind, Key: d.Key,
+		Life: []step{{At: d.ReceivedAt, Kind: "info", Text: "arrived"}, failed, next},
+	}
+	p.fill(&body, d.EventID, d.TenantID, d.Headers, d.Payload)
+	return body
+}
+
+// fill sets what a message contains.
+func (p *Page) fill(body *messageBody, event uuid.UUID, tenant uuid.NullUUID, headers map[string]string, payload json.RawMessage) {
+	body.Headers, body.HeaderNames, body.Trace = headers, slices.Sorted(maps.Keys(headers)), traceURL(p.cfg.TraceURL, headers["traceparent"])
+	if event != uuid.Nil {
+		body.Event = event.String()
+	}
+	if tenant.Valid {
+		body.Tenant = tenant.UUID.String()
+	}
+	if body.BodyNote = "Not shown: it is not JSON."; payload != nil {
+		body.Body, body.BodyNote = p.payloadOf(body.Topic, body.Version, payload)
+	}
 }
 
 // consumerPage is where the dead letters of form are, if they are those of a consumer group.

@@ -86,14 +86,70 @@ func TestConsumersAreShown(t *testing.T) {
 		require.Contains(t, message, part)
 	}
 	require.NotContains(t, message, "swordfish")
-	parked := pgtest.Value[string](t, pool, "SELECT min(no)::text FROM outbox.inbox_messages")
-	for _, path := range []string{"/consumers/cards/" + parked, "/consumers/mail/" + strings.TrimPrefix(seen[0], "/consumers/cards/"), "/consumers/cards/x", "/consumers/cards/999999", "/consumers/cards/0", "/consumers/cards/9223372036854775807"} {
+	for _, path := range []string{"/consumers/mail/" + strings.TrimPrefix(seen[0], "/consumers/cards/"), "/consumers/cards/x", "/consumers/cards/999999", "/consumers/cards/0", "/consumers/cards/9223372036854775807"} {
 		require.Equal(t, http.StatusNotFound, s.get(path).status, path)
 	}
 	pgtest.Execute(t, pool, "UPDATE outbox.inbox_messages SET body = '\\xff', event_id = NULL WHERE status = 'dead'")
 	message = s.ok(seen[0])
 	require.Contains(t, message, "Not shown: it is not JSON.")
 	require.NotContains(t, message, "Replay…", "it has no id")
+}
+
+// TestParkedMessagesAreShown: the page of a consumer lists what is tried again, the next first, with the reason, and what waits
+// behind it. Each message has a page with a masked body, and nothing can be done to it.
+func TestParkedMessagesAreShown(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s := open(t, dashboard.Config{Pool: pool, Mask: func(_ string, _ int, payload json.RawMessage) (json.RawMessage, bool) {
+		return json.RawMessage(strings.ReplaceAll(string(payload), "swordfish", "[masked]")), true
+	}})
+	putKept(t, pool, "cards", "parked", 3, "users")
+	putKept(t, pool, "cards", "parked", 1, "orders")
+	putKept(t, pool, "mail", "parked", 1, "mails")
+	pgtest.Execute(t, pool, "UPDATE outbox.inbox_messages SET max_attempts = 25, next_attempt_at = 'infinity', attempts = 0, error = 'it waits' WHERE topic = 'users' AND no > (SELECT min(no) FROM outbox.inbox_messages)")
+	pgtest.Execute(t, pool, "UPDATE outbox.inbox_messages SET max_attempts = 25, next_attempt_at = now() + interval '9 min 30 s', error = 'no such tenant' WHERE next_attempt_at < 'infinity' AND topic = 'users'")
+	numbers := pgtest.Value[[]string](t, pool, "SELECT array_agg(no::text ORDER BY no) FROM outbox.inbox_messages WHERE consumer_group = 'cards'")
+	row := regexp.MustCompile(`(?s)<tr>\s*<th[^>]*><a href="/consumers/cards/(\d+)">.*?</tr>`)
+	page := s.ok("/consumers/cards")
+	rows := row.FindAllStringSubmatch(page, -1)
+	require.Len(t, rows, 2, "those that wait are counted")
+	require.Equal(t, []string{numbers[0], numbers[3]}, []string{rows[0][1], rows[1][1]}, "the next one first")
+	for _, part := range []string{"users/users", `<td class="num">4</td>`, `<td class="num">21</td>`, `<td class="num">2</td>`, "in 9 min", ">no such tenant</td>"} {
+		require.Contains(t, rows[0][0], part)
+	}
+	for _, part := range []string{`<td class="num">–</td>`, `<td class="num zero">0</td>`, "in 59 min", ">orders</td>"} {
+		require.Contains(t, rows[1][0], part)
+	}
+	require.NotContains(t, page, "outboxgen dead parked")
+	require.NotContains(t, page, "/acts/")
+	for _, query := range []string{"?error=tenant", "?before=9"} {
+		require.Empty(t, row.FindAllString(s.ok("/consumers/cards"+query), -1), "this is about dead letters")
+	}
+
+	for no, want := range map[string][]string{
+		numbers[0]: {"attempt 4 failed", "<pre>no such tenant</pre>", "due: attempt 5 of 25", "<dt>Wait behind it</dt><dd>2</dd>", `"secret": "[masked]"`, "<dt>ce_type</dt>", "users/users"},
+		numbers[1]: {"parked<pre>it waits</pre>", "waits behind an earlier message of its key", "<dt>Wait behind it</dt><dd>1</dd>", `"secret": "[masked]"`},
+		numbers[3]: {"due: attempt 5</div>", "kafka:orders@1"},
+	} {
+		message := html.UnescapeString(s.ok("/consumers/cards/" + no))
+		for _, part := range want {
+			require.Contains(t, message, part, no)
+		}
+		require.NotContains(t, message, "swordfish")
+		require.NotContains(t, message, "/acts/")
+	}
+	require.Equal(t, http.StatusNotFound, s.get("/consumers/mail/"+numbers[0]).status)
+
+	// The page stays where it is when the message is given up, and when it is replayed.
+	pgtest.Execute(t, pool, "UPDATE outbox.inbox_messages SET status = 'dead' WHERE no = $1::bigint", numbers[0])
+	require.Contains(t, s.ok("/consumers/cards/"+numbers[0]), "dead after attempt 4")
+	s.confirm(s.link("/consumers/cards/"+numbers[0], "Replay…"))
+	require.Contains(t, s.ok("/consumers/cards/"+numbers[0]), "due: attempt 1 of 25")
+
+	putKept(t, pool, "cards", "parked", 51, "many")
+	page = s.ok("/consumers/cards")
+	require.Len(t, row.FindAllString(page, -1), 50)
+	require.Contains(t, page, "These are the next 50; <code>outboxgen dead parked</code> lists more.")
 }
 
 // TestActsOnDeadLettersOfConsumers: they are replayed and discarded from the page, by error and one by one, and the audit has it.

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -143,4 +144,44 @@ func deaf(t testing.TB, pool *pgxpool.Pool, retry outbox.Retry) *listener.Listen
 	runtimetest.PutAll(t, pool, "a1", "b1", "a2")
 	runtimetest.DrainAll(t, l)
 	return l
+}
+
+// everyPage has the path of each page that shows what is in the database of busy.
+func everyPage(t testing.TB, pool *pgxpool.Pool) []string {
+	t.Helper()
+	pages := []string{"/", "/events", "/events?status=dead", "/dead", "/listeners", "/listeners/ears", "/doctor", "/audit", "/nothing",
+		"/consumers", "/consumers/" + url.PathEscape(hostile), "/consumers/" + url.PathEscape(hostile) + "?error=x&topic=" + url.QueryEscape(hostile), "/consumers/none"}
+	for _, no := range pgtest.Value[[]string](t, pool, "SELECT array_agg(no::text) FROM outbox.inbox_messages") {
+		pages = append(pages, "/consumers/"+url.PathEscape(hostile)+"/"+no)
+	}
+	for _, id := range pgtest.Value[[]string](t, pool, "SELECT array_agg(id::text) FROM (SELECT id FROM outbox.events UNION SELECT id FROM outbox.log) AS e") {
+		pages = append(pages, "/events/"+id)
+	}
+	return pages
+}
+
+// hostile is text that a page must not take for its own.
+const hostile = `<script src="/x.js"></script>"><img src=x onerror='alert(1)'>&{{.}}` + "\u202eevil\n<b>"
+
+// busy is a database in which all that somebody outside can write is hostile.
+func busy(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	pool := pgtest.Database(t)
+	deaf(t, pool, outbox.Retry{MaxAttempts: 1, BaseDelay: time.Hour, MaxDelay: time.Hour})
+	pgtest.Execute(t, pool, "UPDATE outbox.dead_letters SET error = $1", hostile)
+	pgtest.Execute(t, pool, "UPDATE outbox.log SET headers = jsonb_build_object($1::text, $1::text), partition_key = $1", hostile)
+	pgtest.Execute(t, pool, `WITH e AS (
+			INSERT INTO outbox.events (namespace, topic, payload, dedupe_key, partition_key, headers)
+			SELECT $1::text || n, $1, jsonb_build_object($1::text, $1::text, 'secret', 'swordfish'), $1::text || n, $1, jsonb_build_object($1::text, $1::text)
+			FROM generate_series(1, 2) AS n RETURNING id, namespace, topic, version, payload, dedupe_key, created_at)
+		INSERT INTO outbox.dead_letters (id, namespace, topic, version, payload, dedupe_key, created_at, attempts, max_attempts, claim_no, lane, error, failures)
+		SELECT id, namespace, topic, version, payload, dedupe_key, created_at, 1, 25, 1, 3, $1,
+			jsonb_build_array(jsonb_build_object('attempt', 1, 'at', now(), 'worker', gen_random_uuid(), 'error', $1::text)) FROM e`, hostile)
+	pgtest.Execute(t, pool, "INSERT INTO outbox.audit (who, act, why, scope, events) VALUES ($1, $1, $1, jsonb_build_object('namespace', $1::text), 1)", hostile)
+	pgtest.Execute(t, pool, "INSERT INTO outbox.pauses (namespace, who, why) VALUES ($1::text || 1, $1, $1)", hostile)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics, resting)
+		VALUES (gen_random_uuid(), 'dispatcher', $1, $1, 1, jsonb_build_object($1 || '1/' || $1, jsonb_build_object('version', 1)), jsonb_build_object($1 || '1/' || $1, $1))`, hostile)
+	putKept(t, pool, hostile, "dead", 2, hostile)
+	putKept(t, pool, hostile, "parked", 1, hostile)
+	return pool
 }

@@ -508,3 +508,22 @@ WHERE m.consumer_group = @consumer_group::text
   AND m.next_attempt_at < 'infinity'
 ORDER BY m.consumer_group, m.next_attempt_at
 LIMIT @page_size::integer;
+
+-- name: InboxParkedMessage :one
+-- InboxParked for one message, with what it contains, also if it waits behind another one.
+SELECT m.no, m.place, coalesce(m.key, '')::text AS key, m.event_id,
+    CASE WHEN m.topic <> '' THEN m.namespace || '/' || m.topic WHEN m.type <> '' THEN m.type ELSE 'unreadable' END::text AS topic,
+    m.tenant_id, m.attempts, m.max_attempts, m.error, m.received_at, m.failed_at, m.next_attempt_at,
+    (SELECT count(*) FROM (
+        SELECT FROM outbox_schema.inbox_messages AS b
+        WHERE b.consumer_group = @consumer_group::text
+          AND b.status = 'parked'
+          AND b.key = m.key
+          AND b.no > m.no
+        ORDER BY b.consumer_group, b.key, b.no
+        LIMIT @most::bigint) AS f)::bigint AS behind,
+    m.version, m.envelope::text AS envelope, m.body
+FROM outbox_schema.inbox_messages AS m
+WHERE m.no = @no::bigint
+  AND m.consumer_group = @consumer_group::text
+  AND m.status = 'parked';

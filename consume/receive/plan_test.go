@@ -132,6 +132,9 @@ func TestMessagePlans(t *testing.T) {
 			{Name: "parked", Reads: batch * 21, Call: func(q *dbsqlc.Queries) {
 				_, _ = q.InboxParked(t.Context(), dbsqlc.InboxParkedParams{ConsumerGroup: "busy", Most: most, PageSize: batch})
 			}},
+			{Name: "parked message", Reads: most + 1, Buffers: 2000, Call: func(q *dbsqlc.Queries) {
+				_, _ = q.InboxParkedMessage(t.Context(), dbsqlc.InboxParkedMessageParams{ConsumerGroup: "busy", No: first, Most: most})
+			}},
 			{Name: "all groups", Reads: 60, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxGroups(t.Context()) }},
 			{Name: "groups", Reads: 60, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageGroups(t.Context()) }},
 		} {

@@ -54,6 +54,8 @@ func TestActs(t *testing.T) {
 			pgtest.Execute(t, pool, `SELECT seed.event('jobs', 'mail', 'dead', n * interval '1 min', jsonb_build_object('errors', ARRAY['mailbox ' || n || ' is full'])) FROM generate_series(1, 3) AS n`)
 			one := pgtest.Value[string](t, pool, `SELECT seed.event('jobs', 'print', 'dead', '1 h', '{"errors": ["no paper"]}')::text`)
 			two := pgtest.Value[string](t, pool, `SELECT seed.event('jobs', 'print', 'dead', '1 h', '{"errors": ["no ink"]}')::text`)
+			pgtest.Execute(t, pool, `SELECT seed.kept('cards', 'dead', '1 h', 'no such tenant ' || n, jsonb_build_object('id', gen_random_uuid(), 'key', n)) FROM generate_series(1, 2) AS n`)
+			pgtest.Execute(t, pool, `SELECT seed.kept('cards', 'dead', '2 h', 'no such card', jsonb_build_object('id', gen_random_uuid(), 'key', 3))`)
 			h := runtimetest.NewNotes()
 			h.Fail = runtimetest.FailFor("b")
 			l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h)
@@ -93,6 +95,24 @@ func TestActs(t *testing.T) {
 			require.Equal(t, "1 discarded.", tb.act("Discard…", "why", "not needed"))
 			require.Zero(t, pgtest.Count(t, pool, "SELECT count(*)::int FROM outbox.dead_letters WHERE listener IS NULL"))
 			require.Equal(t, "ada discard not needed 1", lastAudit(t, pool))
+
+			// Replay and discard what a consumer has given up: the messages of an error, and one of them.
+			tb.visit("/consumers")
+			tb.follow(tb.link("cards"))
+			tb.follow(`a[id^="replay-"]`) // the largest group is the first
+			require.Regexp(t, `^Consumer cards, group \w+: 2 dead letters\.\s+They are parked again`, tb.text(".preview"))
+			tb.fill("why", "tenant was added")
+			tb.follow(`form[method="post"].act button`)
+			require.Equal(t, "2 replayed.", tb.text(".done"))
+			require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*)::int FROM outbox.inbox_messages WHERE consumer_group = 'cards' AND status = 'parked' AND next_attempt_at <= now() AND attempts = 0"))
+			require.Equal(t, "ada replay tenant was added 2", lastAudit(t, pool))
+			tb.untilText("no such tenant 2") // among the parked ones
+			require.Equal(t, 2, value[int](tb, `document.querySelectorAll('[aria-label="Parked"] tbody tr').length`))
+			tb.follow(tb.link("kafka:users/0@3"))
+			require.Equal(t, "1 discarded.", tb.act("Discard…", "why", "card is gone"))
+			require.Equal(t, "Consumer cards", tb.text("h1"))
+			require.Zero(t, pgtest.Count(t, pool, "SELECT count(*)::int FROM outbox.inbox_messages WHERE consumer_group = 'cards' AND status = 'dead'"))
+			require.Equal(t, "ada discard card is gone 1", lastAudit(t, pool))
 
 			// Pause, resume, skip, rewind and detach a listener.
 			tb.visit("/listeners")

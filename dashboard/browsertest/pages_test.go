@@ -68,10 +68,10 @@ func TestPages(t *testing.T) {
 	}
 	t.Run("all", func(t *testing.T) {
 		for _, path := range w.pages {
-			parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' || r == '?' })
-			kind := strings.Join(parts[:min(len(parts), 1)], "")
-			if kind == "acts" {
-				kind = strings.Join(parts[:2], " ")
+			// A list is a kind, and so are all that are below one name.
+			kind, _, _ := strings.Cut(path, "?")
+			if dir, _, _ := strings.Cut(kind[1:], "/"); dir != "acts" && dir != kind[1:] {
+				kind = kind[:strings.LastIndexByte(kind, '/')+1]
 			}
 			looked[kind]++
 			axe := looked[kind] <= campaign.Of(1, len(w.pages))
@@ -114,6 +114,7 @@ func TestPagesThatAreNotThere(t *testing.T) {
 	for path, text := range map[string]string{
 		"/nothing": "There is nothing to get at this address.", "/topics/no/topic": "There is no topic no/topic.", "/listeners/nobody": "There is no listener nobody.",
 		"/events/" + imageText: "is not a valid event id", "/events?since=" + "yesterday": "is not a valid time", "/acts/explode": "There is no such act.",
+		"/consumers/cards/1": "Consumer cards keeps no such message.",
 	} {
 		tb.look("light", 375, 700)
 		tb.visit(path)
@@ -133,7 +134,7 @@ func TestEmptyPages(t *testing.T) {
 	url := serve(t, dashboard.Config{Pool: pgtest.Plain(t), ReadOnly: true})
 	tb := open(t, url)
 	for path, text := range map[string]string{
-		"/": "Nothing is here yet", "/events": "No event matches", "/dead": "No dead letters", "/listeners": "No listener is attached", "/audit": "No entries", "/doctor": "Checks:",
+		"/": "Nothing is here yet", "/events": "No event matches", "/dead": "No dead letters", "/listeners": "No listener is attached", "/consumers": "No consumer keeps a message", "/consumers/cards": "No dead letter", "/audit": "No entries", "/doctor": "Checks:",
 	} {
 		tb.look("light", 1280, 800)
 		tb.visit(path)

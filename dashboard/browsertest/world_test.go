@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"strings"
 	"testing"
@@ -97,6 +98,25 @@ func newWorld(t testing.TB) *world {
 		w.pages = append(w.pages, "/events/"+runtimetest.IDOf(t, pool, event).String())
 	}
 	w.pages = append(w.pages, "/listeners/parking", "/listeners/blocked", "/listeners/"+url.PathEscape(name), "/topics/test/said")
+
+	// Consumers: one with dead letters and a parked message, one with parked messages only, one whose messages nobody tries, and one with a hostile name.
+	kept := func(consumer, status, age, err string, more map[string]any) {
+		no := pgtest.Value[string](t, pool, "SELECT seed.kept($1, $2, $3::interval, $4, $5)::text", consumer, status, age, err, more)
+		w.pages = append(w.pages, "/consumers/"+url.PathEscape(consumer)+"/"+no)
+	}
+	body, _ := json.Marshal(payload)
+	id := "01a209cb-419f-7d97-84b3-7cec91e1a5cc"
+	kept("cards", "dead", "3 h", "no such tenant", map[string]any{"id": id, "tenant": tenant, "key": "user 7", "headers": headers, "body": string(body)})
+	kept("cards", "dead", "2 h", lines, map[string]any{"key": noNUL + longText[:300], "body": "no JSON"})
+	kept("cards", "parked", "1 min", "no such card", map[string]any{"key": "user 8", "due": "9 min"})
+	kept("mail", "parked", "9 min", "mailbox is full", map[string]any{"id": id, "tenant": tenant, "key": imageText, "due": "9 min", "headers": headers, "body": string(body)})
+	kept("mail", "parked", "8 min", "it waits behind an earlier message of its key", map[string]any{"key": imageText, "attempts": 0})
+	kept("mail", "parked", "1 d", longText, map[string]any{"due": "3 days"})
+	kept("late", "parked", "3 d", "timeout", map[string]any{"due": "-3 h"})
+	kept(name, "dead", "1 h", imageText, map[string]any{"id": id})
+	kept(name, "parked", "1 h", imageText, map[string]any{"due": "1 h"})
+	w.pages = append(w.pages, "/consumers", "/consumers/cards", "/consumers/cards?error=tenant", "/consumers/mail", "/consumers/late", "/consumers/nobody", "/consumers/"+url.PathEscape(name),
+		"/acts/replay?consumer=cards", "/acts/discard?consumer=cards&id="+id, "/acts/discard?consumer="+url.QueryEscape(name))
 
 	// What runs in this process.
 	runListener(t, listen("running", listener.Spec{}))

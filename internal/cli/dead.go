@@ -249,6 +249,49 @@ func (a *app) noteConsumers(ctx context.Context, ops *admin.Admin, filter admin.
 	return err
 }
 
+// noteOthers is for an act that has found nothing. It says which consumer groups have what was selected, if filter does not name
+// one, and returns an unknownGroup if it names one of which nothing is known.
+func (a *app) noteOthers(ctx context.Context, ops *admin.Admin, filter admin.Filter) error {
+	if filter.Consumer != "" {
+		return checkConsumer(ctx, ops, filter.Consumer)
+	}
+	if len(filter.IDs) == 0 {
+		return a.noteConsumers(ctx, ops, filter)
+	}
+	groups, err := groupsWith(ctx, ops, filter.IDs)
+	if err == nil && len(groups) > 0 {
+		a.notef("--id selects no dead letter%s, but one of a consumer: use --consumer %s", ofWhom(filter.Listener, ""), strings.Join(groups, " or --consumer "))
+	}
+	return err
+}
+
+// groupsWith returns the consumer groups that have one of ids as a dead letter.
+func groupsWith(ctx context.Context, ops *admin.Admin, ids []uuid.UUID) (have []string, err error) {
+	groups, err := ops.DeadConsumers(ctx)
+	for _, group := range groups {
+		letters, err := ops.DeadLetters(ctx, admin.Filter{IDs: ids, Consumer: group}, 0, 1)
+		if err != nil {
+			return nil, err
+		}
+		if len(letters) > 0 {
+			have = append(have, group)
+		}
+	}
+	return have, err
+}
+
+// ofWhom says whose dead letters a command has looked for.
+func ofWhom(listener, consumer string) string {
+	switch {
+	case listener != "":
+		return " of listener " + listener
+	case consumer != "":
+		return " of consumer " + consumer
+	default:
+		return " of a topic or listener"
+	}
+}
+
 // unknownGroup says that nothing is known of a consumer group.
 type unknownGroup struct {
 	name  string
@@ -364,7 +407,7 @@ must stay as they were. Other listeners of the event and the log keep the old pa
 			}
 			r, err := ops.WithProgress(a.progress("replay")).Replay(ctx, filter, doing)
 			if err == nil && r.Matched == 0 {
-				err = checkConsumer(ctx, ops, filter.Consumer)
+				err = a.noteOthers(ctx, ops, filter)
 			}
 			return a.printAct(act.yes, "replayed", "replay", r, err)
 		})(c, args)
@@ -406,7 +449,7 @@ Without --yes discard only shows how many dead letters it would delete.`,
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
 		r, err := ops.WithProgress(a.progress("discard")).Discard(ctx, filter, doing)
 		if err == nil && r.Matched == 0 {
-			err = checkConsumer(ctx, ops, filter.Consumer)
+			err = a.noteOthers(ctx, ops, filter)
 		}
 		return a.printAct(act.yes, "discarded", "discard", r, err)
 	})

@@ -259,34 +259,17 @@ func notDead(ctx context.Context, ops *admin.Admin, id uuid.UUID, listener, cons
 	if err := checkConsumer(ctx, ops, consumer); err != nil {
 		return err
 	}
-	of := ""
+	groups, err := groupsWith(ctx, ops, []uuid.UUID{id})
 	switch {
-	case listener != "":
-		of = " of listener " + listener
-	case consumer != "":
-		of = " of consumer " + consumer
-	}
-	groups, err := ops.DeadConsumers(ctx)
-	if err != nil {
+	case err != nil:
 		return err
+	case len(groups) > 0:
+		return usage(fmt.Errorf("event %s is not a dead letter%s, but a consumer has it: --consumer %s", id, ofWhom(listener, consumer), strings.Join(groups, " or --consumer ")))
+	case listener+consumer != "":
+		return usage(fmt.Errorf("event %s is not a dead letter%s", id, ofWhom(listener, consumer)))
+	default:
+		return usage(fmt.Errorf("event %s is not a dead letter", id))
 	}
-	var have []string
-	for _, group := range groups {
-		letters, err := ops.DeadLetters(ctx, admin.Filter{IDs: []uuid.UUID{id}, Consumer: group}, 0, 1)
-		if err != nil {
-			return err
-		}
-		if len(letters) > 0 {
-			have = append(have, group)
-		}
-	}
-	if len(have) == 0 {
-		return usage(fmt.Errorf("event %s is not a dead letter%s", id, of))
-	}
-	if of == "" {
-		of = " of a topic or listener"
-	}
-	return usage(fmt.Errorf("event %s is not a dead letter%s, but a consumer has it: --consumer %s", id, of, strings.Join(have, " or --consumer ")))
 }
 
 // printLetter prints a dead letter in lines.

@@ -1081,3 +1081,72 @@ func (q *Queries) InboxParked(ctx context.Context, arg InboxParkedParams) ([]Inb
 	}
 	return items, nil
 }
+
+const InboxParkedMessage = `-- name: InboxParkedMessage :one
+SELECT m.no, m.place, coalesce(m.key, '')::text AS key, m.event_id,
+    CASE WHEN m.topic <> '' THEN m.namespace || '/' || m.topic WHEN m.type <> '' THEN m.type ELSE 'unreadable' END::text AS topic,
+    m.tenant_id, m.attempts, m.max_attempts, m.error, m.received_at, m.failed_at, m.next_attempt_at,
+    (SELECT count(*) FROM (
+        SELECT FROM outbox_schema.inbox_messages AS b
+        WHERE b.consumer_group = $1::text
+          AND b.status = 'parked'
+          AND b.key = m.key
+          AND b.no > m.no
+        ORDER BY b.consumer_group, b.key, b.no
+        LIMIT $2::bigint) AS f)::bigint AS behind,
+    m.version, m.envelope::text AS envelope, m.body
+FROM outbox_schema.inbox_messages AS m
+WHERE m.no = $3::bigint
+  AND m.consumer_group = $1::text
+  AND m.status = 'parked'
+`
+
+type InboxParkedMessageParams struct {
+	ConsumerGroup string
+	Most          int64
+	No            int64
+}
+
+type InboxParkedMessageRow struct {
+	No            int64
+	Place         string
+	Key           string
+	EventID       pgtype.UUID
+	Topic         string
+	TenantID      pgtype.UUID
+	Attempts      int32
+	MaxAttempts   int32
+	Error         string
+	ReceivedAt    pgtype.Timestamptz
+	FailedAt      pgtype.Timestamptz
+	NextAttemptAt pgtype.Timestamptz
+	Behind        int64
+	Version       int32
+	Envelope      string
+	Body          []byte
+}
+
+// InboxParked for one message, with what it contains, also if it waits behind another one.
+func (q *Queries) InboxParkedMessage(ctx context.Context, arg InboxParkedMessageParams) (InboxParkedMessageRow, error) {
+	row := q.db.QueryRow(ctx, InboxParkedMessage, arg.ConsumerGroup, arg.Most, arg.No)
+	var i InboxParkedMessageRow
+	err := row.Scan(
+		&i.No,
+		&i.Place,
+		&i.Key,
+		&i.EventID,
+		&i.Topic,
+		&i.TenantID,
+		&i.Attempts,
+		&i.MaxAttempts,
+		&i.Error,
+		&i.ReceivedAt,
+		&i.FailedAt,
+		&i.NextAttemptAt,
+		&i.Behind,
+		&i.Version,
+		&i.Envelope,
+		&i.Body,
+	)
+	return i, err
+}

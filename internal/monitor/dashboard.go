@@ -101,6 +101,7 @@ func Dashboard(c Config) ([]byte, error) {
 			{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus"},
 			c.choice("topic", "Topic", slices.Sorted(maps.Keys(c.Topics)), "outboxgen_due_events"),
 			c.choice("listener", "Listener", slices.Sorted(maps.Keys(c.Listeners)), "outboxgen_listener_lag_seconds"),
+			c.choice("consumer", "Consumer", nil, "outboxgen_consumer_dead_letters"), // the YAML does not name those of this database
 		}},
 	}
 	for i, p := range c.panels() {
@@ -135,6 +136,7 @@ func (c Config) choice(name, label string, names []string, metric string) variab
 const (
 	ofTopic    = `topic=~"$topic"`
 	ofListener = `listener=~"$listener"`
+	ofConsumer = `consumer=~"$consumer"`
 )
 
 // panels returns the panels in the order of the questions: what waits, what fails, what is slow, who runs.
@@ -169,6 +171,12 @@ func (c Config) panels() []panel {
 		newPanel("Dead letters", "Kept dead letters, and new ones per second.", "short",
 			gauge("outboxgen_dead_letters", ofTopic, ofListener), "{{topic}}{{listener}}",
 			rate("topic, listener", "outboxgen_dead_events_total", ofTopic, ofListener), "{{topic}} {{listener}} per second"),
+		newPanel("Kept by consumers", "Messages of other services that could not be applied. Parked ones are tried again, or wait behind one of their key.", "short",
+			gauge("outboxgen_consumer_parked_messages", ofConsumer), "{{consumer}} parked",
+			gauge("outboxgen_consumer_dead_letters", ofConsumer), "{{consumer}} dead"),
+		newPanel("Oldest parked by consumers", "How long it has been kept. If one is due for minutes, no process of the consumer runs.", "s",
+			gauge("outboxgen_consumer_oldest_parked_seconds", ofConsumer), "{{consumer}}",
+			gauge("outboxgen_consumer_overdue_seconds", ofConsumer), "{{consumer}} due and not tried"),
 		newPanel("Handler calls per second", "By outcome.", "ops",
 			rate("topic, listener, outcome", "outboxgen_handled_events_total", ofTopic, ofListener), "{{topic}} {{listener}} {{outcome}}"),
 		newPanel("Handler time", "95th percentile of the calls of handlers and publishers.", "s",

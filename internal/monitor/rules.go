@@ -43,6 +43,9 @@ const (
 	warning  = "warning"
 )
 
+// parkedLong is how long a message may be parked, or due without being tried. The doctor has the same bound.
+const parkedLong = 10 * time.Minute
+
 func (c Config) alerts() []alert {
 	var list []alert
 	for _, b := range c.bounds("topic", c.Topics) {
@@ -63,6 +66,15 @@ func (c Config) alerts() []alert {
 		"OutboxDeadLetters", letters + " > min_over_time(" + letters + "[15m:1m]) or " +
 			across("sum", "increase("+c.metric("outboxgen_dead_events_total", `listener=""`)+"[15m])") + " > 0", 0, warning,
 		"Events of {{ $labels.topic }}{{ $labels.listener }} became dead letters in the last 15 minutes.", "alert-dead-letters",
+	}, alert{
+		"OutboxConsumerDeadLetters", c.consumerDeadLetters(), 0, warning,
+		"Consumer {{ $labels.consumer }} gave messages up in the last 15 minutes: their effects are missing.", "alert-consumer-dead-letters",
+	}, alert{
+		"OutboxConsumerParked", across("max", c.metric("outboxgen_consumer_oldest_parked_seconds")) + " > " + seconds(parkedLong), time.Minute, warning,
+		"Consumer {{ $labels.consumer }} has parked a message for {{ $value | humanizeDuration }}: later messages of its key wait.", "alert-consumer-parked",
+	}, alert{
+		"OutboxConsumerOverdue", across("max", c.metric("outboxgen_consumer_overdue_seconds")) + " > " + seconds(parkedLong), time.Minute, critical,
+		"Nobody tries a parked message of consumer {{ $labels.consumer }}, which is due for {{ $value | humanizeDuration }}.", "alert-consumer-parked",
 	}, alert{
 		"OutboxTargetResting", across("max", c.metric("outboxgen_resting")) + " > 0", 2 * time.Minute, warning,
 		"{{ $labels.target }} is unavailable: its events wait.", "alert-target-resting",
@@ -91,6 +103,15 @@ func (c Config) alerts() []alert {
 		"OutboxGaugesMissing", "absent(" + c.metric("outboxgen_gauges_reader") + " == 1)", 5 * time.Minute, critical,
 		"No process exports the gauges of the outbox: the other alerts are blind.", "alert-gauges-missing",
 	})
+}
+
+// consumerDeadLetters finds dead letters of consumers that were not there 15 minutes ago. A consumer that keeps no message has no
+// gauge, so its first dead letter is a gauge that is new. It counts only if the gauges were exported at that time.
+func (c Config) consumerDeadLetters() string {
+	const name, ago = "outboxgen_consumer_dead_letters", " offset 15m"
+	letters := across("max", c.metric(name))
+	return letters + " > min_over_time(" + letters + "[15m:1m]) or (" + letters + " > 0 unless " + across("max", c.metric(name)+ago) + ") and on () (max(" +
+		c.metric("outboxgen_gauges_reader") + ago + ") == 1)"
 }
 
 // waiting is the number of the events of a topic that are not final.

@@ -48,7 +48,7 @@ type handler func(context.Context, outbox.Delivery[order]) error
 
 func (h handler) Handle(ctx context.Context, d outbox.Delivery[order]) error { return h(ctx, d) }
 
-// TestMetricsExist runs a service with a dispatcher, a listener and a target that is unavailable, and checks that its
+// TestMetricsExist runs a service with a dispatcher, a listener, a target that is unavailable and a consumer's message, and checks that its
 // /metrics has every metric that the alerts and the dashboard name.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
@@ -100,6 +100,10 @@ func TestMetricsExist(t *testing.T) {
 	}
 	_, err = placed.Untyped().Enqueue(ctx, nil, order{})
 	require.Error(t, err)
+
+	_, err = pool.Exec(ctx, `INSERT INTO outbox.inbox_messages (consumer_group, message_id, place, type, namespace, topic, version, envelope, body, status, attempts, next_attempt_at, error)
+		VALUES ('cards', 'm', 'p', 't', 'n', 't', 1, '{}', '{}', 'parked', 1, now(), 'e')`)
+	require.NoError(t, err)
 
 	wanted := make(map[string]string) // metric: where it is named
 	for _, r := range rules(t, configs["yaml"]) {

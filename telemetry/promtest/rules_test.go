@@ -44,7 +44,7 @@ func TestRules(t *testing.T) {
 		}
 		for _, alert := range []string{
 			"OutboxOldestDue", "OutboxDeadLetters", "OutboxListenerLag", "OutboxTargetResting", "OutboxTopicUnhandled", "OutboxListenerUnhandled",
-			"OutboxClaimsSlow", "OutboxSnapshotHeld", "OutboxGaugesMissing",
+			"OutboxClaimsSlow", "OutboxSnapshotHeld", "OutboxGaugesMissing", "OutboxConsumerDeadLetters", "OutboxConsumerParked", "OutboxConsumerOverdue",
 		} {
 			require.True(t, alerts[alert], "%s has no %s", name, alert)
 		}

@@ -99,3 +99,15 @@ CREATE FUNCTION seed.process(kind text, name text, host text, pid integer, topic
     VALUES (gen_random_uuid(), kind, name, host, pid, (SELECT coalesce(jsonb_object_agg(t, jsonb_build_object('version', v, 'max_lag', 300)), '{}') FROM jsonb_each(topics) AS e (t, v)),
         NULL, resting, now() - since, now() - seen)
 $$;
+
+-- A message that a consumer group keeps as parked or dead. more may have due (an interval from now; null if it waits behind another one), tenant,
+-- key, id, attempts, headers and body (text).
+CREATE FUNCTION seed.kept(consumer text, status text, age interval, error text, more jsonb DEFAULT '{}') RETURNS bigint LANGUAGE sql AS $$
+    INSERT INTO outbox.inbox_messages (consumer_group, message_id, place, key, event_id, type, namespace, topic, version, tenant_id, envelope, body, status, attempts,
+        max_attempts, next_attempt_at, error, received_at, failed_at)
+    VALUES (consumer, gen_random_uuid()::text, 'kafka:users/0@' || coalesce(more->>'key', '7'), more->>'key', (more->>'id')::uuid, 'users.renamed.v1', 'users', 'renamed', 1,
+        (more->>'tenant')::uuid, json_build_object('content_type', 'application/json', 'attributes', '{"type": "users.renamed.v1"}'::json, 'headers', coalesce(more->'headers', '{}')),
+        convert_to(coalesce(more->>'body', '{"name": "Ann"}'), 'UTF8'), status, coalesce((more->>'attempts')::integer, 4), 25,
+        coalesce(now() + (more->>'due')::interval, 'infinity'), error, now() - age, now() - age / 2)
+    RETURNING no
+$$;
