@@ -32,7 +32,7 @@ func TestRunReturnsTheExitCode(t *testing.T) {
 	out, complaints, code = start(t, "bogus")
 	require.Equal(t, exitUsage, code)
 	require.Empty(t, out)
-	require.Equal(t, "outboxgen: unknown command \"bogus\" for \"outboxgen\"\n", complaints)
+	require.Equal(t, "outboxgen: unknown command \"bogus\" for \"outboxgen\": outboxgen --help lists the commands\n", complaints)
 }
 
 // A full disk or a closed pipe behind stdout is a failure.

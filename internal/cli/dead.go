@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/internal/moment"
+	"github.com/outboxgen/outboxgen/internal/reason"
 )
 
 func (a *app) deadCommand() *cobra.Command {
@@ -209,7 +210,7 @@ differ only in numbers, ids, hex strings, times, addresses and quoted values are
 			if g.Tenants == admin.MaxGroupTenants {
 				tenants += "+"
 			}
-			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener + r.Consumer), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(reason(r.Error))})
+			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener + r.Consumer), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(reason.Short(r.Error))})
 		}
 		switch {
 		case a.json:

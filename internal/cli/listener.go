@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/moment"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -65,12 +67,20 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 		return usage(fmt.Errorf("database %s, schema %s: %w", databaseOf(pool), schema, err))
 	case errors.Is(err, outbox.ErrNotMigrated):
 		return fmt.Errorf("database %s, schema %s: %w%s", databaseOf(pool), schema, err, elsewhere(ctx, ops, schema))
+	case denied(err):
+		return fmt.Errorf("database %s, role %s: %w", databaseOf(pool), pool.Config().ConnConfig.User, err)
 	}
 	return err
 }
 
+// denied reports whether PostgreSQL has refused a statement because the role lacks a privilege.
+func denied(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "42501"
+}
+
 // databaseOf returns the name of the database of pool.
-func databaseOf(pool *pgxpool.Pool) string { return pool.Config().ConnConfig.Database }
+func databaseOf(pool *pgxpool.Pool) string { return dbschema.DatabaseName(pool.Config().ConnConfig) }
 
 // elsewhere says which other schemas have the tables that schema lacks.
 func elsewhere(ctx context.Context, ops *admin.Admin, schema string) string {
