@@ -277,6 +277,9 @@ func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 	for _, v := range l.UnhandledVersions {
 		s.problem("%s: events of %s with version %d wait: no running process knows it", name, v.Topic, v.Version)
 	}
+	for _, p := range l.PassedTopics() {
+		s.problem("%s: %s passes the events of %s, which %s reads: a deployment is under way, or two services use this name", name, place(p.By), p.Topic, place(p.ReadBy))
+	}
 	s.paused(name, l.Pauses)
 	if l.Paused && len(l.Pauses) == 0 {
 		s.problem("%s: is paused", name)
