@@ -142,7 +142,7 @@ first; PLACE is where their broker had them. If there are more than --limit, lis
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
 		letters, err := ops.DeadLetters(ctx, filter, before, limit+1)
 		if err == nil && len(letters) == 0 {
-			err = checkConsumer(ctx, ops, filter.Consumer)
+			err = a.checkNames(ctx, ops, filter)
 		}
 		if err != nil {
 			return err

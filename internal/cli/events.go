@@ -134,7 +134,9 @@ little, a page may end before its limit, after some ten seconds, and the next on
 				Next   string     `json:"next,omitempty"`
 			}{eventRows(events), next.After})
 		case len(events) == 0 && next.After == "":
-			a.notef("no event matches")
+			if err = a.checkNames(ctx, ops, filter); err == nil {
+				a.notef("no event matches")
+			}
 		case len(events) > 0:
 			err = a.printTable(eventTable(events))
 		}

@@ -63,6 +63,8 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 	case errors.As(err, new(*admin.UnknownListenerError)), errors.As(err, new(*admin.UnknownTopicError)),
 		errors.As(err, new(*admin.LogTopicError)), errors.Is(err, admin.ErrNotSkippable), errors.Is(err, admin.ErrNotDead):
 		return usage(err)
+	case errors.Is(err, admin.ErrUnknownEvent):
+		return usage(fmt.Errorf("database %s, schema %s: %w: its retention has deleted it, or it is in another database or schema", databaseOf(pool), schema, err))
 	case errors.As(err, new(*unknownGroup)):
 		return usage(fmt.Errorf("database %s, schema %s: %w", databaseOf(pool), schema, err))
 	case errors.Is(err, outbox.ErrNotMigrated):
