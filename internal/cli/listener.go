@@ -56,7 +56,11 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 	if err != nil {
 		return err
 	}
-	err = fn(ops)
+	return explained(ctx, pool, ops, schema, fn(ops))
+}
+
+// explained returns the error of what a command did with ops, with the database and with what to do.
+func explained(ctx context.Context, pool *pgxpool.Pool, ops *admin.Admin, schema string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, errReported):
 		return err
