@@ -105,6 +105,17 @@ func TestConnectProblemIsOneMaskedLine(t *testing.T) {
 	}
 }
 
+// With sslmode=prefer pgx tries TLS first. That a server has none matters only if nothing else was tried.
+func TestConnectProblemSaysWhyItFailedWithoutTLS(t *testing.T) {
+	t.Parallel()
+	const refused, missing = "127.0.0.1:5432 (h): tls error: server refused TLS connection", `127.0.0.1:5432 (h): server error: FATAL: database "d" does not exist`
+	cfg, err := pgx.ParseConfig("postgres://u@h/d")
+	require.NoError(t, err)
+	for text, want := range map[string]string{refused + "\n\t" + missing: missing, refused: refused, missing: missing} {
+		require.EqualError(t, connectProblem(cfg, "", "DATABASE_URL", errors.New(text)), `connect to database "d" as user "u" (DATABASE_URL): `+want)
+	}
+}
+
 // A password that is also a name, a part of one or a word must not hide what the server says.
 func TestConnectProblemKeepsTheAnswer(t *testing.T) {
 	t.Parallel()
