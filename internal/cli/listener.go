@@ -151,16 +151,21 @@ func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long
 		RunE: a.administer(db, func(ctx context.Context, ops *admin.Admin, args []string) error {
 			scope, act := admin.Scope{Listener: args[0]}, admin.Act{}
 			ops = person.as(ops)
-			var err error
+			row := resultRow{Listener: args[0], Done: true, Paused: &paused}
 			if paused {
-				err = ops.Pause(ctx, scope, act)
-			} else {
-				_, err = ops.Resume(ctx, scope, act)
+				if err := ops.Pause(ctx, scope, act); err != nil {
+					return err
+				}
+				return a.printResult(row, "paused %s", args[0])
 			}
+			r, err := ops.Resume(ctx, scope, act)
 			if err != nil {
 				return err
 			}
-			return a.printResult(resultRow{Listener: args[0], Done: true, Paused: &paused}, "%sd %s", verb, args[0])
+			if row.Done = r.Resumed; !r.Resumed {
+				return a.printResult(row, "%s is not paused: nothing to resume", args[0])
+			}
+			return a.printResult(row, "resumed %s", args[0])
 		}),
 	}
 	person.flags(c)
