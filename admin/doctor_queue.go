@@ -174,7 +174,7 @@ func (e *examination) idleListeners(ctx context.Context, alive []runner) (found 
 				Text: fmt.Sprintf("a process of listener %s (host %s, pid %d) passes the events of topic %s, which another one (host %s, pid %d) reads",
 					s.Listener, brief(p.By.Host), p.By.PID, p.Topic, brief(p.ReadBy.Host), p.ReadBy.PID),
 				Means: "events of the topic are never handled: two services use this name for their listeners, or an old build still runs",
-				Fix:   "rename one of the listeners, or stop the old process; then " + e.command("listener rewind "+s.Listener) + " to the time when both began to run",
+				Fix:   "rename one of the listeners, or stop the old process; then " + e.command("listener rewind "+s.Listener+" --to TIME") + ", with the time when both began to run",
 			})
 		}
 	}

@@ -238,7 +238,7 @@ func TestDoctorFindsProcessesThatPassEachOthersTopics(t *testing.T) {
 	require.Equal(t, "handlers", found[0].Check)
 	require.Equal(t, admin.SeverityWarning, found[0].Severity)
 	require.Equal(t, "a process of listener ears (host box, pid 7) passes the events of topic stock/taken, which another one (host box, pid 8) reads", found[0].Text)
-	require.Contains(t, found[0].Fix, "outboxgen listener rewind ears")
+	require.Contains(t, found[0].Fix, "outboxgen listener rewind ears --to TIME, with the time when both began to run")
 }
 
 // TestDoctorOfPools: the pool that the application will have.
