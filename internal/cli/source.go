@@ -83,6 +83,14 @@ func (s *source) explain(a *app, err error) error {
 	return fmt.Errorf("read %s: %w", a.shown(s.path), err)
 }
 
+// configFlag returns the flag that a command needs to read path, for a message.
+func configFlag(path string) string {
+	if path == defaultConfig {
+		return ""
+	}
+	return " --config " + path
+}
+
 // filesBelow returns the files named outbox.yaml in the folders below the current one: most commands are typed in the root of
 // a module, and the file is in the folder of its package.
 func filesBelow() (files []string) {
