@@ -258,6 +258,7 @@ func TestRunWithoutMigration(t *testing.T) {
 	require.ErrorContains(t, err, "run dispatcher: look for schema outbox in database "+name+": database is not migrated (run `outboxgen migrate up --schema outbox`): ")
 	_, err = d.Drain(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
+	require.ErrorContains(t, err, "in database "+name+": database is not migrated")
 }
 
 // TestMaintenance sweeps an event whose process died on the last attempt, and prunes events past their retention.
