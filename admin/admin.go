@@ -16,6 +16,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -141,6 +143,34 @@ type ListenerStatus struct {
 	// UnhandledVersions are those at which the shard has stopped, or that its parked events have, although Processes read
 	// their topics: they are newer than what any of Processes knows.
 	UnhandledVersions []TopicVersion
+}
+
+// PassedTopic is a topic that the process By of a listener passes and the process ReadBy reads.
+type PassedTopic struct {
+	Topic      string // "namespace/topic"
+	By, ReadBy Process
+}
+
+// PassedTopics returns the topics that some of Processes read and others do not, by name, each with one process of both kinds.
+// A process that has a shard moves its cursor past the events that it does not read, so no other process gets them. During a
+// deployment an old build treats the topics of a new one so. Otherwise two services use the same name for their listeners.
+func (s ListenerStatus) PassedTopics() []PassedTopic {
+	reads := make(map[string]Process)
+	for _, p := range s.Processes {
+		for topic := range p.Topics {
+			reads[topic] = p
+		}
+	}
+	var list []PassedTopic
+	for _, topic := range slices.Sorted(maps.Keys(reads)) {
+		for _, p := range s.Processes {
+			if _, ok := p.Topics[topic]; !ok {
+				list = append(list, PassedTopic{Topic: topic, By: p, ReadBy: reads[topic]})
+				break
+			}
+		}
+	}
+	return list
 }
 
 // TopicVersion is a payload version of a topic.

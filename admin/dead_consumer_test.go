@@ -193,7 +193,7 @@ func TestDoctorKnowsConsumers(t *testing.T) {
 	require.Empty(t, diagnose(t, pool, admin.DoctorConfig{}))
 	putKept(t, pool, "cards", "parked", 1, "3 h", "-1 h", "no such tenant")
 	putKept(t, pool, "late", "parked", 2, "4 h", "3 h", "timeout")
-	putKept(t, pool, "mail", "dead", 2, "3 h", "3 h", "no such mailbox")
+	putKept(t, pool, "mail", "dead", 2, "3 h", "3 h", "consume users/renamed version 1, event 01a2091f-7641-7c00-8000-0123456789ab: no such mailbox")
 	found := diagnose(t, pool, admin.DoctorConfig{})
 	require.Len(t, found, 3, "%+v", found)
 	for i, want := range []struct {

@@ -164,6 +164,20 @@ func (e *examination) idleListeners(ctx context.Context, alive []runner) (found 
 			runs[r.name] = true
 		}
 	}
+	for _, s := range SumShards(list) {
+		for _, p := range s.PassedTopics() {
+			if p.By.SeenAt.Sub(p.By.StartedAt) < longDue || p.ReadBy.SeenAt.Sub(p.ReadBy.StartedAt) < longDue {
+				continue // a deployment is under way
+			}
+			found = append(found, Finding{
+				Severity: SeverityWarning,
+				Text: fmt.Sprintf("a process of listener %s (host %s, pid %d) passes the events of topic %s, which another one (host %s, pid %d) reads",
+					s.Listener, brief(p.By.Host), p.By.PID, p.Topic, brief(p.ReadBy.Host), p.ReadBy.PID),
+				Means: "events of the topic are never handled: two services use this name for their listeners, or an old build still runs",
+				Fix:   "rename one of the listeners, or stop the old process; then " + e.command("listener rewind "+s.Listener+" --to TIME") + ", with the time when both began to run",
+			})
+		}
+	}
 	unknown := make(map[string]bool)
 	for _, s := range list {
 		for _, v := range s.UnhandledVersions {

@@ -215,6 +215,32 @@ func TestDoctorFindsTheListenerThatNobodyRuns(t *testing.T) {
 	require.Equal(t, "outboxgen resume --listener ears", requireOne(t, diagnose(t, pool, admin.DoctorConfig{}), "pauses", admin.SeverityNotice, "^listener ears, paused since .* by ann$").Fix)
 }
 
+// TestDoctorFindsProcessesThatPassEachOthersTopics: two services that use the same name for their listeners take shards from
+// each other, and what one of them does not read is lost.
+func TestDoctorFindsProcessesThatPassEachOthersTopics(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Plain(t)
+	runtimetest.DrainAll(t, runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, runtimetest.NewNotes()))
+	putReader(t, pool, "ears", `{"test/said": {"version": 1}, "test/loose": {"version": 1}}`, "1 s")
+	putReader(t, pool, "ears", `{"test/said": {"version": 2}, "stock/taken": {"version": 1}}`, "1 s")
+	pgtest.Execute(t, pool, "UPDATE outbox.processes SET pid = 8 WHERE topics ? 'stock/taken'")
+	require.Empty(t, diagnose(t, pool, admin.DoctorConfig{}), "a deployment is under way")
+	list, err := runtimetest.AdminOf(t, pool).Listeners(t.Context())
+	require.NoError(t, err)
+	var passed []string
+	for _, p := range list[0].PassedTopics() {
+		passed = append(passed, fmt.Sprintf("%s by %d, not by %d", p.Topic, p.By.PID, p.ReadBy.PID))
+	}
+	require.Equal(t, []string{"stock/taken by 7, not by 8", "test/loose by 8, not by 7"}, passed)
+	pgtest.Execute(t, pool, "UPDATE outbox.processes SET started_at = now() - interval '11 minutes'")
+	found := diagnose(t, pool, admin.DoctorConfig{})
+	require.Len(t, found, 2, "%+v", found)
+	require.Equal(t, "handlers", found[0].Check)
+	require.Equal(t, admin.SeverityWarning, found[0].Severity)
+	require.Equal(t, "a process of listener ears (host box, pid 7) passes the events of topic stock/taken, which another one (host box, pid 8) reads", found[0].Text)
+	require.Contains(t, found[0].Fix, "outboxgen listener rewind ears --to TIME, with the time when both began to run")
+}
+
 // TestDoctorOfPools: the pool that the application will have.
 func TestDoctorOfPools(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	maxLag := pgvalue.Interval(l.spec.MaxLag)
 	maxLag.Valid = l.spec.MaxLag > 0
 	if err := l.db.Each(l.pool).ListenerProbe(ctx); err != nil {
-		return 0, l.db.Wrap("probe schema "+l.db.Name(), err)
+		return 0, l.db.WrapProbe(l.pool, err)
 	}
 	reg, err := l.registration(ctx)
 	if err != nil {

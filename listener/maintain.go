@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/process"
 	"github.com/outboxgen/outboxgen/internal/report"
@@ -14,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// maintain prunes, checks the lag of all listeners, and looks for queue events of its namespaces that no process takes,
-// once per PruneInterval, with jitter, until ctx ends.
+// maintain prunes, checks the lag of all listeners, compares its topics with those of the listener's other processes, and looks
+// for queue events of its namespaces that no process takes, once per PruneInterval, with jitter, until ctx ends.
 func (l *Listener) maintain(ctx context.Context) {
 	if l.cfg.PruneInterval < 0 {
 		return
@@ -29,6 +30,10 @@ func (l *Listener) maintain(ctx context.Context) {
 		Log: l.log, Level: slog.LevelWarn, Begin: "an old transaction slows all listeners down and lets the tables grow: end it",
 		End: "the old transaction has ended",
 	}
+	passed := &report.Lasting{
+		Log: l.log, Level: slog.LevelWarn, End: "no topic of another process of the listener is passed any more",
+		Begin: "this process passes the events of a topic that another process of the listener reads: rename one of two listeners of this name, or stop the old build",
+	}
 	orphans := process.NewOrphans(l.db, l.pool, l.log, l.namespaces(), process.OrphanAge)
 	for {
 		select {
@@ -38,6 +43,7 @@ func (l *Listener) maintain(ctx context.Context) {
 		}
 		l.alarm(ctx, lags)
 		l.oldSnapshot(ctx, old)
+		l.passes(ctx, passed)
 		if err := orphans.Check(ctx); err != nil { // it needs a privilege that nothing else needs
 			l.log.Debug("cannot look for events that nobody takes", "error", err)
 		}
@@ -95,6 +101,26 @@ func (l *Listener) alarm(ctx context.Context, lags *report.Lasting) {
 			})
 		}
 		lags.Found(found...)
+		return nil
+	})
+}
+
+// passes finds the topics that another process of the listener reads and this one does not. Whichever of them has a shard moves
+// its cursor past the events that it does not read, so the other never gets them. That is how an old build treats the topics of
+// a new one, and how two services treat each other's that have taken the same name for their listeners.
+func (l *Listener) passes(ctx context.Context, passed *report.Lasting) {
+	l.statement(ctx, "compare topics", func() error {
+		rows, err := l.db.Each(l.pool).ProcessPassed(ctx, dbsqlc.ProcessPassedParams{
+			Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID), Alive: pgvalue.Interval(process.AliveFor),
+		})
+		if err != nil {
+			return err
+		}
+		var found []report.Condition
+		for _, row := range rows {
+			found = append(found, report.Condition{ID: []any{"topic", row.Topic}, Attrs: []any{"host", row.Host, "pid", row.Pid}})
+		}
+		passed.Found(found...)
 		return nil
 	})
 }

@@ -254,6 +254,37 @@ func TestLagRaisesAnAlarm(t *testing.T) {
 	require.NotContains(t, log.String(), "unbounded")
 }
 
+// TestTopicsThatOnlyAnotherProcessReads: a process that runs the listener with other topics takes shards too, and passes the
+// events that it does not read. The log says so while both run.
+func TestTopicsThatOnlyAnotherProcessReads(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	log := runtimetest.NewLogSpy()
+	l := runtimetest.ListenTo(t, pool, listener.Spec{Name: "revenue"}, listener.Config{Logger: log.Logger(), PruneInterval: 10 * time.Millisecond}, runtimetest.NewNotes())
+	signals := listener.Watch(l)
+	other := `INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics, seen_at)
+		VALUES (gen_random_uuid(), 'listener', $1, 'box', 7, $2, now() - $3::text::interval)`
+	pgtest.Execute(t, pool, other, "revenue", `{"test/said": {"version": 1}}`, "1 s")
+	pgtest.Execute(t, pool, other, "stock", `{"stock/taken": {"version": 1}}`, "1 s")
+	pgtest.Execute(t, pool, other, "revenue", `{"stock/returned": {"version": 1}}`, "5 minutes")
+	stop := runtimetest.StartListener(t, l)
+	for range 2 {
+		pgtest.Receive(t, signals.Maintained, "a comparison of topics")
+	}
+	require.NotContains(t, log.String(), "this process passes the events of a topic")
+	pgtest.Execute(t, pool, other, "revenue", `{"test/said": {"version": 1}, "stock/taken": {"version": 1}}`, "1 s")
+	line := log.Await(t, "this process passes the events of a topic")
+	require.Contains(t, line, "level=WARN")
+	require.Contains(t, line, "topic=stock/taken host=box pid=7")
+	for range 2 {
+		pgtest.Receive(t, signals.Maintained, "a comparison of topics")
+	}
+	pgtest.Execute(t, pool, "DELETE FROM outbox.processes WHERE topics ? 'stock/taken'")
+	require.Contains(t, log.Await(t, "is passed any more"), "topic=stock/taken")
+	require.Equal(t, 1, strings.Count(log.String(), "this process passes the events of a topic"), "once, however long it lasts")
+	stop()
+}
+
 // If the lag cannot be read, that is an error.
 func TestFailingAlarmIsAnError(t *testing.T) {
 	t.Parallel()

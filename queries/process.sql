@@ -92,3 +92,17 @@ CROSS JOIN LATERAL (
 WHERE a.version IS NULL
    OR a.version < h.version
 ORDER BY 1, 2, 3;
+
+-- name: ProcessPassed :many
+-- Finds the topics that the process worker_id of a listener passes, because it does not read them, although another process of
+-- the listener that lives does. Of several such processes it names the latest. worker_id has a row before it looks.
+SELECT DISTINCT ON (t.name) t.name::text AS topic, p.host, p.pid
+FROM outbox_schema.processes AS own
+JOIN outbox_schema.processes AS p ON p.kind = own.kind AND p.name = own.name AND p.worker_id <> own.worker_id
+CROSS JOIN LATERAL jsonb_object_keys(p.topics) AS t (name)
+WHERE own.kind = 'listener'
+  AND own.name = @listener
+  AND own.worker_id = @worker_id
+  AND p.seen_at > statement_timestamp() - @alive::interval
+  AND NOT jsonb_exists(own.topics, t.name)
+ORDER BY t.name, p.started_at DESC;

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
 	"github.com/outboxgen/outboxgen/internal/process"
@@ -106,7 +107,7 @@ func (p *pauses) ended(before *pauses) bool {
 func (s *Store) readPauses(ctx context.Context) (*pauses, error) {
 	rows, err := s.db.EachPlanned(s.pool).PauseOfNamespace(ctx, s.namespace)
 	if err != nil {
-		return nil, s.db.Wrap("read pauses", err)
+		return nil, s.db.Wrap("read pauses in database "+dbschema.DatabaseName(s.pool.Config().ConnConfig), err) // the first statement of a drain
 	}
 	return newPauses(rows), nil
 }

@@ -239,7 +239,7 @@ func TestRunAgain(t *testing.T) {
 func TestRunWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	err := runtimetest.Dispatcher(t, runtimetest.Unconnected(t), runtimetest.QuickConfig(), runtimetest.OnJob(runtimetest.JobTopic("one"), runtimetest.Succeed)).Run(t.Context())
-	require.ErrorContains(t, err, "run dispatcher: probe schema outbox: ")
+	require.ErrorContains(t, err, "run dispatcher: look for schema outbox in database ")
 	require.ErrorContains(t, err, "127.0.0.1")
 	require.NotErrorIs(t, err, outbox.ErrNotMigrated)
 
@@ -254,9 +254,11 @@ func TestRunWithoutMigration(t *testing.T) {
 	d := runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(runtimetest.JobTopic("one"), runtimetest.Succeed))
 	err := d.Run(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
-	require.ErrorContains(t, err, "run dispatcher: probe schema outbox: database is not migrated (run `outboxgen migrate up --schema outbox`): ")
+	name := pool.Config().ConnConfig.Database
+	require.ErrorContains(t, err, "run dispatcher: look for schema outbox in database "+name+": database is not migrated (run `outboxgen migrate up --schema outbox`): ")
 	_, err = d.Drain(t.Context())
 	require.ErrorIs(t, err, outbox.ErrNotMigrated)
+	require.ErrorContains(t, err, "in database "+name+": database is not migrated")
 }
 
 // TestMaintenance sweeps an event whose process died on the last attempt, and prunes events past their retention.

@@ -133,9 +133,10 @@ func TestStarterWorkerRuns(t *testing.T) {
 	binary := filepath.Join(dir, "worker")
 	run("go", "build", "-o", binary, "./cmd/worker")
 
+	url := pgtest.URL(t, pool)
 	call := func(args ...string) (code int, out, log string) {
 		cmd := exec.CommandContext(t.Context(), binary, args...)
-		cmd.Env = append(os.Environ(), "DATABASE_URL="+pgtest.URL(t, pool))
+		cmd.Env = append(os.Environ(), "DATABASE_URL="+url)
 		var stdout, stderr strings.Builder
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		if err := cmd.Run(); err != nil {
@@ -169,6 +170,12 @@ func TestStarterWorkerRuns(t *testing.T) {
 	require.Contains(t, out, `"ended":"stopped"`)
 	require.Contains(t, log, "worker: mini_chat: drain: ")
 	pgtest.Execute(t, pool, "ALTER SCHEMA elsewhere RENAME TO outbox")
+	good := url
+	url = "localhost/app"
+	code, _, log = call("run")
+	require.Equal(t, 1, code)
+	require.Contains(t, log, "worker: read DATABASE_URL: cannot parse ")
+	url = good
 
 	cmd := exec.CommandContext(t.Context(), binary, "run")
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+pgtest.URL(t, pool))

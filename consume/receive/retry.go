@@ -10,6 +10,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
@@ -80,7 +81,7 @@ func (r *Receiver) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if _, err := r.Status(ctx); errors.Is(err, inbox.ErrNotMigrated) {
-		return fmt.Errorf("database %s: %w", r.pool.Config().ConnConfig.Database, err)
+		return fmt.Errorf("database %s: %w", dbschema.DatabaseName(r.pool.Config().ConnConfig), err)
 	}
 	return nil
 }

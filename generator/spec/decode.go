@@ -81,7 +81,7 @@ func (d *decoder) wrongType(n *node, at place, want string) {
 		return
 	}
 	hint := ""
-	if text := shapeHint(n, want); text != "" {
+	if text := shapeHint(n, want, at.prefix() != ""); text != "" {
 		hint = " (" + text + ")"
 	}
 	d.Errorf(d.at(n), diag.WrongType, "%smust be %s, not %s%s", cmp.Or(at.prefix(), "the file "), want, describe(n), hint)

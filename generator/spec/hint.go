@@ -43,8 +43,8 @@ func plainHint(text string) string {
 	return ""
 }
 
-// shapeHint says how to write what a key needs instead of n.
-func shapeHint(n *node, want string) string {
+// shapeHint says how to write what is needed instead of n, which is the value of a key if keyed is set, and otherwise the file.
+func shapeHint(n *node, want string, keyed bool) string {
 	block := n.Style&flowStyle == 0
 	wants := func(what string) bool { return strings.HasPrefix(want, what) }
 	switch {
@@ -52,6 +52,8 @@ func shapeHint(n *node, want string) string {
 		return templateHint
 	case wants("text") && n.Kind == sequenceNode && len(n.Content) == 0:
 		return typeHint
+	case wants("a mapping") && n.Kind == scalarNode && n.Tag == nullTag && keyed:
+		return "indent the lines that belong to it"
 	case wants("a mapping") && n.Kind == sequenceNode && block:
 		return `write "name: value" lines without "- "`
 	case wants("a list") && n.Kind == mappingNode && block:

@@ -35,6 +35,9 @@ func whole(least, most int64) shape[Value[int64]] { return &integer{least, most}
 var file = &record[Spec]{
 	name: "outbox",
 	doc:  "The events of a Go module, from which outboxgen generates a typed transactional outbox.",
+	elsewhere: map[string]string{
+		"topics": "topics belong to a namespace, under namespaces",
+	},
 	keys: []key[Spec]{
 		required("version", oneOf(formatVersion), func(s *Spec) *Value[string] { return &s.Version },
 			`Version of this file's format. Quote it: "1".`),
@@ -341,6 +344,11 @@ var field = &shorthand[Field, Value[string]]{
 	long: &record[Field]{
 		name: "field",
 		doc:  "A field with attributes.",
+		elsewhere: map[string]string{
+			"enum":   "declare the enum under types, and use its name as the type",
+			"values": "declare an enum under types, and use its name as the type",
+			"fields": "declare the struct under types, and use its name as the type",
+		},
 		keys: []key[Field]{
 			required("type", typeText, func(f *Field) *Value[string] { return &f.Type },
 				"string, bool, int32, int64, float64, uuid, timestamp, date, duration, bytes, json, a name from types, []T or map[string]T. A trailing ? makes the field optional."),

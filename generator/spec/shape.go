@@ -25,6 +25,8 @@ type record[T any] struct {
 	start func(*T) *diag.Pos // optional: takes the position of the value, also of one that is not a mapping
 	oneOf []string           // keys of which exactly one must be there
 
+	elsewhere map[string]string // what to do with keys that people look for here
+
 	oneOfRule diag.Rule // for none or several of oneOf; "" means MissingKey or AttributeConflict
 }
 
@@ -86,6 +88,9 @@ func (r *record[T]) decode(d *decoder, n *node, at place, into *T) {
 			near, hint := d.nearestKey(name.Value, r.names()), ""
 			if hint = diag.Hint(near); strings.HasPrefix(name.Value, near+":") {
 				hint = "" // the space is missing: see plainHint
+			}
+			if there := r.elsewhere[name.Value]; hint == "" && there != "" {
+				hint = " (" + there + ")"
 			}
 			misspelt[near] = true
 			d.Errorf(d.at(name), diag.UnknownKey, "unknown key %s%s%s", quoteShort(name.Value), at.inside(), hint)

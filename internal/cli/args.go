@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,9 +27,14 @@ func explainArgs(c *cobra.Command) {
 			return fmt.Errorf("missing argument: use %s", use)
 		}
 		surplus := args[min(strings.Count(use, " ")-strings.Count(c.CommandPath(), " "), len(args)-1)]
-		isYAML := slices.ContainsFunc([]string{".yaml", ".yml"}, func(end string) bool { return strings.HasSuffix(surplus, end) })
-		if isYAML && c.Flags().Lookup("config") != nil {
-			return fmt.Errorf("unexpected argument %q: use %s --config %s", surplus, c.CommandPath(), surplus)
+		file := ""
+		if inFolder := filepath.Join(surplus, defaultConfig); isFile(inFolder) {
+			file = filepath.ToSlash(inFolder)
+		} else if slices.ContainsFunc([]string{".yaml", ".yml"}, func(end string) bool { return strings.HasSuffix(surplus, end) }) {
+			file = surplus
+		}
+		if file != "" && c.Flags().Lookup("config") != nil {
+			return fmt.Errorf("unexpected argument %q: use %s --config %s", surplus, c.CommandPath(), file)
 		}
 		return fmt.Errorf("unexpected argument %q: use %s", surplus, use)
 	}

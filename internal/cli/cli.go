@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -100,6 +101,12 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.versionCommand(),
 	)
 	explainArgs(root)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if strings.HasPrefix(err.Error(), "unknown ") {
+			return fmt.Errorf("%w: %s --help lists the flags", err, c.CommandPath())
+		}
+		return err
+	})
 	return root
 }
 
@@ -183,12 +190,26 @@ func (a *app) report(err error) int {
 	if a.json { // there is no document to put them in
 		_ = diag.Print(a.Stderr, diag.Text, a.found)
 	}
-	a.notef("outboxgen: %s", oneLine(err.Error()))
 	var f *failure
 	if errors.As(err, &f) {
+		a.notef("outboxgen: %s", oneLine(err.Error()))
 		return f.code
 	}
+	a.notef("outboxgen: %s", oneLine(unknownCommand(err.Error())))
 	return exitUsage
+}
+
+// unknownCommand adds to cobra's error about a command what there is instead. Cobra has its guesses on lines of their own.
+func unknownCommand(text string) string {
+	what, guesses, guessed := strings.Cut(text, "\n\nDid you mean this?\n")
+	_, parent, unknown := strings.Cut(what, " for ")
+	if parent, err := strconv.Unquote(parent); unknown && err == nil && strings.HasPrefix(what, "unknown command ") {
+		if guessed {
+			what += " (did you mean " + strings.Join(strings.Fields(guesses), " or ") + "?)"
+		}
+		return what + ": " + parent + " --help lists the commands"
+	}
+	return text
 }
 
 // findings prints l in the given format and returns errReported if it contains an error. Text goes to stderr; the other

@@ -32,7 +32,7 @@ func TestRunReturnsTheExitCode(t *testing.T) {
 	out, complaints, code = start(t, "bogus")
 	require.Equal(t, exitUsage, code)
 	require.Empty(t, out)
-	require.Equal(t, "outboxgen: unknown command \"bogus\" for \"outboxgen\"\n", complaints)
+	require.Equal(t, "outboxgen: unknown command \"bogus\" for \"outboxgen\": outboxgen --help lists the commands\n", complaints)
 }
 
 // A full disk or a closed pipe behind stdout is a failure.
@@ -102,6 +102,17 @@ func TestConnectProblemIsOneMaskedLine(t *testing.T) {
 				require.NotContains(t, got, piece, "%s: %s", dsn, text)
 			}
 		}
+	}
+}
+
+// With sslmode=prefer pgx tries TLS first. That a server has none matters only if nothing else was tried.
+func TestConnectProblemSaysWhyItFailedWithoutTLS(t *testing.T) {
+	t.Parallel()
+	const refused, missing = "127.0.0.1:5432 (h): tls error: server refused TLS connection", `127.0.0.1:5432 (h): server error: FATAL: database "d" does not exist`
+	cfg, err := pgx.ParseConfig("postgres://u@h/d")
+	require.NoError(t, err)
+	for text, want := range map[string]string{refused + "\n\t" + missing: missing, refused: refused, missing: missing} {
+		require.EqualError(t, connectProblem(cfg, "", "DATABASE_URL", errors.New(text)), `connect to database "d" as user "u" (DATABASE_URL): `+want)
 	}
 }
 

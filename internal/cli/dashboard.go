@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/dashboard"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/internal/mask"
@@ -111,6 +112,13 @@ func (a *app) serveDashboard(ctx context.Context, f *dashboardFlags, m *model.Mo
 		return err
 	}
 	defer pool.Close()
+	ops, err := admin.New(pool, schema)
+	if err != nil {
+		return usage(err)
+	}
+	if _, err := ops.Pauses(ctx); err != nil { // a page without tables or privileges would only say so to whoever looks at it
+		return explained(ctx, pool, ops, schema, err)
+	}
 	page, err := dashboard.New(dashboard.Config{
 		Pool: pool, Schema: schema, Authorize: authorize, ReadOnly: f.readOnly, Prefix: f.prefix, Title: f.title, Mask: f.mask(m),
 		TraceURL: f.trace, Prometheus: f.metricURL, Logger: slog.New(slog.NewTextHandler(a.Stderr, nil)),

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -105,4 +106,16 @@ func TestDashboardRefusesToListenForOthers(t *testing.T) {
 		require.Contains(t, stderr.String(), want)
 		require.Empty(t, stdout.String())
 	}
+}
+
+// TestDashboardNeedsTables: the command refuses a database without tables, as every command does, and serves no page of errors.
+func TestDashboardNeedsTables(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // it would serve until then
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	env := cli.Env{Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }}
+	require.Equal(t, 3, cli.Run(ctx, env, []string{"dashboard", "--addr", "127.0.0.1:0", "--database-url", pgtest.Empty(t)}))
+	require.Regexp(t, "^outboxgen: database [a-z0-9_]+, schema outbox: .*database is not migrated \\(run `outboxgen migrate up --schema outbox`\\)", stderr.String())
+	require.Empty(t, stdout.String())
 }

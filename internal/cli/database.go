@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/internal/secret"
 )
@@ -184,11 +185,26 @@ func connectProblem(cfg *pgx.ConnConfig, dsn, from string, err error) error {
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == undefinedObject {
 		text = "the server does not know a setting of the connection string; quote a password that contains a space"
 	}
-	text = secret.Mask(secret.MaskIn(oneLine(text), dsn))
+	text = secret.Mask(secret.MaskIn(oneLine(withoutTLS(text)), dsn))
 	if !slices.Contains([]string{cfg.User, cfg.Database, cfg.Host}, cfg.Password) {
 		text = secret.MaskQuoted(text, cfg.Password)
 	}
-	return fmt.Errorf("connect to database %q as user %q (%s): %s", cfg.Database, cfg.User, from, text)
+	return fmt.Errorf("connect to database %q as user %q (%s): %s", dbschema.DatabaseName(cfg), cfg.User, from, text)
+}
+
+// withoutTLS removes the lines that say that the server has no TLS, if there are others: pgx then went on without it, as
+// sslmode=prefer says, and the others say why that failed.
+func withoutTLS(text string) string {
+	var others []string
+	for line := range strings.Lines(text) {
+		if !strings.HasSuffix(strings.TrimSpace(line), "tls error: server refused TLS connection") && strings.TrimSpace(line) != "" {
+			others = append(others, line)
+		}
+	}
+	if len(others) == 0 {
+		return text
+	}
+	return strings.Join(others, "")
 }
 
 // undefinedObject is the code of the server's error for an unknown setting. Its message names the setting, which may be

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/internal/moment"
+	"github.com/outboxgen/outboxgen/internal/reason"
 )
 
 func (a *app) deadCommand() *cobra.Command {
@@ -54,6 +56,9 @@ func (f *deadFlags) flags(c *cobra.Command, act bool) {
 // topicArgs accepts at most one topic.
 var topicArgs = cobra.MaximumNArgs(1)
 
+// groupID is the form of the ID of an admin.DeadGroup.
+var groupID = regexp.MustCompile(`^[0-9a-f]{12}$`)
+
 // filter returns the filter of the flags and of the arguments, which are a topic or a namespace.
 func (f *deadFlags) filter(args []string, now time.Time) (admin.Filter, error) {
 	r := admin.Filter{Listener: f.listener, Consumer: f.consumer, Key: f.key, Error: f.text, Group: f.group}
@@ -76,6 +81,9 @@ func (f *deadFlags) filter(args []string, now time.Time) (admin.Filter, error) {
 			return r, fmt.Errorf("--tenant: %q is not a valid tenant: use a UUID", f.tenant)
 		}
 		r.TenantID = uuid.NullUUID{UUID: id, Valid: true}
+	}
+	if f.group != "" && !groupID.MatchString(f.group) {
+		return r, fmt.Errorf("--group: %q is not a valid group: use the 12 letters and digits that dead groups shows", f.group)
 	}
 	if f.consumer != "" && f.listener != "" {
 		return r, errors.New("--consumer and --listener cannot be used together")
@@ -192,7 +200,7 @@ differ only in numbers, ids, hex strings, times, addresses and quoted values are
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
 		groups, err := ops.DeadGroups(ctx, filter)
 		if err == nil && len(groups) == 0 {
-			err = checkConsumer(ctx, ops, filter.Consumer)
+			err = a.checkNames(ctx, ops, filter)
 		}
 		if err != nil {
 			return err
@@ -209,7 +217,7 @@ differ only in numbers, ids, hex strings, times, addresses and quoted values are
 			if g.Tenants == admin.MaxGroupTenants {
 				tenants += "+"
 			}
-			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener + r.Consumer), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(reason(r.Error))})
+			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener + r.Consumer), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(reason.Short(r.Error))})
 		}
 		switch {
 		case a.json:
@@ -249,11 +257,11 @@ func (a *app) noteConsumers(ctx context.Context, ops *admin.Admin, filter admin.
 	return err
 }
 
-// noteOthers is for an act that has found nothing. It says which consumer groups have what was selected, if filter does not name
-// one, and returns an unknownGroup if it names one of which nothing is known.
+// noteOthers is for an act that has found nothing. Besides what checkNames says, it says which consumer groups have what was
+// selected, if filter does not name one.
 func (a *app) noteOthers(ctx context.Context, ops *admin.Admin, filter admin.Filter) error {
-	if filter.Consumer != "" {
-		return checkConsumer(ctx, ops, filter.Consumer)
+	if err := a.checkNames(ctx, ops, filter); err != nil || filter.Consumer != "" {
+		return err
 	}
 	if len(filter.IDs) == 0 {
 		return a.noteConsumers(ctx, ops, filter)
@@ -316,6 +324,52 @@ func checkConsumer(ctx context.Context, ops *admin.Admin, name string) error {
 		err = &unknownGroup{name, known}
 	}
 	return err
+}
+
+// checkNames is for a command that has found nothing. It returns an unknownGroup for a consumer group of which nothing is known.
+// For a topic or listener it notes that, and is not an error: retention deletes what a name was known by.
+func (a *app) checkNames(ctx context.Context, ops *admin.Admin, filter admin.Filter) error {
+	if filter.Consumer != "" {
+		return checkConsumer(ctx, ops, filter.Consumer)
+	}
+	if filter.Namespace == "" && filter.Listener == "" {
+		return nil
+	}
+	o, err := ops.Overview(ctx)
+	if err != nil {
+		return err
+	}
+	var topics, listeners []string
+	for _, t := range o.Topics {
+		topics = append(topics, t.Name())
+	}
+	for _, t := range o.LogTopics {
+		topics = append(topics, t.Name())
+	}
+	for _, l := range admin.SumShards(o.Listeners) {
+		listeners = append(listeners, l.Listener)
+	}
+	named := func(topic string) bool {
+		return topic == filter.Namespace+"/"+filter.Topic || filter.Topic == "" && strings.HasPrefix(topic, filter.Namespace+"/")
+	}
+	switch {
+	case filter.Topic != "" && !slices.ContainsFunc(topics, named):
+		a.notef("topic %s/%s is not known: no event of it is kept, and no process runs it; known: %s", filter.Namespace, filter.Topic, namesText(topics))
+	case filter.Namespace != "" && !slices.ContainsFunc(topics, named):
+		a.notef("namespace %s is not known: no event of it is kept, and no process runs it; known: %s", filter.Namespace, namesText(topics))
+	}
+	if filter.Listener != "" && !slices.Contains(listeners, filter.Listener) {
+		a.notef("listener %s is not attached; attached: %s", filter.Listener, namesText(listeners))
+	}
+	return nil
+}
+
+func namesText(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 // second formats a time for a table.

@@ -21,6 +21,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/internal/fit"
 	"github.com/outboxgen/outboxgen/internal/mask"
+	"github.com/outboxgen/outboxgen/internal/reason"
 )
 
 // letterRow is a dead letter in JSON documents and lines.
@@ -141,7 +142,7 @@ first; PLACE is where their broker had them. If there are more than --limit, lis
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
 		letters, err := ops.DeadLetters(ctx, filter, before, limit+1)
 		if err == nil && len(letters) == 0 {
-			err = checkConsumer(ctx, ops, filter.Consumer)
+			err = a.checkNames(ctx, ops, filter)
 		}
 		if err != nil {
 			return err
@@ -160,7 +161,7 @@ first; PLACE is where their broker had them. If there are more than --limit, lis
 			if r.TenantID != nil {
 				tenant = r.TenantID.String()
 			}
-			table = append(table, []any{second(r.DiedAt), r.Topic, dash(r.Listener + r.Place), r.ID, tenant, r.Attempts, dash(reason(r.Error))})
+			table = append(table, []any{second(r.DiedAt), r.Topic, dash(r.Listener + r.Place), r.ID, tenant, r.Attempts, dash(reason.Short(r.Error))})
 		}
 		switch {
 		case a.json:

@@ -117,7 +117,7 @@ func (a *app) printDrained(topic string, d admin.Drained) error {
 		{d.Retrying, "retrying", "wait for another attempt"},
 		{d.InFlight, "in flight", "are handled now, or their process has died"},
 		{d.Parked, "parked", "wait at a listener behind a failed event: see outboxgen listener list"},
-		{d.Dead, "dead", "replay or discard them: outboxgen dead replay or dead discard, with --topic " + topic},
+		{d.Dead, "dead", "replay or discard them: outboxgen dead replay " + topic + ", or dead discard " + topic},
 		{d.Quarantined, "quarantined", "are in an inbox: delete them from inbox_quarantined when they are settled"},
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Unread)) {

@@ -265,7 +265,7 @@ func (o *output) write(a *app, files []export.File) (err error) {
 		err = a.printChanges(changes)
 	}
 	if err == nil && o.check && pending > 0 {
-		a.notef("%s: out of date: run the command without --check", o.dir)
+		a.notef("%s: out of date: run the command without --check, with the same flags", o.dir)
 		return errReported
 	}
 	return err

@@ -131,7 +131,7 @@ func (a *app) printFrozen(src *source, changes *generator.Changes, frozen *gener
 		}
 	}
 	if check && pending > 0 {
-		a.notef("%s: out of date: run outboxgen freeze", a.shown(generator.LockName(src.path)))
+		a.notef("%s: out of date: run outboxgen freeze%s", a.shown(generator.LockName(src.path)), configFlag(src.path))
 		return errReported
 	}
 	return nil

@@ -169,7 +169,7 @@ place wherever you run it, and the list of changes is relative to the root of th
 				return err
 			}
 			if n := len(changes.Pending()); check && n > 0 {
-				a.notef("%s: %s out of date: run outboxgen generate", g.path, count(n, "file"))
+				a.notef("%s: %s out of date: run outboxgen generate%s", g.path, count(n, "file"), configFlag(g.path))
 				return errReported
 			}
 			return nil

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/moment"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -54,23 +56,37 @@ func (a *app) withAdmin(ctx context.Context, db *database, schema string, fn fun
 	if err != nil {
 		return err
 	}
-	err = fn(ops)
+	return explained(ctx, pool, ops, schema, fn(ops))
+}
+
+// explained returns the error of what a command did with ops, with the database and with what to do.
+func explained(ctx context.Context, pool *pgxpool.Pool, ops *admin.Admin, schema string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, errReported):
 		return err
 	case errors.As(err, new(*admin.UnknownListenerError)), errors.As(err, new(*admin.UnknownTopicError)),
 		errors.As(err, new(*admin.LogTopicError)), errors.Is(err, admin.ErrNotSkippable), errors.Is(err, admin.ErrNotDead):
 		return usage(err)
+	case errors.Is(err, admin.ErrUnknownEvent):
+		return usage(fmt.Errorf("database %s, schema %s: %w: its retention has deleted it, or it is in another database or schema", databaseOf(pool), schema, err))
 	case errors.As(err, new(*unknownGroup)):
 		return usage(fmt.Errorf("database %s, schema %s: %w", databaseOf(pool), schema, err))
 	case errors.Is(err, outbox.ErrNotMigrated):
 		return fmt.Errorf("database %s, schema %s: %w%s", databaseOf(pool), schema, err, elsewhere(ctx, ops, schema))
+	case denied(err):
+		return fmt.Errorf("database %s, role %s: %w", databaseOf(pool), pool.Config().ConnConfig.User, err)
 	}
 	return err
 }
 
+// denied reports whether PostgreSQL has refused a statement because the role lacks a privilege.
+func denied(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "42501"
+}
+
 // databaseOf returns the name of the database of pool.
-func databaseOf(pool *pgxpool.Pool) string { return pool.Config().ConnConfig.Database }
+func databaseOf(pool *pgxpool.Pool) string { return dbschema.DatabaseName(pool.Config().ConnConfig) }
 
 // elsewhere says which other schemas have the tables that schema lacks.
 func elsewhere(ctx context.Context, ops *admin.Admin, schema string) string {
@@ -135,16 +151,21 @@ func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long
 		RunE: a.administer(db, func(ctx context.Context, ops *admin.Admin, args []string) error {
 			scope, act := admin.Scope{Listener: args[0]}, admin.Act{}
 			ops = person.as(ops)
-			var err error
+			row := resultRow{Listener: args[0], Done: true, Paused: &paused}
 			if paused {
-				err = ops.Pause(ctx, scope, act)
-			} else {
-				_, err = ops.Resume(ctx, scope, act)
+				if err := ops.Pause(ctx, scope, act); err != nil {
+					return err
+				}
+				return a.printResult(row, "paused %s", args[0])
 			}
+			r, err := ops.Resume(ctx, scope, act)
 			if err != nil {
 				return err
 			}
-			return a.printResult(resultRow{Listener: args[0], Done: true, Paused: &paused}, "%sd %s", verb, args[0])
+			if row.Done = r.Resumed; !r.Resumed {
+				return a.printResult(row, "%s is not paused: nothing to resume", args[0])
+			}
+			return a.printResult(row, "resumed %s", args[0])
 		}),
 	}
 	person.flags(c)

@@ -40,20 +40,3 @@ func TestBriefErrors(t *testing.T) {
 	require.Equal(t, strings.Repeat("ü", 60), brief(strings.Repeat("ü", 60)))
 	require.Equal(t, strings.Repeat("ü", 57)+"...", brief(strings.Repeat("ü", 61)))
 }
-
-// The end of an error says why, and its beginning may repeat other columns.
-func TestReasons(t *testing.T) {
-	t.Parallel()
-	require.Empty(t, reason(""))
-	require.Equal(t, "a b c", reason(" a\n\tb\r\x1b\u202e c\x00"))
-	for _, prefix := range []string{
-		"consume users/user_renamed version 1, event 01a2091f-7641-7c00-8000-0123456789ab: ", "consume users/user_renamed version 12: ", "consume users: ",
-	} {
-		require.Equal(t, "no card of user 17", reason(prefix+"no card of user 17"))
-		require.Equal(t, "first", reason(prefix+"first\n"+strings.Repeat("stack ", 100)))
-	}
-	customer := `post event to "22222222-0000-7000-8000-000000000000" at 10.0.0.1:8080: 10.0.0.1 is not a public address`
-	require.Equal(t, customer, reason(customer))
-	require.Equal(t, strings.Repeat("ü", 200), reason(strings.Repeat("ü", 200)))
-	require.Equal(t, strings.Repeat("ü", 98)+"..."+strings.Repeat("é", 99), reason(strings.Repeat("ü", 150)+strings.Repeat("é", 150)))
-}

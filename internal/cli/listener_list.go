@@ -3,14 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
-	"regexp"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/internal/reason"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -153,7 +151,7 @@ func shardTable(shards []admin.ListenerStatus) [][]any {
 	for _, s := range shards {
 		r := newShardRow(s)
 		table = append(table, []any{r.Listener, fmt.Sprintf("%d/%d", r.Shard, r.Shards), r.State, r.LagEvents, ageText(s.Lag),
-			dash(r.Holder), r.ParkedEvents, r.DeadLetters, dash(r.EventID), r.Attempts, dash(reason(r.LastError))})
+			dash(r.Holder), r.ParkedEvents, r.DeadLetters, dash(r.EventID), r.Attempts, dash(reason.Short(r.LastError))})
 	}
 	return table
 }
@@ -172,42 +170,14 @@ func ageText(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
-const (
-	// briefLength is how much a table shows of a text that people or machines have written, such as a host or a scope.
-	briefLength = 60
-	// reasonLength is how much it shows of an error.
-	reasonLength = 200
-)
+// briefLength is how much a table shows of a text that people or machines have written, such as a host or a scope.
+const briefLength = 60
 
 // brief returns the beginning of a text on one line, without characters that control a terminal.
 func brief(text string) string {
-	text = clean(text)
+	text = reason.Line(text)
 	if runes := []rune(text); len(runes) > briefLength {
 		return string(runes[:briefLength-3]) + "..."
 	}
 	return text
-}
-
-// ofMessage is how an error of a consumer begins. It repeats the columns next to it.
-var ofMessage = regexp.MustCompile(`^consume \S+( version \d+)?(, event [0-9a-f-]{36})?: `)
-
-// reason returns an error on one line, without characters that control a terminal. A long error is cut in the middle: its
-// beginning says what was done, and its end says why it failed. Of several lines only the first is left then, because a stack
-// may follow.
-func reason(text string) string {
-	whole := []rune(ofMessage.ReplaceAllString(clean(text), ""))
-	if len(whole) > reasonLength {
-		first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-		whole = []rune(ofMessage.ReplaceAllString(clean(first), ""))
-	}
-	const gap = "..."
-	if left := (reasonLength - len(gap)) / 2; len(whole) > reasonLength {
-		return string(whole[:left]) + gap + string(whole[len(whole)-(reasonLength-len(gap)-left):])
-	}
-	return string(whole)
-}
-
-// clean returns text on one line, without characters that control a terminal.
-func clean(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 }

@@ -74,9 +74,33 @@ func (s *source) explain(a *app, err error) error {
 		err = pathErr.Err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read %s: %w: create one with outboxgen init, or name another %s", a.shown(s.path), err, cmp.Or(s.other, "with --config"))
+		other := cmp.Or(s.other, "with --config")
+		if below := filesBelow(); len(below) > 0 {
+			return fmt.Errorf("read %s: %w: name %s %s", a.shown(s.path), err, strings.Join(below, " or "), other)
+		}
+		return fmt.Errorf("read %s: %w: create one with outboxgen init, or name another %s", a.shown(s.path), err, other)
 	}
 	return fmt.Errorf("read %s: %w", a.shown(s.path), err)
+}
+
+// configFlag returns the flag that a command needs to read path, for a message.
+func configFlag(path string) string {
+	if path == defaultConfig {
+		return ""
+	}
+	return " --config " + path
+}
+
+// filesBelow returns the files named outbox.yaml in the folders below the current one: most commands are typed in the root of
+// a module, and the file is in the folder of its package.
+func filesBelow() (files []string) {
+	for _, pattern := range []string{"*/" + defaultConfig, "*/*/" + defaultConfig, "*/*/*/" + defaultConfig} {
+		found, _ := filepath.Glob(pattern) // fails only for a malformed pattern
+		for _, f := range found {
+			files = append(files, filepath.ToSlash(f))
+		}
+	}
+	return files[:min(len(files), 5)]
 }
 
 // model reads and checks the YAML. It prints the findings, and returns errReported if one of them is an error. It leaves out

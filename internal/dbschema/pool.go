@@ -1,8 +1,10 @@
 package dbschema
 
 import (
+	"cmp"
 	"log/slog"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -13,4 +15,12 @@ func WarnSmallPool(log *slog.Logger, pool *pgxpool.Pool, need int, what string) 
 		log.Warn("pool has fewer connections than may be used at the same time: raise its MaxConns or lower Concurrency",
 			"max_conns", size, "used", need, "used_by", what)
 	}
+}
+
+// DatabaseName returns the name of the database that cfg connects to. A connection string without one means that of the user.
+func DatabaseName(cfg *pgx.ConnConfig) string { return cmp.Or(cfg.Database, cfg.User) }
+
+// WrapProbe is Wrap for the first statement of a run, which finds out whether pool leads to the tables of s.
+func (s *Schema) WrapProbe(pool *pgxpool.Pool, err error) error {
+	return s.Wrap("look for schema "+s.name+" in database "+DatabaseName(pool.Config().ConnConfig), err)
 }

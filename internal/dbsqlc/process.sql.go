@@ -281,3 +281,50 @@ func (q *Queries) ProcessOrphans(ctx context.Context, arg ProcessOrphansParams) 
 	}
 	return items, nil
 }
+
+const ProcessPassed = `-- name: ProcessPassed :many
+SELECT DISTINCT ON (t.name) t.name::text AS topic, p.host, p.pid
+FROM outbox_schema.processes AS own
+JOIN outbox_schema.processes AS p ON p.kind = own.kind AND p.name = own.name AND p.worker_id <> own.worker_id
+CROSS JOIN LATERAL jsonb_object_keys(p.topics) AS t (name)
+WHERE own.kind = 'listener'
+  AND own.name = $1
+  AND own.worker_id = $2
+  AND p.seen_at > statement_timestamp() - $3::interval
+  AND NOT jsonb_exists(own.topics, t.name)
+ORDER BY t.name, p.started_at DESC
+`
+
+type ProcessPassedParams struct {
+	Listener string
+	WorkerID pgtype.UUID
+	Alive    pgtype.Interval
+}
+
+type ProcessPassedRow struct {
+	Topic string
+	Host  string
+	Pid   int32
+}
+
+// Finds the topics that the process worker_id of a listener passes, because it does not read them, although another process of
+// the listener that lives does. Of several such processes it names the latest. worker_id has a row before it looks.
+func (q *Queries) ProcessPassed(ctx context.Context, arg ProcessPassedParams) ([]ProcessPassedRow, error) {
+	rows, err := q.db.Query(ctx, ProcessPassed, arg.Listener, arg.WorkerID, arg.Alive)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ProcessPassedRow
+	for rows.Next() {
+		var i ProcessPassedRow
+		if err := rows.Scan(&i.Topic, &i.Host, &i.Pid); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

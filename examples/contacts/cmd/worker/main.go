@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
 	if err != nil {
-		return err
+		return fmt.Errorf("read DATABASE_URL: %w", err)
 	}
 	config.MaxConns = max(config.MaxConns, 14) // for the dispatchers and listeners below, and for their handlers
 	pool, err := pgxpool.NewWithConfig(ctx, config)
