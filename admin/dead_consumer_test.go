@@ -211,8 +211,7 @@ func TestDoctorKnowsConsumers(t *testing.T) {
 	}
 }
 
-// TestParked: the messages that a group tries again are listed with what waits behind them, the next one first. They are read
-// by an index.
+// TestParked: the messages that a group tries again are listed with what waits behind them, the next one first.
 func TestParked(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
