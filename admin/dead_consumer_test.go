@@ -83,7 +83,7 @@ func TestDeadLettersOfConsumers(t *testing.T) {
 	require.Empty(t, letters)
 	groups, err := ops.DeadConsumers(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"cards", "other"}, groups)
+	require.Equal(t, []string{"cards", "many", "other"}, groups)
 
 	f := admin.Filter{Consumer: "cards"}
 	grouped, err := ops.DeadGroups(t.Context(), f)
@@ -232,6 +232,13 @@ func TestParked(t *testing.T) {
 	list, err = ops.Parked(t.Context(), "cards", 1)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
+	putKept(t, pool, "many", "parked", 1002, "1 h", "1 h", "no")
+	pgtest.Execute(t, pool, `UPDATE outbox.inbox_messages SET max_attempts = 3, next_attempt_at = CASE WHEN error = 'no 1' THEN now() ELSE 'infinity' END
+		WHERE consumer_group = 'many'`)
+	list, err = ops.Parked(t.Context(), "many", 10)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, []any{0, admin.Count{N: 1000, More: true}}, []any{list[0].AttemptsLeft, list[0].Behind}, "fewer attempts than before are allowed now")
 	list, err = ops.Parked(t.Context(), "nobody", 1)
 	require.NoError(t, err)
 	require.Empty(t, list)
@@ -239,7 +246,7 @@ func TestParked(t *testing.T) {
 	require.ErrorContains(t, err, "0 is not a positive number")
 	groups, err := ops.ConsumerGroups(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"cards", "other"}, groups)
+	require.Equal(t, []string{"cards", "many", "other"}, groups)
 	schemas, err := ops.Schemas(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"outbox"}, schemas)
