@@ -262,7 +262,7 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 	var invalid error
 	if v, ok := p.(validator); ok {
 		*doing = "Validate"
-		invalid = v.Validate()
+		invalid = errtext.Without("validate "+t.String()+": ", v.Validate())
 	}
 	if t.spec.Keys != nil {
 		*doing = "Keys"

@@ -54,7 +54,7 @@ func TestArrows(t *testing.T) {
 		"dashboard":                   {"admin", "outbox", "internal/moment"},
 		"worker":                      {"outbox", "internal/absent", "internal/guard", "internal/errtext"},
 		"inbox":                       {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
-		"consume":                     {"payload", "inbox", "internal/absent", "internal/mark", "internal/plainjson", "internal/upcast"},
+		"consume":                     {"payload", "inbox", "internal/absent", "internal/mark", "internal/plainjson", "internal/upcast", "internal/errtext"},
 		"consume/receive":             {"consume", "inbox", "internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/mark", "internal/pgvalue"},
 		"consume/webhook":             {"consume", "inbox", "internal/absent", "internal/guard", "internal/mark", "internal/webhookkey"},
 		"migrate":                     {"schema", "internal/dbschema", "internal/pgname", "internal/absent", "internal/errtext"},

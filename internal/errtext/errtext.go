@@ -31,3 +31,24 @@ func (e *joined) Error() string {
 }
 
 func (e *joined) Unwrap() []error { return e.errs }
+
+// Without returns err without what its text begins with, for a caller that says the same in front of it. Any other err is
+// returned as it is.
+func Without(begin string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if text, ok := strings.CutPrefix(err.Error(), begin); ok {
+		return &reworded{text, err}
+	}
+	return err
+}
+
+// reworded is an error with another text.
+type reworded struct {
+	text string
+	err  error
+}
+
+func (e *reworded) Error() string { return e.text }
+func (e *reworded) Unwrap() error { return e.err }

@@ -21,3 +21,12 @@ func TestJoin(t *testing.T) {
 		require.ErrorIs(t, err, part)
 	}
 }
+
+func TestWithout(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, errtext.Without("E", nil))
+	require.Equal(t, io.EOF, errtext.Without("OF", io.EOF))
+	err := errtext.Without("io: ", io.ErrClosedPipe)
+	require.EqualError(t, err, "read/write on closed pipe")
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+}
