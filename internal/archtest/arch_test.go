@@ -92,7 +92,7 @@ func TestArrows(t *testing.T) {
 		"internal/lograte":            {},
 		"internal/testsignal":         {},
 		"internal/pgtest":             {"internal/pgserver", "internal/campaign", "internal/dbschema", "internal/dbsqlc", "migrate"},
-		"internal/runtimetest":        {"outbox", "queue", "listener", "admin", "publish", "internal/dbschema", "internal/doorbell", "internal/pgtest", "migrate"},
+		"internal/runtimetest":        {"outbox", "queue", "listener", "admin", "publish", "internal/dbschema", "internal/doorbell", "internal/pgserver", "internal/pgtest", "migrate"},
 		"internal/archtest":           {},
 		"generator/diag":              {},
 		"generator/spec":              {"generator/diag"},
