@@ -211,8 +211,7 @@ func TestDoctorKnowsConsumers(t *testing.T) {
 	}
 }
 
-// TestParked: the messages that a group tries again are listed with what waits behind them, the next one first. They are read
-// by an index.
+// TestParked: the messages that a group tries again are listed with what waits behind them, the next one first.
 func TestParked(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -234,6 +233,13 @@ func TestParked(t *testing.T) {
 	list, err = ops.Parked(t.Context(), "cards", 1)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
+	putKept(t, pool, "many", "parked", 1002, "1 h", "1 h", "no")
+	pgtest.Execute(t, pool, `UPDATE outbox.inbox_messages SET max_attempts = 3, next_attempt_at = CASE WHEN error = 'no 1' THEN now() ELSE 'infinity' END
+		WHERE consumer_group = 'many'`)
+	list, err = ops.Parked(t.Context(), "many", 10)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, []any{0, admin.Count{N: 1000, More: true}}, []any{list[0].AttemptsLeft, list[0].Behind}, "fewer attempts than before are allowed now")
 	list, err = ops.Parked(t.Context(), "nobody", 1)
 	require.NoError(t, err)
 	require.Empty(t, list)
@@ -259,7 +265,7 @@ func TestParked(t *testing.T) {
 	}
 	groups, err := ops.ConsumerGroups(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"cards", "other"}, groups)
+	require.Equal(t, []string{"cards", "many", "other"}, groups)
 	schemas, err := ops.Schemas(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"outbox"}, schemas)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -83,7 +84,7 @@ func readEvent(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) (EventDetai
 		d.EventStatus = eventStatus(dbsqlc.BrowseQueueRow(rows[0]))
 		details, err := q.EventDetail(ctx, pgvalue.UUID(id))
 		if err != nil || len(details) == 0 {
-			return d, errors.Join(err, ErrUnknownEvent)
+			return d, errtext.Join(err, ErrUnknownEvent)
 		}
 		r := details[0]
 		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)
@@ -106,7 +107,7 @@ func readEvent(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) (EventDetai
 		}
 		details, err := q.LogDetail(ctx, seq)
 		if err != nil || len(details) == 0 || len(logged) == 0 {
-			return d, errors.Join(err, ErrUnknownEvent)
+			return d, errtext.Join(err, ErrUnknownEvent)
 		}
 		r := details[0]
 		d.EventStatus = eventStatus(dbsqlc.BrowseQueueRow(logged[0]))
@@ -115,7 +116,7 @@ func readEvent(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) (EventDetai
 		d.EventStatus = eventStatus(dbsqlc.BrowseQueueRow(heard[0]))
 		details, err := q.HeardDetail(ctx, pgvalue.UUID(id))
 		if err != nil || len(details) == 0 {
-			return d, errors.Join(err, ErrUnknownEvent)
+			return d, errtext.Join(err, ErrUnknownEvent)
 		}
 		r := details[0]
 		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -132,7 +133,7 @@ func (e *LogTopicError) Error() string {
 // Pause returns UnknownListenerError or UnknownTopicError for a name that is not known, and LogTopicError for a log topic.
 func (a *Admin) Pause(ctx context.Context, s Scope, act Act) error {
 	act = a.actAs(act)
-	if err := errors.Join(s.validate(), act.validate()); err != nil {
+	if err := errtext.Join(s.validate(), act.validate()); err != nil {
 		return fmt.Errorf("pause: %w", err)
 	}
 	return a.acting(ctx, "pause "+s.String(), act, func(q *dbsqlc.Queries) error {
@@ -169,7 +170,7 @@ type ResumeReport struct {
 // except that an unknown listener is an UnknownListenerError.
 func (a *Admin) Resume(ctx context.Context, s Scope, act Act) (ResumeReport, error) {
 	act = a.actAs(act)
-	if err := errors.Join(s.validate(), act.validate()); err != nil {
+	if err := errtext.Join(s.validate(), act.validate()); err != nil {
 		return ResumeReport{}, fmt.Errorf("resume: %w", err)
 	}
 	var r ResumeReport

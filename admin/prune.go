@@ -2,13 +2,13 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/retention"
 	"github.com/outboxgen/outboxgen/internal/settings"
@@ -51,7 +51,7 @@ func (a *Admin) Prune(ctx context.Context, topics map[string]outbox.Retention) (
 		err = a.pruneQueue(ctx, keep, &r)
 	}
 	if n := r.Log + r.DeadLetters + r.Queue; n > 0 && !a.preview {
-		err = errors.Join(err, finished(ctx, func(ctx context.Context) error {
+		err = errtext.Join(err, finished(ctx, func(ctx context.Context) error {
 			names := slices.Sorted(maps.Keys(keep))
 			return a.db.Wrap("prune", act.audit(ctx, a.db.Each(a.pool), "prune", auditScope{Topics: names}, n))
 		}))

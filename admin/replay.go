@@ -12,6 +12,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/jsonb"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -123,7 +124,7 @@ func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string,
 	const what = "replay edited"
 	act = a.actAs(act)
 	f := Filter{IDs: []uuid.UUID{id}, Listener: listener}
-	if err := errors.Join(act.validate(), f.validateDead()); err != nil {
+	if err := errtext.Join(act.validate(), f.validateDead()); err != nil {
 		return Report{}, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := jsonb.Check(payload); err != nil {
@@ -274,7 +275,7 @@ func (a *Admin) onDead(
 ) (Report, error) {
 	var r Report
 	act = a.actAs(act)
-	if err := errors.Join(act.validate(), f.validateDead()); err != nil {
+	if err := errtext.Join(act.validate(), f.validateDead()); err != nil {
 		return r, fmt.Errorf("%s: %w", what, err)
 	}
 	refs, err := a.selectDead(ctx, f, act.Limit)

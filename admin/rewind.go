@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/settings"
 )
@@ -61,7 +62,7 @@ func (a *Admin) Rewind(ctx context.Context, name string, to time.Time) (events i
 			a.wakeListeners(ctx)
 			return events, nil
 		case !errors.Is(err, errTaken):
-			return 0, errors.Join(err, a.handBack(ctx, name, worker))
+			return 0, errtext.Join(err, a.handBack(ctx, name, worker))
 		}
 	}
 	return 0, fmt.Errorf("%s: listener %s: %w", what, name, errTaken)

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/plainjson"
 	"github.com/outboxgen/outboxgen/internal/upcast"
 	"github.com/outboxgen/outboxgen/payload"
@@ -148,7 +149,7 @@ func (t *TopicSpec) decode(r *Received, p any, strict bool) error {
 		} else {
 			err = ErrInvalidPayload // the text of a foreign error may hold a value
 		}
-		return about(&r.Event, field, err)
+		return about(&r.Event, field, errtext.Without("validate "+spec.Namespace+"/"+spec.Name+": ", err))
 	}
 	return nil
 }

@@ -102,33 +102,33 @@ func TestDecodeRefuses(t *testing.T) {
 	const secret = "S3CRET"
 	place := func(city, since string) string { return fmt.Sprintf(`{"city": %s, "since": %s}`, city, since) }
 	for want, change := range map[string]map[string]string{
-		"field id does not fit uuid.UUID":                                         {"id": `"` + secret + `"`},
-		"field name does not fit string":                                          {"name": `41111111`},
-		"field small does not fit int32":                                          {"small": `2147483648`},
-		"field note does not fit int64":                                           {"note": `"` + secret + `"`},
-		"field at does not fit time.Time":                                         {"at": `"` + secret + `"`},
-		"field home.since does not fit payload.Date":                              {"home": place(`"Bern"`, `"`+secret+`"`)},
-		"field home does not fit consume_test.place":                              {"home": `"` + secret + `"`},
-		"field past[1].city does not fit string":                                  {"past": "[" + place(`"Bern"`, `"2020-01-01"`) + "," + place(`5`, `"2020-01-01"`) + "]"},
-		"field named[*].since does not fit payload.Date":                          {"named": `{"` + secret + `": ` + place(`"Bern"`, `7`) + "}"},
-		"field maybe.city does not fit string":                                    {"maybe": place(`[]`, `"2020-01-01"`)},
-		"field labels[*] does not fit string":                                     {"labels": `{"` + secret + `": 1}`},
-		"field id is missing":                                                     {"id": ""},
-		"field id is the zero UUID":                                               {"id": `"00000000-0000-0000-0000-000000000000"`},
-		"field name is null":                                                      {"name": "null"},
-		"field home is null":                                                      {"home": "null"},
-		"field past is null":                                                      {"past": "null"},
-		"field home.city is missing":                                              {"home": `{"since": "2020-01-01"}`},
-		"field past is missing":                                                   {"past": ""},
-		"field past[0].since is missing":                                          {"past": `[{"city": "Bern"}]`},
-		"field named[*].city is missing":                                          {"named": `{"` + secret + `": {"since": "2020-01-01"}}`},
-		"field maybe.since is missing":                                            {"maybe": `{"city": "Bern"}`},
-		"validate users/user_created: name has 11 characters, at most 10 allowed": {"name": `"` + secret + `78901"`},
+		"field id does not fit uuid.UUID":                {"id": `"` + secret + `"`},
+		"field name does not fit string":                 {"name": `41111111`},
+		"field small does not fit int32":                 {"small": `2147483648`},
+		"field note does not fit int64":                  {"note": `"` + secret + `"`},
+		"field at does not fit time.Time":                {"at": `"` + secret + `"`},
+		"field home.since does not fit payload.Date":     {"home": place(`"Bern"`, `"`+secret+`"`)},
+		"field home does not fit consume_test.place":     {"home": `"` + secret + `"`},
+		"field past[1].city does not fit string":         {"past": "[" + place(`"Bern"`, `"2020-01-01"`) + "," + place(`5`, `"2020-01-01"`) + "]"},
+		"field named[*].since does not fit payload.Date": {"named": `{"` + secret + `": ` + place(`"Bern"`, `7`) + "}"},
+		"field maybe.city does not fit string":           {"maybe": place(`[]`, `"2020-01-01"`)},
+		"field labels[*] does not fit string":            {"labels": `{"` + secret + `": 1}`},
+		"field id is missing":                            {"id": ""},
+		"field id is the zero UUID":                      {"id": `"00000000-0000-0000-0000-000000000000"`},
+		"field name is null":                             {"name": "null"},
+		"field home is null":                             {"home": "null"},
+		"field past is null":                             {"past": "null"},
+		"field home.city is missing":                     {"home": `{"since": "2020-01-01"}`},
+		"field past is missing":                          {"past": ""},
+		"field past[0].since is missing":                 {"past": `[{"city": "Bern"}]`},
+		"field named[*].city is missing":                 {"named": `{"` + secret + `": {"since": "2020-01-01"}}`},
+		"field maybe.since is missing":                   {"maybe": `{"city": "Bern"}`},
+		"name has 11 characters, at most 10 allowed":     {"name": `"` + secret + `78901"`},
 	} {
 		r := eventOf(2, with(t, change))
 		_, lenient := createdTopic.Decode(r)
 		_, err := createdTopic.DecodeStrict(r)
-		if strings.HasPrefix(want, "validate") {
+		if strings.Contains(want, "at most") {
 			require.NoError(t, lenient, "bounds are not checked")
 		} else {
 			require.Equal(t, err, lenient, "both check the structure")

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/inline"
 	"github.com/outboxgen/outboxgen/internal/mark"
@@ -339,7 +340,7 @@ func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err 
 			return
 		}
 		if undo := b.l.inTx(ctx, b.tx, "ROLLBACK TO SAVEPOINT outboxgen_event; RELEASE SAVEPOINT outboxgen_event"); undo != nil {
-			b.failTx(errors.Join(err, undo))
+			b.failTx(errtext.Join(err, undo))
 		}
 	}()
 	if err := call(listenerTx{b.tx}); err != nil {

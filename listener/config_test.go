@@ -85,7 +85,7 @@ func TestListenerRefusesConfig(t *testing.T) {
 		"patience":         {cfg: listener.Config{ShutdownTimeout: -1}, want: "ShutdownTimeout -1ns is negative"},
 		"attempts":         {cfg: listener.Config{MaxAttempts: -1}, want: "MaxAttempts -1 is not between 0 and 2147483647"},
 		"wake":             {cfg: listener.Config{Wake: "drum"}, want: `field Wake "drum" is neither "doorbell" nor "poll"`},
-		"two at a time":    {spec: listener.Spec{Shards: 65}, cfg: listener.Config{BatchSize: -1}, want: "field Shards 65 is not between 1 and 64\nBatchSize -1 is not between 1 and 10000"},
+		"two at a time":    {spec: listener.Spec{Shards: 65}, cfg: listener.Config{BatchSize: -1}, want: "field Shards 65 is not between 1 and 64; BatchSize -1 is not between 1 and 10000"},
 		"none":             {handlers: handlers{}, want: "no handlers"},
 		"no method":        {handlers: handlers{listener.Handle(runtimetest.SaidTopic, h, nil)}, want: "topic test/said: no handlers given (nil)"},
 		"no value":         {handlers: handlers{listener.HandleTx(runtimetest.SaidTopic, txHandlers(nil), h.HandleTx)}, want: "topic test/said: no handlers given (nil)"},

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -75,7 +76,7 @@ func (s *shardLoop) handleLease(ctx context.Context, lease *shardLease) (*advanc
 		if err == nil && !moved {
 			err = outbox.ErrLeaseLost
 		}
-		return nil, errors.Join(o.cause, err)
+		return nil, errtext.Join(o.cause, err)
 	case leaseCommitted, leaseLost:
 	}
 	return nil, nil
@@ -224,7 +225,7 @@ func (s *shardLoop) beginTx(ctx context.Context) (pgx.Tx, error) {
 	// locked.
 	const guard = "SELECT set_config('idle_in_transaction_session_timeout', $1, true)"
 	if _, err := tx.Exec(ctx, guard, fmt.Sprint(s.l.cfg.LeaseDuration.Milliseconds())); err != nil {
-		return nil, errors.Join(err, tx.Rollback(ctx))
+		return nil, errtext.Join(err, tx.Rollback(ctx))
 	}
 	return tx, nil
 }

@@ -31,6 +31,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/incoming"
 	"github.com/outboxgen/outboxgen/internal/pgname"
@@ -331,7 +332,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 	}
 	spec.Retry = settings.OverrideRetry(spec.Retry, cfg.Retry)
 	cfg = cfg.withDefaults(spec)
-	if err := errors.Join(spec.validate(), cfg.validate()); err != nil {
+	if err := errtext.Join(spec.validate(), cfg.validate()); err != nil {
 		return nil, err
 	}
 	if cfg.WorkerID == uuid.Nil {

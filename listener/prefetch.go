@@ -27,7 +27,6 @@ const (
 type prefetch struct {
 	after     int64 // the position after which it was read
 	leaseNo   int64 // of the lease under which it was read
-	shards    int   // of the listener at that time
 	scanned   int
 	scannedTo int64
 	events    []*entry
@@ -63,7 +62,7 @@ func (s *shardLoop) prefetch(ctx context.Context, lease *shardLease) *prefetch {
 	}
 	ctx, cancel := s.l.limited(s.run.DBCtx)
 	p := &prefetch{
-		after: lease.reach(), leaseNo: lease.leaseNo, shards: lease.shards,
+		after: lease.reach(), leaseNo: lease.leaseNo,
 		waitLimit: s.l.leaseAge, cancel: cancel, done: make(chan struct{}),
 	}
 	go func() {
@@ -140,11 +139,11 @@ func (lease *shardLease) begin(l *Listener, p *prefetch, retries map[int64]pendi
 	}
 }
 
-// follows reports whether p is what the lease would read as its first batch: nobody has had the shard since p was read,
-// and the window and the position in it are those of p.
+// follows reports whether p is what the lease would read as its first batch. The lease is the one after that of p, with the
+// same number of shards: otherwise the statement that takes it would have found another lease_no.
 func (p *prefetch) follows(lease *shardLease) bool {
 	at := &lease.at
-	return lease.leaseNo == p.leaseNo+1 && lease.shards == p.shards && at.LastSeq == p.after && len(at.AheadSeqs) == 0 && at.RetryCount == 0 && !lease.oneByOne
+	return at.LastSeq == p.after && len(at.AheadSeqs) == 0 && at.RetryCount == 0 && !lease.oneByOne
 }
 
 // readNext reads the batch of p.

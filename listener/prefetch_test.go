@@ -56,29 +56,45 @@ func TestLeaseContinuesWithTheNextBatch(t *testing.T) {
 // A full lease ends, and the next one begins with the batch that was read ahead, unless that must be read again.
 func TestNextLeaseBeginsWithWhatWasReadAhead(t *testing.T) {
 	t.Parallel()
+	all := make([]int, 49)
+	for i := range all {
+		all[i] = i + 1
+	}
 	for name, c := range map[string]struct {
-		change          string // of the cursor, in the last batch of the first lease
+		change          string // of the cursor, at the end of the first lease, whose last event is the 16th
 		leases, carried int
+		want            []int // events
 	}{
-		"as it was read": {leases: 4, carried: 3},
-		// 16 of the 25 are handled by the lease that is full, the others each in a lease of its own. The last lease finds nothing.
-		"one by one": {change: "UPDATE outbox.listeners SET one_by_one = 25", leases: 1 + 9 + 3, carried: 1},
+		"as it was read": {leases: 4, carried: 3, want: all},
+		// The lease after the full one handles 9 of the 25 each in a lease of its own. The last lease finds nothing.
+		"one by one":      {change: "one_by_one := 9", leases: 1 + 9 + 3, carried: 1, want: all},
+		"another place":   {change: "last_seq := 12", leases: 4, carried: 2, want: slices.Concat(all[:16], all[12:])},
+		"done ahead":      {change: "ahead_seqs := '{18}'; NEW.ahead_attempts := '{0}'", leases: 4, carried: 1, want: slices.Concat(all[:17], all[18:])},
+		"attempted ahead": {change: "retry_count := 3", leases: 4, carried: 2, want: all},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
-			runtimetest.NewCrowd("a", "b").Enqueue(t, pool, 49)
-			n := 0
-			l, h := reading(t, pool, listener.Spec{}, 2, func(string) error {
-				if n++; n == 15 && c.change != "" {
-					pgtest.Execute(t, pool, c.change)
-				}
-				return nil
-			})
+			for n := range all {
+				runtimetest.Put(t, pool, "a", n+1)
+			}
+			if c.change != "" {
+				pgtest.Execute(t, pool, `CREATE FUNCTION change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.`+c.change+`; RETURN NEW; END $$`)
+				pgtest.Execute(t, pool, `CREATE TRIGGER change BEFORE UPDATE ON outbox.listeners FOR EACH ROW
+					WHEN (NEW.lease_no = 1 AND OLD.running AND NOT NEW.running) EXECUTE FUNCTION change()`)
+			}
+			l, h := reading(t, pool, listener.Spec{}, 2, well)
 			carried := make(chan struct{}, 10)
 			listener.WatchCarried(l, carried)
 			runtimetest.DrainAll(t, l)
-			require.Equal(t, 49, h.InOrder(t))
+			var got []int
+			for _, d := range h.Got {
+				got = append(got, d.Payload.N)
+				if d.Payload.N == 17 && name == "attempted ahead" {
+					require.Equal(t, 4, d.Attempt)
+				}
+			}
+			require.Equal(t, c.want, got)
 			require.Equal(t, c.leases, leasesOf(t, pool))
 			require.Len(t, carried, c.carried)
 		})

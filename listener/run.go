@@ -12,6 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
 	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/process"
 	"github.com/outboxgen/outboxgen/internal/relay"
@@ -71,7 +72,7 @@ func (l *Listener) Run(ctx context.Context) (err error) {
 	defer stopMaintenance()
 	owned.Go(func() { l.maintain(maintenance) })
 	owned.Go(func() { l.heart().Run(maintenance) })
-	err = errors.Join(r.generations(ctx, shards), r.waitForCalls())
+	err = errtext.Join(r.generations(ctx, shards), r.waitForCalls())
 	stopMaintenance()
 	owned.Wait()
 	releasing := time.Now()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 )
 
@@ -204,7 +205,7 @@ func (m migrations) validate(ctx context.Context, db DB, schema string) error {
 		}
 	}
 	if len(problems) > 0 {
-		return errors.Join(problems...)
+		return errtext.Join(problems...)
 	}
 	return m.validateLog(ctx, db, schema)
 }

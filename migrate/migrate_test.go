@@ -181,7 +181,7 @@ func TestChecksumDriftNamesTheVersion(t *testing.T) {
 	require.ErrorAs(t, err, &at)
 	require.Equal(t, 2, at.Version)
 	require.EqualError(t, edited.Validate(t.Context(), db, "outbox"),
-		want+"\nmigrate schema outbox: 0003_step3: migration is not applied: run outboxgen migrate up")
+		want+"; migrate schema outbox: 0003_step3: migration is not applied: run outboxgen migrate up")
 	_, err = edited.Down(t.Context(), db, "outbox", 0)
 	require.EqualError(t, err, want)
 }

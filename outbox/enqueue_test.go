@@ -429,9 +429,9 @@ func TestEmptyKeysAreOneLine(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	for want, p := range map[string]renamed{
-		"enqueue test/renamed: validate test/renamed: user_id is not set; empty key part in partition key, entity id":                                                {Slug: "s"},
-		"enqueue test/renamed: validate test/renamed: user_id is not set; render dedupe key: field slug: empty key part; empty key part in partition key, entity id": {},
-		"enqueue test/renamed: render dedupe key: field slug: empty key part":                                                                                        {UserID: runtimetest.TenantA},
+		"enqueue test/renamed: user_id is not set; empty key part in partition key, entity id":                                                {Slug: "s"},
+		"enqueue test/renamed: user_id is not set; render dedupe key: field slug: empty key part; empty key part in partition key, entity id": {},
+		"enqueue test/renamed: render dedupe key: field slug: empty key part":                                                                 {UserID: runtimetest.TenantA},
 	} {
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
 			_, err := renamedTopic.Untyped().Enqueue(t.Context(), tx, p)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/absent"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 )
 
 // Beginner begins the transactions of operations. A *pgxpool.Pool and a *pgx.Conn are Beginners. So is a pgx.Tx: then the
@@ -100,10 +101,7 @@ func RunOperation(ctx context.Context, db Beginner, name string, do func(context
 	if err == nil {
 		return o.named("commit", tx.Commit(ctx))
 	}
-	if failed := rollback(ctx, tx); failed != nil {
-		err = fmt.Errorf("%w; %w", err, o.named("roll back", failed))
-	}
-	return err
+	return errtext.Join(err, o.named("roll back", rollback(ctx, tx)))
 }
 
 // named adds what the operation did to err.

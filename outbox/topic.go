@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -261,7 +262,7 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 	var invalid error
 	if v, ok := p.(validator); ok {
 		*doing = "Validate"
-		invalid = v.Validate()
+		invalid = errtext.Without("validate "+t.String()+": ", v.Validate())
 	}
 	if t.spec.Keys != nil {
 		*doing = "Keys"
@@ -324,11 +325,7 @@ func (k *Keys) check(invalid error) error {
 		if !errors.As(invalid, &broken) || !slices.ContainsFunc(broken.Fields, named) {
 			fault = fmt.Errorf("render %s: field %s: %w", names, first.empty, ErrEmptyKeyPart)
 		}
-		if err == nil {
-			err = fault
-		} else {
-			err = fmt.Errorf("%w; %w", err, fault)
-		}
+		err = errtext.Join(err, fault)
 	}
 	if len(told) == 0 {
 		return nil

@@ -133,7 +133,7 @@ func TestExtendDoesNotWaitForLocks(t *testing.T) {
 	outcomes, err := s.Extend(t.Context(), 2*runtimetest.LongLease, claimed...)
 	require.Equal(t, []queue.Outcome{queue.Applied, queue.Locked, queue.Applied, queue.Lost}, outcomes)
 	require.ErrorIs(t, err, outbox.ErrLeaseLost)
-	require.EqualError(t, err, "extend: 1 of 4 events lost: lease lost\n"+
+	require.EqualError(t, err, "extend: 1 of 4 events lost: lease lost; "+
 		"extend: 1 of 4 events are locked by another transaction: try again before their leases end")
 	require.Equal(t, 2, runtimetest.CountWhere(t, pool, "locked_until > statement_timestamp() + $1::interval", runtimetest.LongLease+time.Minute))
 	require.Equal(t, "locked", queue.Locked.String())

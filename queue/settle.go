@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/settings"
@@ -66,7 +67,7 @@ func lostError(what string, outcomes []Outcome) error {
 		err = fmt.Errorf("%s: %d of %d events are locked by another transaction: try again before their leases end", what, locked, len(outcomes))
 	}
 	if lost > 0 {
-		err = errors.Join(fmt.Errorf("%s: %d of %d events lost: %w", what, lost, len(outcomes), outbox.ErrLeaseLost), err)
+		err = errtext.Join(fmt.Errorf("%s: %d of %d events lost: %w", what, lost, len(outcomes), outbox.ErrLeaseLost), err)
 	}
 	return err
 }

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/absent"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -110,7 +111,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		})
 	}
 	running.Wait()
-	return errors.Join(errs...)
+	return errtext.Join(errs...)
 }
 
 // Report says what a drain of a worker did. The embedded DrainReport is the sum of the parts, with what rests in any of
@@ -189,5 +190,5 @@ func (w *Worker) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Report
 		r.Ended = max(r.Ended, p.Ended)
 	}
 	r.Took = time.Since(began)
-	return r, errors.Join(errs...)
+	return r, errtext.Join(errs...)
 }

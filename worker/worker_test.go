@@ -130,7 +130,7 @@ func TestDrainReport(t *testing.T) {
 	failing := reports("failing", outbox.DrainReport{Delivered: 1, Ended: outbox.EndStopped}, errors.New("no database"))
 	panicking := part("panicking", func(context.Context, outbox.DrainLimit) (outbox.DrainReport, error) { panic("oh") })
 	r, err = newWorker(t, failing, second, panicking).DrainUpTo(t.Context(), limit)
-	require.ErrorContains(t, err, "failing: no database\npanicking: drain panicked: oh\n")
+	require.ErrorContains(t, err, "failing: no database; panicking: drain panicked: oh\n")
 	require.Equal(t, 4, r.Delivered)
 	require.Equal(t, outbox.EndStopped, r.Ended)
 	require.Equal(t, outbox.EndStopped, r.Parts[2].Ended)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,8 +152,10 @@ func TestLongEffect(t *testing.T) {
 	pgtest.Slow(t)
 	b, pool := newBroker(t), database(t)
 	e := &effects{}
-	finish := make(chan struct{})
-	e.set(func(context.Context, pgx.Tx, step) error { <-finish; return nil })
+	finished := make(chan struct{})
+	finish := sync.OnceFunc(func() { close(finished) })
+	defer finish()
+	e.set(func(context.Context, pgx.Tx, step) error { <-finished; return nil })
 	run(t, pool, e, b.config(func(c *nats.Config) { c.AckWait = 10 * time.Second }))
 	b.put(1, 3, "a")
 	c, err := b.js.Consumer(t.Context(), "USERS", "projection")
@@ -164,7 +167,7 @@ func TestLongEffect(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, info.NumAckPending)
 	require.Zero(t, info.NumRedelivered, "reports of progress come four times per AckWait")
-	close(finish)
+	finish()
 	settlesAt(t, pool, 3)
 	requireSteps(t, pool, 3, "a")
 }

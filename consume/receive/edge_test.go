@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,7 +28,9 @@ const never = time.Hour
 // one settles one message and returns its outcome.
 func one(t testing.TB, r *receive.Receiver, m receive.Message) receive.Outcome {
 	t.Helper()
-	outcomes, err := r.Receive(t.Context(), []receive.Message{m})
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
+	defer cancel()
+	outcomes, err := r.Receive(ctx, []receive.Message{m})
 	require.NoError(t, err)
 	return outcomes[0]
 }
@@ -67,15 +70,17 @@ func TestReceiveDoesNotRepeatWhatIsKept(t *testing.T) {
 func TestReceiveWaitsBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
-	e := &effects{}
-	var calls atomic.Int64
+	e, calls := &effects{}, make(chan time.Time, 10)
 	e.set(func(context.Context, pgx.Tx, counted) error {
-		calls.Add(1)
+		calls <- time.Now()
 		return errors.New("no")
 	})
 	r := receiver(t, pool, e, receive.Config{Attempts: 3, BaseDelay: never, MaxDelay: 100 * never})
 	require.Equal(t, receive.Parked, one(t, r, message("a", 1)))
-	require.Equal(t, int64(3), calls.Load())
+	require.Len(t, calls, 3)
+	first, second, third := <-calls, <-calls, <-calls
+	require.GreaterOrEqual(t, second.Sub(first), 50*time.Millisecond)
+	require.GreaterOrEqual(t, third.Sub(second), 100*time.Millisecond)
 	const due = "SELECT extract(epoch FROM next_attempt_at - failed_at) / 60 FROM outbox.inbox_messages"
 	require.InDelta(t, 45, pgtest.Value[float64](t, pool, due), 15.1, "minutes")
 	pgtest.Execute(t, pool, "UPDATE outbox.inbox_messages SET next_attempt_at = statement_timestamp()")
@@ -177,6 +182,7 @@ func TestReceiveChargesNobody(t *testing.T) {
 	pool := database(t)
 	for name, code := range map[string]string{
 		"serialization": "40001", "deadlock": "40P01", "lock": "55P03", "standby": "25006", "resources": "53300", "shutdown": "57P01", "system": "58030",
+		"connection": "08006",
 	} {
 		e := &effects{}
 		e.set(raise(code, 3))
@@ -186,11 +192,14 @@ func TestReceiveChargesNobody(t *testing.T) {
 }
 
 // TestReceiveChargesTheMessage: a violated constraint, at the statement or at the commit, and an error of PostgreSQL that the
-// method hides are the message's fault.
+// method hides are the message's fault, at the first attempt.
 func TestReceiveChargesTheMessage(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	pgtest.Execute(t, pool, "CREATE TABLE once (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+	cfg := receive.Config{Attempts: 1, MaxAttempts: 1, Logger: runtimetest.DiscardLogger(), Observer: &receive.Observer{
+		Waiting: func(err error) { t.Errorf("waited: %v", err) },
+	}}
 	for name, effect := range map[string]func(ctx context.Context, tx pgx.Tx, p counted) error{
 		"statement": raise("23505", 100),
 		"commit": func(ctx context.Context, tx pgx.Tx, _ counted) error {
@@ -200,7 +209,7 @@ func TestReceiveChargesTheMessage(t *testing.T) {
 	} {
 		e := &effects{}
 		e.set(effect)
-		require.Equal(t, receive.Dead, one(t, receiver(t, pool, e, receive.Config{Attempts: 1, MaxAttempts: 1}), message(name, 1)), name)
+		require.Equal(t, receive.Dead, one(t, receiver(t, pool, e, cfg), message(name, 1)), name)
 	}
 	ib, err := inbox.New(inbox.Config{Group: "counts"})
 	require.NoError(t, err)
@@ -209,7 +218,7 @@ func TestReceiveChargesTheMessage(t *testing.T) {
 		return nil
 	}))
 	require.NoError(t, err)
-	r, err := receive.New(pool, hiding, receive.Config{Attempts: 1, MaxAttempts: 1, Logger: runtimetest.NewLogSpy().Logger()})
+	r, err := receive.New(pool, hiding, cfg)
 	require.NoError(t, err)
 	require.Equal(t, receive.Dead, one(t, r, message("hidden", 1)))
 }
@@ -280,14 +289,19 @@ func TestReceiveKeepsAnyKey(t *testing.T) {
 		}
 		return nil
 	})
-	r := receiver(t, pool, e, quick(receive.Config{Attempts: 1, MaxAttempts: 1000}))
+	headers := map[string]string{"x": "\xff\x00"}
+	r := receiver(t, pool, e, quick(receive.Config{Attempts: 1, MaxAttempts: 1000, Observer: &receive.Observer{Settled: func(s receive.Settled) {
+		if s.Outcome == receive.Applied && !maps.Equal(headers, s.Event.Headers) {
+			t.Errorf("headers of %s: %q", s.Place, s.Event.Headers)
+		}
+	}}}))
 	long := strings.Repeat("key of many bytes, which do not compress: 0123456789abcdef", 200)
-	keys := []string{"a\x00", "a\xff", "a\xfe", long + "a", long + "b"}
+	keys := []string{"a?", "a\x00", "a\xff", "a\xfe", long + "a", long + "b"}
 	var ms []receive.Message
 	for n := 1; n <= 3; n++ {
 		for i, key := range keys {
 			m := message(fmt.Sprint(i), n)
-			m.Key, m.Headers = key, map[string]string{"x": "\xff\x00"}
+			m.Key, m.Headers = key, headers
 			ms = append(ms, m)
 		}
 	}
@@ -298,7 +312,7 @@ func TestReceiveKeepsAnyKey(t *testing.T) {
 	fails.Store(false)
 	start(t, r)
 	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM outbox.inbox_messages")
-	requireCounted(t, pool, 3, "0", "1", "2", "3", "4")
+	requireCounted(t, pool, 3, "0", "1", "2", "3", "4", "5")
 }
 
 // TestReceiveTakesAParkedKeyTogether: the messages of a key that waited are applied in few transactions, in order.
@@ -325,7 +339,8 @@ func TestReceiveTakesAParkedKeyTogether(t *testing.T) {
 	require.LessOrEqual(t, begun.Load(), int64(3))
 }
 
-// TestReceiveSplitsAParkedBatch: a message that fails among those that waited does not keep back the ones before it.
+// TestReceiveSplitsAParkedBatch: a message that fails among those that waited does not keep back the ones before it, which are
+// applied in one transaction.
 func TestReceiveSplitsAParkedBatch(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -334,14 +349,19 @@ func TestReceiveSplitsAParkedBatch(t *testing.T) {
 	r := receiver(t, pool, e, quick(receive.Config{Attempts: 1, MaxAttempts: 1000}))
 	_, err := r.Receive(t.Context(), messages(10, "a"))
 	require.NoError(t, err)
+	var fifth atomic.Int64
 	e.set(func(_ context.Context, _ pgx.Tx, p counted) error {
-		if p.N == 6 {
+		switch p.N {
+		case 5:
+			fifth.Add(1)
+		case 6:
 			return errors.New("not yet")
 		}
 		return nil
 	})
 	start(t, r)
 	pgtest.Settles(t, pool, 5, "SELECT count(*) FROM effects")
+	require.Equal(t, int64(2), fifth.Load(), "once with the sixth, and once without it")
 	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.inbox_messages WHERE attempts > 2")
 	require.Equal(t, 4, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.inbox_messages WHERE attempts = 0"), "only the one that fails is charged")
 	e.set(nil)
@@ -349,8 +369,7 @@ func TestReceiveSplitsAParkedBatch(t *testing.T) {
 	requireCounted(t, pool, 10, "a")
 }
 
-// TestReceiveLimitsItsLines: many dead letters are few lines of the log, which count the others, and lanes that wait for one
-// thing say so once.
+// TestReceiveLimitsItsLines: many dead letters are few lines of the log, and lanes that wait for one thing say so once.
 func TestReceiveLimitsItsLines(t *testing.T) {
 	t.Parallel()
 	pool := database(t)

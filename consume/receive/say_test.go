@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -101,10 +100,10 @@ func TestReady(t *testing.T) {
 	require.ErrorIs(t, err, inbox.ErrNotMigrated)
 	require.ErrorContains(t, err, "database "+empty.Config().ConnConfig.Database+": ")
 	require.ErrorContains(t, err, "run `outboxgen migrate up --schema outbox`")
-	require.ErrorIs(t, r.Run(t.Context()), inbox.ErrNotMigrated)
-
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.Patience)
 	defer cancel()
+	require.ErrorIs(t, r.Run(ctx), inbox.ErrNotMigrated)
+
 	ended := make(chan error, 1)
 	go func() {
 		_, err := r.Receive(ctx, []receive.Message{message(uuid.NewString(), 1)})

@@ -3,8 +3,6 @@ package webhook_test
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -13,10 +11,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +20,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -32,193 +27,9 @@ import (
 	"github.com/outboxgen/outboxgen/consume/webhook"
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
-
-func TestMain(m *testing.M) { runtimetest.Main(m) }
-
-const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-
-// step is the payload of the tests' topic.
-type step struct {
-	Key string `json:"key"`
-	N   int    `json:"n"`
-}
-
-var stepTaken = consume.NewTopic[step](consume.TopicSpec{Namespace: "users", Name: "step_taken"})
-
-// steps is a consumer that inserts a row per event.
-type steps struct {
-	do func(ctx context.Context, tx pgx.Tx, d consume.Delivery[step]) error // runs after the insert; nil succeeds
-}
-
-func (s *steps) ConsumeStepTaken(ctx context.Context, tx pgx.Tx, d consume.Delivery[step]) error {
-	if _, err := tx.Exec(ctx, "INSERT INTO steps (event, key, n) VALUES ($1, $2, $3)", d.ID, d.Payload.Key, d.Payload.N); err != nil {
-		return err
-	}
-	if s.do != nil {
-		return s.do(ctx, tx, d)
-	}
-	return nil
-}
-
-// receiver is a handler behind a server, with what it reports.
-type receiver struct {
-	t    testing.TB
-	pool *pgxpool.Pool
-	url  string
-
-	mu       sync.Mutex
-	answered []webhook.Answered
-	log      strings.Builder
-}
-
-func (r *receiver) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.log.Write(p)
-}
-
-func (r *receiver) logged() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.log.String()
-}
-
-// last returns the last request that the observer got.
-func (r *receiver) last() webhook.Answered {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.answered[len(r.answered)-1]
-}
-
-func newConsumer(t testing.TB, s *steps) *consume.Consumer {
-	ib, err := inbox.New(inbox.Config{Group: "crm"})
-	require.NoError(t, err)
-	c, err := consume.New(ib, consume.Handle(stepTaken, s, (*steps).ConsumeStepTaken))
-	require.NoError(t, err)
-	return c
-}
-
-func newReceiver(t testing.TB, s *steps, change func(*webhook.Config)) *receiver {
-	t.Helper()
-	pool := pgtest.Database(t)
-	_, err := pool.Exec(t.Context(), "CREATE TABLE steps (no bigint GENERATED ALWAYS AS IDENTITY, event uuid, key text, n int)")
-	require.NoError(t, err)
-	r := &receiver{t: t, pool: pool}
-	cfg := webhook.Config{
-		DB: pool, Consumer: newConsumer(t, s), Secrets: []string{secret}, Timeout: time.Minute,
-		Logger: slog.New(slog.NewTextHandler(r, nil)),
-		Observer: webhook.Observer{Answered: func(_ context.Context, a webhook.Answered) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.answered = append(r.answered, a)
-		}},
-	}
-	if change != nil {
-		change(&cfg)
-	}
-	h, err := webhook.Handler(cfg)
-	require.NoError(t, err)
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	r.url = server.URL
-	return r
-}
-
-func (r *receiver) count(table string) (n int) {
-	require.NoError(r.t, r.pool.QueryRow(r.t.Context(), "SELECT count(*) FROM "+table).Scan(&n))
-	return n
-}
-
-// request is a request before it is sent.
-type request struct {
-	method string
-	header http.Header
-	body   []byte
-	stream bool // without a Content-Length
-}
-
-func sign(secret, id, timestamp string, body []byte) string {
-	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(id + "." + timestamp + "." + string(body)))
-	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
-}
-
-// signed signs a request at a time.
-func (q *request) signed(id string, at time.Time, secrets ...string) {
-	timestamp := strconv.FormatInt(at.Unix(), 10)
-	var signatures []string
-	for _, secret := range secrets {
-		signatures = append(signatures, sign(secret, id, timestamp, q.body))
-	}
-	q.header.Set("webhook-id", id)
-	q.header.Set("webhook-timestamp", timestamp)
-	q.header.Set("webhook-signature", strings.Join(signatures, " "))
-}
-
-// event is a signed request with a step.
-func event(t testing.TB, encoder publish.Encoder, id uuid.UUID, p any) *request {
-	t.Helper()
-	payload, err := json.Marshal(p)
-	require.NoError(t, err)
-	m, err := encoder.Encode(publish.Outgoing{
-		Event:   outbox.Event{ID: id, Namespace: "users", Topic: "step_taken", Version: 1, CreatedAt: time.Now()},
-		Payload: payload,
-	})
-	require.NoError(t, err)
-	q := &request{method: http.MethodPost, header: http.Header{}, body: m.Body}
-	for name, value := range m.Headers {
-		q.header.Set(name, value)
-	}
-	for name, value := range m.Attributes {
-		q.header.Set("ce-"+name, value)
-	}
-	q.header.Set("content-type", m.ContentType)
-	q.signed(id.String(), time.Now(), secret)
-	return q
-}
-
-var (
-	binary     = publish.CloudEvents("", publish.Binary)
-	structured = publish.CloudEvents("", publish.Structured)
-)
-
-// reply is an answer.
-type reply struct {
-	status int
-	body   string
-	header http.Header
-}
-
-func (r *receiver) send(q *request) reply {
-	r.t.Helper()
-	answer, err := r.try(r.t.Context(), q)
-	require.NoError(r.t, err)
-	return answer
-}
-
-func (r *receiver) try(ctx context.Context, q *request) (reply, error) {
-	var body io.Reader = bytes.NewReader(q.body)
-	if q.stream {
-		body = io.MultiReader(body)
-	}
-	sent, err := http.NewRequestWithContext(ctx, q.method, r.url, body)
-	if err != nil {
-		return reply{}, err
-	}
-	sent.Header = q.header
-	response, err := http.DefaultClient.Do(sent)
-	if err != nil {
-		return reply{}, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	said, err := io.ReadAll(response.Body)
-	return reply{response.StatusCode, strings.TrimSpace(string(said)), response.Header}, err
-}
 
 // TestEventIsAppliedOnce: in each encoding, the first request has the effect, and the second one is answered alike.
 func TestEventIsAppliedOnce(t *testing.T) {
@@ -453,89 +264,6 @@ func TestBusy(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, r.send(q).status)
 }
 
-// TestDatabaseAway: without a database, an event is not charged, and the log says so once. When the database is back, the
-// same event is applied.
-func TestDatabaseAway(t *testing.T) {
-	t.Parallel()
-	var proxy *pgtest.Proxy
-	s := &steps{}
-	r := newReceiver(t, s, func(c *webhook.Config) {
-		proxy = pgtest.NewProxy(t, c.DB.(*pgxpool.Pool))
-		c.DB, c.Timeout = proxy.Pool(t), 5*time.Second
-	})
-	pgtest.Eventually(t, func() bool { return r.send(event(t, binary, uuid.New(), step{"k", 0})).status == http.StatusNoContent })
-	q := event(t, binary, uuid.New(), step{"k", 1})
-	s.do = func(context.Context, pgx.Tx, consume.Delivery[step]) error { // in the middle of a transaction
-		proxy.Swallow()
-		proxy.Cut()
-		return nil
-	}
-	for range 2 {
-		got := r.send(q)
-		require.Equal(t, reply{http.StatusServiceUnavailable, "unavailable: send it again later", got.header}, got)
-		require.Equal(t, "2", got.header.Get("Retry-After"))
-	}
-	require.Equal(t, 1, strings.Count(r.logged(), `level=WARN msg="database does not answer: events are refused with 503, and the sender sends them again" status=503`), r.logged())
-	require.NotContains(t, r.logged(), "answers again")
-	proxy.Pass()
-	s.do = nil
-	pgtest.Eventually(t, func() bool { return r.send(q).status == http.StatusNoContent }, r.logged)
-	require.Contains(t, r.logged(), `level=INFO msg="database answers again"`)
-	require.Equal(t, 2, r.count("steps"))
-}
-
-// TestNotMigrated: missing tables are refused with 503, and the log says that they are missing and what to run, not that the
-// database is silent.
-func TestNotMigrated(t *testing.T) {
-	t.Parallel()
-	r := newReceiver(t, &steps{}, nil)
-	_, err := r.pool.Exec(t.Context(), "ALTER SCHEMA outbox RENAME TO elsewhere")
-	require.NoError(t, err)
-	q := event(t, binary, uuid.New(), step{"k", 1})
-	for range 2 {
-		require.Equal(t, http.StatusServiceUnavailable, r.send(q).status)
-	}
-	require.Equal(t, 1, strings.Count(r.logged(), `level=ERROR msg="tables of the inbox are missing or old: events are refused with 503, and the sender sends them again" status=503`), r.logged())
-	require.Contains(t, r.logged(), "run `outboxgen migrate up --schema outbox`")
-	require.NotContains(t, r.logged(), "does not answer")
-	_, err = r.pool.Exec(t.Context(), "ALTER SCHEMA elsewhere RENAME TO outbox")
-	require.NoError(t, err)
-	require.Equal(t, http.StatusNoContent, r.send(q).status)
-	require.Contains(t, r.logged(), `level=INFO msg="tables of the inbox are there again"`)
-}
-
-// TestShutdownOfTheDatabase: an error that says that the server shuts down charges nothing while the database does not answer,
-// and is the event's fault if it does.
-func TestShutdownOfTheDatabase(t *testing.T) {
-	t.Parallel()
-	for _, code := range []string{"57P01", "08006", "53300"} {
-		for _, want := range []int{http.StatusServiceUnavailable, http.StatusInternalServerError} {
-			t.Run(fmt.Sprint(code, " ", want), func(t *testing.T) {
-				t.Parallel()
-				var proxy *pgtest.Proxy
-				s := &steps{}
-				r := newReceiver(t, s, func(c *webhook.Config) {
-					proxy = pgtest.NewProxy(t, c.DB.(*pgxpool.Pool))
-					c.DB, c.Timeout = proxy.Pool(t), 4*time.Second
-				})
-				pgtest.Eventually(t, func() bool {
-					return r.send(event(t, binary, uuid.New(), step{"k", 0})).status == http.StatusNoContent
-				})
-				s.do = func(context.Context, pgx.Tx, consume.Delivery[step]) error {
-					if want == http.StatusServiceUnavailable {
-						proxy.Swallow()
-						proxy.Cut()
-					}
-					return &pgconn.PgError{Code: code}
-				}
-				require.Equal(t, want, r.send(event(t, binary, uuid.New(), step{"k", 1})).status)
-				proxy.Pass()
-				proxy.Cut()
-			})
-		}
-	}
-}
-
 // TestUnknownTopicsInTheLog: events of any number of unknown topics are one line.
 func TestUnknownTopicsInTheLog(t *testing.T) {
 	t.Parallel()
@@ -546,88 +274,6 @@ func TestUnknownTopicsInTheLog(t *testing.T) {
 		require.Equal(t, http.StatusUnprocessableEntity, r.send(q).status)
 	}
 	require.Equal(t, 1, strings.Count(r.logged(), "events are refused permanently"), r.logged())
-}
-
-// TestReadCommitted: the default isolation of the database does not matter.
-func TestReadCommitted(t *testing.T) {
-	t.Parallel()
-	var is string
-	s := &steps{do: func(ctx context.Context, tx pgx.Tx, _ consume.Delivery[step]) error {
-		return tx.QueryRow(ctx, "SHOW transaction_isolation").Scan(&is)
-	}}
-	r := newReceiver(t, s, nil)
-	pgtest.Execute(t, r.pool, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$")
-	r.pool.Reset()
-	require.Equal(t, http.StatusNoContent, r.send(event(t, binary, uuid.New(), step{"k", 1})).status)
-	require.Equal(t, "read committed", is)
-}
-
-// unreachable is a database that begins no transaction.
-type unreachable struct{}
-
-func (unreachable) Begin(context.Context) (pgx.Tx, error) { return nil, errors.New("S3CRET refuses") }
-
-// TestNoTransaction: whatever the reason is that no transaction begins, nothing is charged.
-func TestNoTransaction(t *testing.T) {
-	t.Parallel()
-	r := newReceiver(t, &steps{}, func(c *webhook.Config) { c.DB = unreachable{} })
-	got := r.send(event(t, binary, uuid.New(), step{"k", 1}))
-	require.Equal(t, http.StatusServiceUnavailable, got.status)
-	require.NotContains(t, got.body, "S3CRET")
-	require.Contains(t, r.logged(), "database does not answer")
-}
-
-// TestUnusableDatabase: a database that can take no event charges none.
-func TestUnusableDatabase(t *testing.T) {
-	t.Parallel()
-	r := newReceiver(t, &steps{}, nil)
-	q := event(t, binary, uuid.New(), step{"k", 1})
-	for undo, do := range map[string]string{
-		"ALTER TABLE outbox.gone RENAME TO processed_events":    "ALTER TABLE outbox.processed_events RENAME TO gone",
-		"ALTER DATABASE %s RESET default_transaction_read_only": "ALTER DATABASE %s SET default_transaction_read_only = on",
-	} {
-		statement := func(sql string) {
-			if strings.Contains(sql, "%s") {
-				sql = fmt.Sprintf(sql, pgx.Identifier{r.pool.Config().ConnConfig.Database}.Sanitize())
-			}
-			_, err := r.pool.Exec(t.Context(), "BEGIN READ WRITE; "+sql+"; COMMIT")
-			require.NoError(t, err)
-			r.pool.Reset()
-		}
-		statement(do)
-		require.Equal(t, http.StatusServiceUnavailable, r.send(q).status, do)
-		want := "database does not answer"
-		if strings.Contains(do, "processed_events") {
-			want = "tables of the inbox are missing or old"
-		}
-		require.Contains(t, r.logged(), want)
-		statement(undo)
-	}
-	require.Equal(t, http.StatusNoContent, r.send(q).status)
-}
-
-// TestSenderLeaves: the transaction of a sender that has left is rolled back, and the log does not blame the database.
-func TestSenderLeaves(t *testing.T) {
-	t.Parallel()
-	ctx, leave := context.WithCancel(t.Context())
-	s := &steps{do: func(ctx context.Context, _ pgx.Tx, _ consume.Delivery[step]) error {
-		leave()
-		<-ctx.Done()
-		return ctx.Err()
-	}}
-	r := newReceiver(t, s, nil)
-	q := event(t, binary, uuid.New(), step{"k", 1})
-	_, err := r.try(ctx, q)
-	require.ErrorIs(t, err, context.Canceled)
-	pgtest.Eventually(t, func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return len(r.answered) == 1
-	})
-	require.Empty(t, r.logged())
-	s.do = nil
-	require.Equal(t, http.StatusNoContent, r.send(q).status)
-	require.Equal(t, 1, r.count("steps"))
 }
 
 // TestSlowBody: a body that does not arrive is given up.

@@ -18,6 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 )
 
 // bellState is the answer to a request to sleep.
@@ -212,7 +213,7 @@ func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
 	if err := b.subscribe(within, ctx, conn); err != nil {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 		defer cancel()
-		return nil, errors.Join(fmt.Errorf("listen: %w", err), conn.Close(end))
+		return nil, errtext.Join(fmt.Errorf("listen: %w", err), conn.Close(end))
 	}
 	return conn, nil
 }

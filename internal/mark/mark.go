@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
@@ -130,7 +131,7 @@ func All(errs []error) []Result {
 		err := errs[open[n]]
 		r := Result{Class: ClassFailed}
 		text := ""
-		trouble := errors.Join(
+		trouble := errtext.Join(
 			guard.Recover("its method Error", func() error {
 				text = err.Error()
 				return nil

@@ -70,6 +70,18 @@ func TestRestAdmitsOneEventAfterEachPause(t *testing.T) {
 	require.Zero(t, to.tries)
 }
 
+// TestPausesAreBounded: no pause is longer than MaxPause, however often the target was found unavailable.
+func TestPausesAreBounded(t *testing.T) {
+	t.Parallel()
+	to := oneTarget(t, outbox.Breaker{})
+	for range 100 {
+		require.Equal(t, 1, admitted(to, 1))
+		try(to, outbox.Unavailable(errors.New("refused")), uuid.New())
+		require.LessOrEqual(t, to.left(), 1500*time.Millisecond)
+		to.until = time.Now()
+	}
+}
+
 func TestRestIsNotProlongedByWhatWasUnderWay(t *testing.T) {
 	t.Parallel()
 	to := oneTarget(t, outbox.Breaker{})
