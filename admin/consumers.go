@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/reason"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 )
 
 // ConsumerStatus says what a consumer group keeps in this database because it could not apply it.
@@ -75,7 +75,7 @@ func checkConsumers(ctx context.Context, e *examination) (found []Finding, err e
 		case c.Oldest >= longDue:
 			found = append(found, Finding{
 				Severity: SeverityWarning,
-				Text:     fmt.Sprintf("consumer group %s has parked %s, the oldest %s ago, with failed attempts: %d (%s)", c.Consumer, messages(c.Parked), age(c.Oldest), c.Attempts, reason.Short(c.Error)),
+				Text:     fmt.Sprintf("consumer group %s has parked %s, the oldest %s ago, with failed attempts: %d (%s)", c.Consumer, messages(c.Parked), age(c.Oldest), c.Attempts, errtext.Short(c.Error)),
 				Means:    "later messages of the same keys wait until they are applied or are out of attempts",
 				Fix:      "fix the cause: the consumer tries them again by itself",
 			})
@@ -83,7 +83,7 @@ func checkConsumers(ctx context.Context, e *examination) (found []Finding, err e
 		if c.Dead.N > 0 {
 			found = append(found, Finding{
 				Severity: SeverityNotice,
-				Text:     fmt.Sprintf("consumer group %s has given %s up, the latest at %s (%s)", c.Consumer, messages(c.Dead), c.LastDiedAt.UTC().Format(time.RFC3339), reason.Short(c.DeadError)),
+				Text:     fmt.Sprintf("consumer group %s has given %s up, the latest at %s (%s)", c.Consumer, messages(c.Dead), c.LastDiedAt.UTC().Format(time.RFC3339), errtext.Short(c.DeadError)),
 				Means:    "their effects are missing, and they are deleted after the QuarantineRetention of the inbox",
 				Fix:      e.command("dead groups --consumer "+c.Consumer) + "; then fix the cause and replay them, or discard them",
 			})

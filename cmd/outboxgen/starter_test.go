@@ -227,6 +227,7 @@ func TestWorkerOfEveryKindBuilds(t *testing.T) {
 	out := run("go", "tool", "outboxgen", "init", "--worker", "internal/events")
 	require.Contains(t, out, "create cmd/worker/main.go")
 	require.Equal(t, 1, strings.Count(out, "create "))
+	require.Contains(t, out, "next: write newPublishers in cmd/worker/main.go\n")
 	run("go", "tool", "outboxgen", "generate", "--config", "internal/events/outbox.yaml")
 	run("go", "vet", "./...")
 	code, err := os.ReadFile(filepath.Join(dir, "cmd", "worker", "main.go"))
@@ -239,6 +240,7 @@ func TestWorkerOfEveryKindBuilds(t *testing.T) {
 		`topics.NewJobLogListener(pool, &topics.JobLogHandler{}, listener.Config{})`,
 		`topics.NewBooksListener(pool, &topics.BooksHandler{}, listener.Config{})`,
 		`topics.NewOutboundListener(pool, listener.Config{Publishers: publishers})`,
+		`defer closePublishers()`,
 		`worker.Part{Name: "jobs", Runner: jobsDispatcher},`,
 		`worker.Part{Name: "listener jobs", Runner: jobLogListener},`,
 		`write newPublishers for kafka and nats`,

@@ -50,7 +50,7 @@ func TestArrows(t *testing.T) {
 		"publish/internal/attributes": {"outbox"},
 		"queue":                       {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process", "internal/errtext"},
 		"listener":                    {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process", "internal/errtext"},
-		"admin":                       {"outbox", "internal/pgname", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb", "internal/reason", "migrate", "internal/drift", "internal/errtext"},
+		"admin":                       {"outbox", "internal/pgname", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb", "migrate", "internal/drift", "internal/errtext"},
 		"dashboard":                   {"admin", "outbox", "internal/moment"},
 		"worker":                      {"outbox", "internal/absent", "internal/guard", "internal/errtext"},
 		"inbox":                       {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
@@ -87,7 +87,6 @@ func TestArrows(t *testing.T) {
 		"internal/pgname":             {},
 		"internal/pgvalue":            {},
 		"internal/plainjson":          {},
-		"internal/reason":             {},
 		"internal/shape":              {},
 		"internal/shutdown":           {},
 		"internal/lograte":            {},
@@ -106,7 +105,7 @@ func TestArrows(t *testing.T) {
 		"internal/mask":               {"generator/model", "internal/shape"},
 		"internal/export":             {"generator/diag", "generator/model"},
 		"internal/fit":                {"generator/model", "payload"},
-		"internal/cli":                {"admin", "dashboard", "outbox", "migrate", "internal/dbschema", "generator", "generator/diag", "generator/evolve", "generator/model", "generator/spec", "templates", "internal/export", "internal/fit", "internal/mask", "internal/moment", "internal/pgname", "internal/reason", "internal/secret", "internal/monitor"},
+		"internal/cli":                {"admin", "dashboard", "outbox", "migrate", "internal/dbschema", "generator", "generator/diag", "generator/evolve", "generator/model", "generator/spec", "templates", "internal/export", "internal/fit", "internal/mask", "internal/moment", "internal/pgname", "internal/errtext", "internal/secret", "internal/monitor"},
 		"internal/vet":                {},
 		"cmd/outboxgen":               {"internal/cli", "internal/vet"},
 	}
@@ -136,7 +135,7 @@ func TestRuntimeDependencies(t *testing.T) {
 		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "consume/receive", "consume/webhook", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/errtext", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
-			"internal/lograte", "internal/mark", "internal/moment", "internal/natsurl", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/reason", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
+			"internal/lograte", "internal/mark", "internal/moment", "internal/natsurl", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
 		default:
 			continue
 		}

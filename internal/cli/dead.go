@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/moment"
-	"github.com/outboxgen/outboxgen/internal/reason"
 )
 
 func (a *app) deadCommand() *cobra.Command {
@@ -217,7 +217,7 @@ differ only in numbers, ids, hex strings, times, addresses and quoted values are
 			if g.Tenants == admin.MaxGroupTenants {
 				tenants += "+"
 			}
-			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener + r.Consumer), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(reason.Short(r.Error))})
+			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener + r.Consumer), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(errtext.Short(r.Error))})
 		}
 		switch {
 		case a.json:

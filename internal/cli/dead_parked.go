@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
-	"github.com/outboxgen/outboxgen/internal/reason"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 )
 
 // parkedRow is a parked message in the --json document.
@@ -77,7 +77,7 @@ the same key, which wait. When the cause is fixed they are applied in order, wit
 			if m.AttemptsLeft >= 0 {
 				rows[i].AttemptsLeft, left = &list[i].AttemptsLeft, fmt.Sprint(m.AttemptsLeft)
 			}
-			table = append(table, []any{second(m.NextAttemptAt), left, m.Attempts, m.Behind, m.Topic, dash(brief(m.Place)), dash(brief(m.Key)), dash(reason.Short(m.Error))})
+			table = append(table, []any{second(m.NextAttemptAt), left, m.Attempts, m.Behind, m.Topic, dash(brief(m.Place)), dash(brief(m.Key)), dash(errtext.Short(m.Error))})
 		}
 		switch {
 		case a.json:

@@ -19,9 +19,9 @@ import (
 	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/fit"
 	"github.com/outboxgen/outboxgen/internal/mask"
-	"github.com/outboxgen/outboxgen/internal/reason"
 )
 
 // letterRow is a dead letter in JSON documents and lines.
@@ -161,7 +161,7 @@ first; PLACE is where their broker had them. If there are more than --limit, lis
 			if r.TenantID != nil {
 				tenant = r.TenantID.String()
 			}
-			table = append(table, []any{second(r.DiedAt), r.Topic, dash(r.Listener + r.Place), r.ID, tenant, r.Attempts, dash(reason.Short(r.Error))})
+			table = append(table, []any{second(r.DiedAt), r.Topic, dash(r.Listener + r.Place), r.ID, tenant, r.Attempts, dash(errtext.Short(r.Error))})
 		}
 		switch {
 		case a.json:

@@ -16,8 +16,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/generator/model"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/mask"
-	"github.com/outboxgen/outboxgen/internal/reason"
 )
 
 func (a *app) eventsCommand() *cobra.Command {
@@ -239,7 +239,7 @@ func eventTable(events []admin.EventStatus) [][]any {
 			due = e.NextAttemptAt
 		}
 		line, _, _ := strings.Cut(strings.TrimSpace(e.LastError), "\n")
-		table = append(table, []any{e.ID, e.Name(), dash(status), e.Attempts, dateText(e.CreatedAt), dateText(due), dash(reason.Short(line))})
+		table = append(table, []any{e.ID, e.Name(), dash(status), e.Attempts, dateText(e.CreatedAt), dateText(due), dash(errtext.Short(line))})
 	}
 	return table
 }
@@ -363,7 +363,7 @@ func (a *app) printEvent(e admin.EventDetail, payload json.RawMessage, note stri
 	facts := [][]any{{"id", e.ID}, {"topic", e.Name()}, {"version", e.Version}}
 	add := func(name, value string) {
 		if value != "" {
-			facts = append(facts, []any{name, reason.Line(value)})
+			facts = append(facts, []any{name, errtext.Line(value)})
 		}
 	}
 	if e.TenantID.Valid {
@@ -386,7 +386,7 @@ func (a *app) printEvent(e admin.EventDetail, payload json.RawMessage, note stri
 	if len(e.Headers) > 0 {
 		var headers [][]any
 		for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
-			headers = append(headers, []any{reason.Line(name), reason.Line(e.Headers[name])})
+			headers = append(headers, []any{errtext.Line(name), errtext.Line(e.Headers[name])})
 		}
 		if err := a.printf("\nheaders\n"); err != nil {
 			return err
@@ -414,7 +414,7 @@ func lifeOf(e admin.EventDetail) [][]any {
 			if f.Worker != uuid.Nil {
 				by = " by worker " + f.Worker.String()
 			}
-			line = append(line, []any{dateText(f.At), fmt.Sprintf("%sattempt %d%s failed: %s", who, f.Attempt, by, reason.Line(f.Error))})
+			line = append(line, []any{dateText(f.At), fmt.Sprintf("%sattempt %d%s failed: %s", who, f.Attempt, by, errtext.Line(f.Error))})
 		}
 	}
 	failed("", e.Failures)
@@ -426,7 +426,7 @@ func lifeOf(e admin.EventDetail) [][]any {
 	case admin.StatusDelivered:
 		line = append(line, []any{dateText(e.FinalizedAt), "delivered with attempt " + fmt.Sprint(e.Attempts)})
 	case admin.StatusDead:
-		line = append(line, []any{dateText(e.FinalizedAt), fmt.Sprintf("dead after %s: %s", count(e.Attempts, "attempt"), reason.Line(e.LastError))})
+		line = append(line, []any{dateText(e.FinalizedAt), fmt.Sprintf("dead after %s: %s", count(e.Attempts, "attempt"), errtext.Line(e.LastError))})
 	case admin.StatusLogged:
 	default:
 		if len(e.Listeners) == 0 {
@@ -443,15 +443,15 @@ func lifeOf(e admin.EventDetail) [][]any {
 		case admin.StatusParked:
 			text := "waits behind a failed event of its key"
 			if l.Attempts > 0 {
-				text = fmt.Sprintf("failed %s, and is attempted again then: %s", times(l.Attempts), reason.Line(l.LastError))
+				text = fmt.Sprintf("failed %s, and is attempted again then: %s", times(l.Attempts), errtext.Line(l.LastError))
 			}
 			line = append(line, []any{dateText(l.RetryAfter), "listener " + l.Listener + ": parked: " + text})
 		case admin.StatusDead:
-			line = append(line, []any{dateText(l.FinalizedAt), fmt.Sprintf("listener %s: dead after %s: %s", l.Listener, count(l.Attempts, "attempt"), reason.Line(l.LastError))})
+			line = append(line, []any{dateText(l.FinalizedAt), fmt.Sprintf("listener %s: dead after %s: %s", l.Listener, count(l.Attempts, "attempt"), errtext.Line(l.LastError))})
 		default:
 			text := "waits"
 			if l.Attempts > 0 {
-				text = fmt.Sprintf("failed %s, and is attempted again then: %s", times(l.Attempts), reason.Line(l.LastError))
+				text = fmt.Sprintf("failed %s, and is attempted again then: %s", times(l.Attempts), errtext.Line(l.LastError))
 			}
 			line = append(line, []any{dateText(l.RetryAfter), "listener " + l.Listener + ": " + text})
 		}

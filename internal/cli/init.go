@@ -123,14 +123,14 @@ func (a *app) start(dir, name string, worker bool) (err error) {
 	if m == nil { // a folder may have another package
 		return a.findings(findings, diag.Text)
 	}
-	program, err := workerProgram(place, m)
+	program, brokers, err := workerProgram(place, m)
 	if err != nil {
 		return err
 	}
 	for i := range missing { // all are written together, relative to the module
 		missing[i].Name = path.Join(place.folder, missing[i].Name)
 	}
-	return a.create(place.root, append(missing, program), place.report(dir, report))
+	return a.create(place.root, append(missing, program), place.report(dir, brokers, report))
 }
 
 // startWorker writes the worker for the outbox.yaml in dir.
@@ -143,11 +143,11 @@ func (a *app) startWorker(dir, name string, place workerPlace) error {
 	case name != "" && name != m.Package:
 		return usage(fmt.Errorf("--package: %s is of package %s", src.path, m.Package))
 	}
-	program, err := workerProgram(place, m)
+	program, brokers, err := workerProgram(place, m)
 	if err != nil {
 		return err
 	}
-	return a.create(place.root, []generator.File{program}, place.report(dir, initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
+	return a.create(place.root, []generator.File{program}, place.report(dir, brokers, initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
 }
 
 // create writes files to dir and prints the report.

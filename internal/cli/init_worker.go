@@ -72,10 +72,13 @@ func placeWorker(dir string) (workerPlace, error) {
 	return p, nil
 }
 
-// report adds the worker to the report of the other files.
-func (p workerPlace) report(dir string, r initReport) initReport {
+// report adds the worker, which publishes to brokers, to the report of the other files.
+func (p workerPlace) report(dir string, brokers []string, r initReport) initReport {
 	file := filepath.ToSlash(filepath.Join(p.root, filepath.FromSlash(workerFile)))
 	r.Files = append(r.Files, file)
+	if len(brokers) > 0 {
+		r.Next = append(r.Next, "write newPublishers in "+file)
+	}
 	r.Next = append(r.Next, "go tool outboxgen migrate up --config "+filepath.ToSlash(filepath.Join(dir, defaultConfig)), "go run "+packageArgument(filepath.Dir(filepath.FromSlash(file)))+" run")
 	return r
 }
@@ -99,10 +102,10 @@ func modulePath(text string) string {
 // workerImports are the names that the program imports itself.
 var workerImports = []string{"context", "errors", "flag", "fmt", "io", "json", "listener", "os", "outbox", "pgxpool", "publish", "queue", "signal", "syscall", "time", "worker"}
 
-// workerProgram renders the worker for m, whose code is in the folder of p.
-func workerProgram(p workerPlace, m *model.Model) (generator.File, error) {
+// workerProgram renders the worker for m, whose code is in the folder of p. It publishes to brokers.
+func workerProgram(p workerPlace, m *model.Model) (program generator.File, brokers []string, err error) {
 	if m.Package == "main" {
-		return generator.File{}, usage(errors.New("--worker: no program can import package main: put the YAML into a folder with another package"))
+		return program, nil, usage(errors.New("--worker: no program can import package main: put the YAML into a folder with another package"))
 	}
 	data := templates.Worker{Source: path.Join(p.folder, m.Source), Import: path.Join(p.module, p.folder), Package: m.Package}
 	local := m.Package
@@ -141,14 +144,14 @@ func workerProgram(p workerPlace, m *model.Model) (generator.File, error) {
 		}
 	}
 	if len(data.Parts) == 0 {
-		return generator.File{}, usage(fmt.Errorf("--worker: %s declares no queue topic and no listener: there is nothing that a worker could run", data.Source))
+		return program, nil, usage(fmt.Errorf("--worker: %s declares no queue topic and no listener: there is nothing that a worker could run", data.Source))
 	}
 	code, err := templates.WorkerMain(data)
 	if err != nil {
-		return generator.File{}, err
+		return program, nil, err
 	}
 	code, err = format.Source(code)
-	return generator.File{Name: workerFile, Content: code}, err
+	return generator.File{Name: workerFile, Content: code}, data.Brokers, err
 }
 
 // newWorkerPart returns the part for a generated constructor. Without handlers everything is published; without stubs the

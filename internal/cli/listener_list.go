@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
-	"github.com/outboxgen/outboxgen/internal/reason"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -151,7 +151,7 @@ func shardTable(shards []admin.ListenerStatus) [][]any {
 	for _, s := range shards {
 		r := newShardRow(s)
 		table = append(table, []any{r.Listener, fmt.Sprintf("%d/%d", r.Shard, r.Shards), r.State, r.LagEvents, ageText(s.Lag),
-			dash(r.Holder), r.ParkedEvents, r.DeadLetters, dash(r.EventID), r.Attempts, dash(reason.Short(r.LastError))})
+			dash(r.Holder), r.ParkedEvents, r.DeadLetters, dash(r.EventID), r.Attempts, dash(errtext.Short(r.LastError))})
 	}
 	return table
 }
@@ -175,7 +175,7 @@ const briefLength = 60
 
 // brief returns the beginning of a text on one line, without characters that control a terminal.
 func brief(text string) string {
-	text = reason.Line(text)
+	text = errtext.Line(text)
 	if runes := []rune(text); len(runes) > briefLength {
 		return string(runes[:briefLength-3]) + "..."
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/generator/model"
-	"github.com/outboxgen/outboxgen/internal/reason"
+	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -242,7 +242,7 @@ func (s *status) judgeTopic(t admin.TopicStatus, dead int64) {
 		s.problem("%s: events of version %d wait: no running process knows it", name, v)
 	}
 	for _, r := range t.Resting {
-		s.problem("%s: rests in %s, because its target is unavailable: %s", name, processOf(t.Processes, r), reason.Short(r.Reason))
+		s.problem("%s: rests in %s, because its target is unavailable: %s", name, processOf(t.Processes, r), errtext.Short(r.Reason))
 	}
 	s.paused(name, t.Pauses)
 	if some(t.Expired) {
@@ -265,12 +265,12 @@ func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 		s.broke("%s: %s, more than %s", name, countText(admin.Count{N: l.DeadLetters}, "dead letter"), commas(dead))
 	}
 	if l.Attempts > 0 {
-		s.problem("%s: an event has failed %s and blocks its shard: %s", name, times(l.Attempts), reason.Short(l.LastError))
+		s.problem("%s: an event has failed %s and blocks its shard: %s", name, times(l.Attempts), errtext.Short(l.LastError))
 	}
 	for _, p := range l.Processes {
 		for _, topic := range slices.Sorted(maps.Keys(p.Resting)) {
 			if _, ok := p.Topics[topic]; ok {
-				s.problem("%s: topic %s rests in %s, because its target is unavailable: %s", name, topic, place(p), reason.Short(p.Resting[topic]))
+				s.problem("%s: topic %s rests in %s, because its target is unavailable: %s", name, topic, place(p), errtext.Short(p.Resting[topic]))
 			}
 		}
 	}
@@ -292,15 +292,15 @@ const untried = 10 * time.Minute
 func (s *status) judgeConsumer(c admin.ConsumerStatus, dead int64) {
 	name := "consumer " + c.Consumer
 	if dead >= 0 && c.Dead.N > dead {
-		s.broke("%s: %s, more than %s; the latest: %s", name, countText(c.Dead, "dead letter"), commas(dead), reason.Short(c.DeadError))
+		s.broke("%s: %s, more than %s; the latest: %s", name, countText(c.Dead, "dead letter"), commas(dead), errtext.Short(c.DeadError))
 	} else if some(c.Dead) {
-		s.problem("%s: %s; the latest: %s", name, countText(c.Dead, "dead letter"), reason.Short(c.DeadError))
+		s.problem("%s: %s; the latest: %s", name, countText(c.Dead, "dead letter"), errtext.Short(c.DeadError))
 	}
 	switch {
 	case c.Overdue >= untried:
 		s.problem("%s: nobody tries %s, and one is due for %s", name, countText(c.Parked, "parked message"), ageText(c.Overdue))
 	case some(c.Parked):
-		s.problem("%s: the oldest parked message has failed %s: %s", name, times(c.Attempts), reason.Short(c.Error))
+		s.problem("%s: the oldest parked message has failed %s: %s", name, times(c.Attempts), errtext.Short(c.Error))
 	}
 }
 
@@ -315,7 +315,7 @@ func (s *status) judgeDestinations() {
 				key := p.WorkerID.String() + name
 				if !topic && !short && !seen[key] {
 					seen[key] = true
-					s.problem("destination %s: rests in %s, because it is unavailable: %s", name, place(p), reason.Short(p.Resting[name]))
+					s.problem("destination %s: rests in %s, because it is unavailable: %s", name, place(p), errtext.Short(p.Resting[name]))
 				}
 			}
 		}

@@ -1,5 +1,4 @@
-// Package reason makes one line of an error that a database has kept, for the commands and for doctor.
-package reason
+package errtext
 
 import (
 	"regexp"
