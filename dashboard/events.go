@@ -299,7 +299,7 @@ func (p *Page) showDead(w http.ResponseWriter, r *http.Request) {
 	if groups.at.IsZero() {
 		f.Stale, f.Reload = "The dead letters are being counted.", true
 	} else if groups.err != nil {
-		f.Stale = fmt.Sprintf("This is %s old, because the database does not answer: %v", ageText(time.Since(groups.at)), groups.err)
+		f.Stale = fmt.Sprintf("This is %s old, because newer figures cannot be read: %v", ageText(time.Since(groups.at)), groups.err)
 	}
 	body := deadBody{Filter: p.filterForm(query)}
 	if groups.value.more {

@@ -101,7 +101,7 @@ func (p *Page) sample(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case r.err != nil && !failing:
-			p.cfg.Logger.WarnContext(ctx, "dashboard: the database does not answer", "error", r.err)
+			p.cfg.Logger.WarnContext(ctx, "dashboard: figures cannot be read", "error", r.err)
 		case r.err == nil && failing:
 			p.cfg.Logger.InfoContext(ctx, "dashboard: the database answers again")
 		}

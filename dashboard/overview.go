@@ -62,7 +62,7 @@ func (p *Page) current(r *http.Request, f frame) (admin.Overview, frame, error) 
 	case o.at.IsZero():
 		f.Stale, f.Reload = "The overview is being read. That takes longer than usual.", true
 	case o.err != nil:
-		f.Stale = fmt.Sprintf("This is %s old, because the database does not answer: %v", ageText(time.Since(o.at)), o.err)
+		f.Stale = fmt.Sprintf("This is %s old, because newer figures cannot be read: %v", ageText(time.Since(o.at)), o.err)
 	}
 	return o.value, f, nil
 }
