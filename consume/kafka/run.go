@@ -45,9 +45,10 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// leaveTimeout is how long the brokers may take to let a member go. While the group is rebalanced, they answer only when all
-// its members have joined, or after the rebalance timeout. A member that did not leave is missed after the session timeout.
-const leaveTimeout = 3 * time.Second
+// leaveTimeout is how long a member may take to commit its offsets and to leave the group. While the group is rebalanced, the
+// brokers answer only when all members have joined, which notice it at their next heartbeat, or after the rebalance timeout. A
+// member that did not leave is missed after the session timeout.
+const leaveTimeout = 5 * time.Second
 
 func (r *Receiver) run(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
@@ -92,7 +93,7 @@ func (r *Receiver) run(outer context.Context) error {
 		}
 	})
 	r.poll(ctx, client, stop)
-	r.close(client)
+	r.close()
 	others.Wait()
 	if cause := context.Cause(ctx); outer.Err() == nil && cause != nil {
 		return cause
