@@ -29,7 +29,6 @@ type connection struct {
 	connErr atomic.Pointer[error] // nil while connected
 	// serverError is the last error that the server sent unasked, for example about a missing right.
 	serverError atomic.Pointer[error]
-	broken      chan struct{} // has an element after a connection was lost
 	complained  chan struct{} // has an element after the server has refused something
 	allowed     atomic.Bool   // the server has taken an acknowledgement
 
@@ -46,7 +45,7 @@ type refusal struct {
 
 // connect tries each server once. If none answers, it continues in the background.
 func connect(cfg Config, log *slog.Logger, limit *lograte.Limit) (*connection, error) {
-	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: limit, broken: make(chan struct{}, 1), complained: make(chan struct{}, 1)}
+	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: limit, complained: make(chan struct{}, 1)}
 	o := nats.GetDefaultOptions()
 	o.Url = cfg.URL
 	o.Name = "outboxgen"
@@ -67,10 +66,6 @@ func connect(cfg Config, log *slog.Logger, limit *lograte.Limit) (*connection, e
 		o.DisconnectedErrCB, o.ReconnectErrCB, o.ConnectedCB, o.ReconnectedCB, o.AsyncErrorCB
 	o.DisconnectedErrCB = func(nc *nats.Conn, err error) {
 		c.note("connection lost", err)
-		select {
-		case c.broken <- struct{}{}:
-		default:
-		}
 		if disconnected != nil {
 			disconnected(nc, err)
 		}

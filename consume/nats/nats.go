@@ -21,9 +21,9 @@
 //
 //   - One process at a time reads the durable consumer. It holds an advisory lock in the consumer's database; other processes
 //     wait to take over.
-//   - The reader counts the deliveries. When one is missing, and whenever it begins or has reconnected, it holds all messages
-//     until it has every message that is delivered and not acknowledged, which JetStream delivers again within
-//     Config.AckWait. Then it applies them in the order of the stream.
+//   - The reader counts the deliveries. When it begins, and when one is missing, it holds all messages until it has every message
+//     that is delivered and not acknowledged, which JetStream delivers again within Config.AckWait. Then it applies them in the
+//     order of the stream.
 //   - While it holds a message, it tells JetStream that the message is in progress. It acknowledges a message after its effect.
 //
 // So events of one key have their effects in the order in which they stand in the stream, also after a crash, which then

@@ -99,6 +99,31 @@ func TestLostDeliveryIsNoticed(t *testing.T) {
 	requireSteps(t, pool, 30, "a")
 }
 
+// TestFirstDeliveryGetsLost: the first message that a receiver would get is lost with its connection. It is applied before those that
+// follow, whether the receiver is the first one of the durable consumer or a later one.
+func TestFirstDeliveryGetsLost(t *testing.T) {
+	t.Parallel()
+	b, pool, d := newBroker(t), database(t), &dialer{}
+	asked, err := b.nc.SubscribeSync("$JS.API.CONSUMER.INFO.USERS.projection")
+	require.NoError(t, err)
+	for n := range 2 {
+		r := run(t, pool, &effects{}, b.config(func(c *nats.Config) { c.Options = []natsgo.Option{natsgo.SetCustomDialer(d)} }))
+		for err == nil { // until the receiver has no more questions: it knows that it has all messages
+			_, err = asked.NextMsg(time.Second)
+		}
+		require.ErrorIs(t, err, natsgo.ErrTimeout)
+		err = nil
+		d.lose.Store(true)
+		b.put(n*20+1, n*20+1, "a")
+		pgtest.Eventually(t, func() bool { return !d.lose.Load() })
+		b.put(n*20+2, n*20+20, "a")
+		settlesAt(t, pool, n*20+20)
+		requireSteps(t, pool, n*20+20, "a")
+		b.acknowledged("projection")
+		require.NoError(t, r.stop())
+	}
+}
+
 // TestTakeOver: a second process waits, and continues when the first ends. It gets at once what the first one held.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
@@ -272,8 +297,8 @@ func TestLostAcknowledgementIsRepeated(t *testing.T) {
 	requireSteps(t, pool, 1, "a")
 }
 
-// TestDeletedMessage: a message that is deleted from the stream while a process holds it does not hold up the others when the
-// process has lost its connection.
+// TestDeletedMessage: a message that is deleted from the stream while a process holds it does not hold up the others when a later
+// delivery has got lost.
 func TestDeletedMessage(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t) // it waits for two AckWaits
@@ -293,18 +318,23 @@ func TestDeletedMessage(t *testing.T) {
 		c.Options = []natsgo.Option{natsgo.SetCustomDialer(d)}
 	}))
 	pgtest.Receive(t, started, "the first event")
+	progress, err := b.nc.SubscribeSync("$JS.ACK.USERS.projection.*.10.>")
+	require.NoError(t, err)
 	b.put(2, 10, "a") // which wait for it
-	pgtest.Eventually(t, func() bool {
-		lag, err := r.Lag(t.Context())
-		return err == nil && lag.Unacknowledged == 10
-	})
+	_, err = progress.NextMsg(pgtest.Patience)
+	require.NoError(t, err, "the receiver has them")
 	stream, err := b.js.Stream(t.Context(), "USERS")
 	require.NoError(t, err)
 	require.NoError(t, stream.DeleteMsg(t.Context(), 5))
-	d.isolate(true)
+	d.lose.Store(true)
+	b.put(11, 11, "a")
+	pgtest.Eventually(t, func() bool { return !d.lose.Load() })
+	b.put(12, 20, "a")
+	pgtest.Eventually(t, func() bool { // the lost delivery has been noticed
+		lag, err := r.Lag(t.Context())
+		return err == nil && lag.Pending == 0 && lag.Unacknowledged == 19
+	})
 	close(finish)
-	d.isolate(false)
-	b.put(11, 20, "a")
 	settlesAt(t, pool, 20)
 	requireSteps(t, pool, 20, "a")
 }
