@@ -434,7 +434,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	for user, want := range map[string]string{
-		"nobody": "ADDRESS: the server refuses access: nats: Authorization Violation: check the user and password in Config.URL, or the credentials in Config.Options",
+		"nobody": "ADDRESS: the server refuses access: nats: authorization violation: check the user and password in Config.URL, or the credentials in Config.Options",
 		"info": "ADDRESS: the server refuses access: nats: permissions violation: Permissions Violation for Publish to \"$JS.API.CONSUMER.INFO.USERS.projection\": " +
 			"allow that for the user of Config.URL or Config.Options",
 		"create": "ADDRESS: the server refuses access: nats: permissions violation: Permissions Violation for Publish to \"$JS.API.CONSUMER.",
@@ -446,11 +446,15 @@ func TestRefused(t *testing.T) {
 			b, pool := newBroker(t, users), database(t)
 			b.put(1, 3, "a")
 			var log logs
-			err := run(t, pool, &effects{}, b.config(func(c *nats.Config) {
-				c.StartTimeout = 10 * pgtest.Patience // Run must not wait for it
+			r := run(t, pool, &effects{}, b.config(func(c *nats.Config) {
+				c.StartTimeout = 10 * pgtest.Patience // neither Run nor Lag must wait for it
 				c.URL = b.url(user, "S3CRET")
 				c.Receive.Logger = slog.New(slog.NewTextHandler(&log, nil))
-			})).ends(t)
+			}))
+			err := r.ends(t)
+			if user == "nobody" || user == "info" {
+				requireLagRefused(t, r, nats.ErrRefused)
+			}
 			require.ErrorIs(t, err, nats.ErrRefused)
 			require.ErrorContains(t, err, strings.Replace(want, "ADDRESS", fmt.Sprintf("consume USERS/projection: ask 127.0.0.1:%d", b.opts.Port), 1))
 			require.NotContains(t, err.Error()+log.String(), "S3CRET")
