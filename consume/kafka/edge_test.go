@@ -269,7 +269,7 @@ func TestKeysThatMove(t *testing.T) {
 	require.NoError(t, stop())
 	require.Equal(t, keys*(each+1), pgtest.Count(t, pool, "SELECT count(DISTINCT event) FROM effects"))
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.inbox_messages"))
-	line := `level=WARN msg="a topic has more partitions: keys have moved, and their order is not kept across the change" consumer_group=counts topic=sc.domain.counted partitions=12 before=6`
+	line := `level=WARN msg="a topic has more partitions: keys have moved, and their order is not kept across the change" consumer_group=counts destination=sc.domain.counted partitions=12 before=6`
 	require.Equal(t, 1, strings.Count(log.String(), line), log.String())
 	require.Equal(t, 1, strings.Count(log.String(), "more partitions"))
 }

@@ -134,7 +134,6 @@ type Receiver struct {
 	clientLog *lograte.Limit
 
 	mu         sync.Mutex
-	opened     bool // Run is between its start and its end
 	ctx        context.Context
 	fail       context.CancelCauseFunc
 	partitions map[target]*partition

@@ -3,6 +3,8 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -38,30 +40,22 @@ type partition struct {
 func (r *Receiver) open(ctx context.Context, stop context.CancelCauseFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.opened, r.ctx, r.fail = true, ctx, stop
+	r.ctx, r.fail = ctx, stop
 }
 
-// close stops all partitions and commits their offsets.
-func (r *Receiver) close(client *kgo.Client) {
+// close stops all partitions. Their offsets are committed when the client leaves the group: see revoked.
+func (r *Receiver) close() {
 	r.mu.Lock()
-	r.opened = false
-	var all []*partition
-	for t, p := range r.partitions {
-		all = append(all, p)
-		delete(r.partitions, t)
-	}
+	all := slices.Collect(maps.Values(r.partitions))
+	clear(r.partitions)
 	r.mu.Unlock()
 	end(all)
-	r.commit(client)
 }
 
 // assigned starts partitions. The client calls it before it fetches from them.
 func (r *Receiver) assigned(_ context.Context, client *kgo.Client, assigned map[string][]int32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.opened {
-		return
-	}
 	for topic, numbers := range assigned {
 		for _, n := range numbers {
 			t := target{topic, n}

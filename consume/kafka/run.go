@@ -45,9 +45,10 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// leaveTimeout is how long the brokers may take to let a member go. While the group is rebalanced, they answer only when all
-// its members have joined, or after the rebalance timeout. A member that did not leave is missed after the session timeout.
-const leaveTimeout = 3 * time.Second
+// leaveTimeout is how long a member may take to commit its offsets and to leave the group. While the group is rebalanced, the
+// brokers answer only when all members have joined, which notice it at their next heartbeat, or after the rebalance timeout. A
+// member that did not leave is missed after the session timeout.
+const leaveTimeout = 5 * time.Second
 
 func (r *Receiver) run(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
@@ -68,7 +69,7 @@ func (r *Receiver) run(outer context.Context) error {
 		}
 		return err
 	}
-	r.log.Info("Kafka receiver starts", "brokers", r.cfg.Brokers, "topics", r.cfg.Topics)
+	r.log.Info("Kafka receiver starts", "brokers", r.cfg.Brokers, "destinations", r.cfg.Topics)
 	r.open(ctx, stop) // before the client joins the group
 	alive, kill := context.WithCancel(context.WithoutCancel(outer))
 	defer kill()
@@ -92,7 +93,7 @@ func (r *Receiver) run(outer context.Context) error {
 		}
 	})
 	r.poll(ctx, client, stop)
-	r.close(client)
+	r.close()
 	others.Wait()
 	if cause := context.Cause(ctx); outer.Err() == nil && cause != nil {
 		return cause
@@ -167,7 +168,7 @@ func (r *Receiver) look(topics kadm.TopicDetails) (counts map[string]int, missin
 
 // awaitTopics waits for topics that are created a little later.
 func (r *Receiver) awaitTopics(ctx context.Context, admin *kadm.Client, missing string) (map[string]int, error) {
-	r.log.Warn("a topic does not exist: records wait", "topic", missing)
+	r.log.Warn("a topic does not exist: records wait", "destination", missing)
 	limit := time.Now().Add(r.cfg.UnknownTopicTimeout)
 	for {
 		if !time.Now().Before(limit) {
@@ -216,7 +217,7 @@ func (r *Receiver) watch(ctx context.Context, client *kgo.Client, admin *kadm.Cl
 		for name, n := range now {
 			delete(gone, name)
 			if before := counts[name]; before > 0 && n > before {
-				r.log.Warn("a topic has more partitions: keys have moved, and their order is not kept across the change", "topic", name, "partitions", n, "before", before)
+				r.log.Warn("a topic has more partitions: keys have moved, and their order is not kept across the change", "destination", name, "partitions", n, "before", before)
 				client.ForceMetadataRefresh() // so that somebody gets them now
 			}
 			counts[name] = max(n, counts[name])
@@ -225,7 +226,7 @@ func (r *Receiver) watch(ctx context.Context, client *kgo.Client, admin *kadm.Cl
 		case missing == "":
 		case !known:
 			gone[missing] = time.Now()
-			r.log.Warn("a topic does not exist: records wait", "topic", missing)
+			r.log.Warn("a topic does not exist: records wait", "destination", missing)
 		case time.Since(since) > r.cfg.UnknownTopicTimeout:
 			return fmt.Errorf("topic %s: %w any more: create it, or correct Config.Topics", missing, ErrUnknownTopic)
 		}
@@ -250,7 +251,7 @@ func (r *Receiver) poll(ctx context.Context, client *kgo.Client, stop context.Ca
 				stop(err)
 			case time.Since(trouble) > time.Minute:
 				trouble = time.Now()
-				r.log.Warn("Kafka does not answer as expected: records wait", "topic", e.Topic, "partition", e.Partition, "error", e.Err)
+				r.log.Warn("Kafka does not answer as expected: records wait", "destination", e.Topic, "partition", e.Partition, "error", e.Err)
 			}
 		}
 		if len(fetches.Errors()) > 0 {

@@ -2,9 +2,11 @@ package nats
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -29,7 +31,6 @@ type connection struct {
 	connErr atomic.Pointer[error] // nil while connected
 	// serverError is the last error that the server sent unasked, for example about a missing right.
 	serverError atomic.Pointer[error]
-	broken      chan struct{} // has an element after a connection was lost
 	complained  chan struct{} // has an element after the server has refused something
 	allowed     atomic.Bool   // the server has taken an acknowledgement
 
@@ -46,9 +47,9 @@ type refusal struct {
 
 // connect tries each server once. If none answers, it continues in the background.
 func connect(cfg Config, log *slog.Logger, limit *lograte.Limit) (*connection, error) {
-	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: limit, broken: make(chan struct{}, 1), complained: make(chan struct{}, 1)}
+	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: limit, complained: make(chan struct{}, 1)}
 	o := nats.GetDefaultOptions()
-	o.Url = cfg.URL
+	o.Servers = natsurl.Servers(cfg.URL)
 	o.Name = "outboxgen"
 	o.ReconnectWait, o.ReconnectJitter = 250*time.Millisecond, 250*time.Millisecond
 	o.PingInterval, o.MaxPingsOut = 10*time.Second, 2 // detects a connection that has become silent
@@ -67,10 +68,6 @@ func connect(cfg Config, log *slog.Logger, limit *lograte.Limit) (*connection, e
 		o.DisconnectedErrCB, o.ReconnectErrCB, o.ConnectedCB, o.ReconnectedCB, o.AsyncErrorCB
 	o.DisconnectedErrCB = func(nc *nats.Conn, err error) {
 		c.note("connection lost", err)
-		select {
-		case c.broken <- struct{}{}:
-		default:
-		}
 		if disconnected != nil {
 			disconnected(nc, err)
 		}
@@ -193,11 +190,16 @@ func (c *connection) jetStream(cfg Config) (jetstream.JetStream, error) {
 	return jetstream.New(c.Conn)
 }
 
-// await waits until there is a connection.
+// await waits until there is a connection. It does not wait for what waiting does not change, unless there are other servers.
 func (c *connection) await(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !c.IsConnected() {
+	for began := time.Now(); !c.IsConnected(); {
+		c.note("cannot connect", c.LastError()) // the client tells nobody why an attempt has failed after the first
+		last := c.connErr.Load()
+		if last != nil && final(*last) != nil && (len(c.Servers()) == 1 || time.Since(began) > askTimeout) {
+			return errNotConnected
+		}
 		select {
 		case <-ctx.Done():
 			return errNotConnected
@@ -209,14 +211,37 @@ func (c *connection) await(ctx context.Context) error {
 
 var errNotConnected = errors.New("not connected")
 
+// final returns an error that wraps ErrRefused or ErrTLS if a connection has failed with something that waiting does not change.
+// Otherwise it returns nil.
+func final(err error) error {
+	for _, refusal := range [...]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired} {
+		if errors.Is(err, refusal) || strings.EqualFold(err.Error(), refusal.Error()) { // while it connects, the client has another error with that text
+			return fmt.Errorf("%w: %w: check the user and password in Config.URL, or the credentials in Config.Options", ErrRefused, refusal)
+		}
+	}
+	var unverified *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var network *net.OpError
+	var check string
+	switch {
+	case errors.As(err, &unverified):
+		check = "check the names in Config.URL, and nats.RootCAs or nats.Secure in Config.Options"
+	case errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrSecureConnRequired), errors.As(err, &record):
+		check = "check the port, and nats.Secure in Config.Options"
+	case errors.As(err, &network) && network.Op == "remote error": // a TLS alert
+		check = "check nats.ClientCert in Config.Options"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %w: %s", ErrTLS, err, check)
+}
+
 // explain adds what the connection knows to an error of a question that was asked at a time, and says which of our errors it
 // is.
 func (c *connection) explain(err error, asked time.Time) error {
 	if connErr := c.connErr.Load(); connErr != nil && !c.IsConnected() {
-		for _, refusal := range [...]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired} {
-			if errors.Is(*connErr, refusal) || strings.EqualFold((*connErr).Error(), refusal.Error()) { // while it connects, the client has another error with that text
-				return fmt.Errorf("%w: %w: check the user and password in Config.URL, or the credentials in Config.Options", ErrRefused, *connErr)
-			}
+		if err := final(*connErr); err != nil {
+			return err
 		}
 		return fmt.Errorf("%w: %w", ErrUnreachable, *connErr)
 	}

@@ -1,6 +1,7 @@
 package nats_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,25 @@ var stepEnqueued = outbox.NewTopic[step](outbox.TopicSpec{
 
 // dialer makes the connections of a process to NATS, and can cut them.
 type dialer struct {
+	lose  atomic.Bool // the next delivery gets lost, with its connection
 	mu    sync.Mutex
 	conns []net.Conn
 	cut   bool
+}
+
+// lossy is a connection that dialer.lose ends.
+type lossy struct {
+	net.Conn
+	d *dialer
+}
+
+func (c lossy) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if bytes.Contains(p[:n], []byte(" $JS.ACK.")) && c.d.lose.CompareAndSwap(true, false) {
+		_ = c.Close()
+		return 0, net.ErrClosed
+	}
+	return n, err
 }
 
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
@@ -47,10 +64,11 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		return nil, errors.New("the network is cut")
 	}
 	c, err := net.DialTimeout(network, address, 5*time.Second)
-	if err == nil {
-		d.conns = append(d.conns, c)
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	d.conns = append(d.conns, c)
+	return lossy{c, d}, nil
 }
 
 // isolate cuts the connections, and all later ones while on.

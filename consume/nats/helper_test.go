@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -55,11 +56,14 @@ func newBroker(t testing.TB, change ...func(*server.Options)) *broker {
 	}
 	b.start()
 	t.Cleanup(b.kill)
-	var auth natsgo.Option
+	var auth, secure natsgo.Option
 	if len(b.opts.Users) > 0 {
 		auth = natsgo.UserInfo(b.opts.Users[0].Username, b.opts.Users[0].Password)
 	}
-	b.nc, err = natsgo.Connect(b.url("", ""), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), auth)
+	if own := b.opts.TLSConfig; own != nil {
+		secure = natsgo.Secure(&tls.Config{InsecureSkipVerify: true, Certificates: own.Certificates})
+	}
+	b.nc, err = natsgo.Connect(b.url("", ""), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), auth, secure)
 	require.NoError(t, err)
 	t.Cleanup(b.nc.Close)
 	b.js, err = jetstream.New(b.nc)

@@ -21,9 +21,9 @@
 //
 //   - One process at a time reads the durable consumer. It holds an advisory lock in the consumer's database; other processes
 //     wait to take over.
-//   - The reader counts the deliveries. When one is missing, and whenever it begins or has reconnected, it holds all messages
-//     until it has every message that is delivered and not acknowledged, which JetStream delivers again within
-//     Config.AckWait. Then it applies them in the order of the stream.
+//   - The reader counts the deliveries. When it begins, and when one is missing, it holds all messages until it has every message
+//     that is delivered and not acknowledged, which JetStream delivers again within Config.AckWait. Then it applies them in the
+//     order of the stream.
 //   - While it holds a message, it tells JetStream that the message is in progress. It acknowledges a message after its effect.
 //
 // So events of one key have their effects in the order in which they stand in the stream, also after a crash, which then
@@ -36,8 +36,9 @@
 //   - The database or the servers do not answer: messages wait, nothing is charged, and lines of the log say when it began and
 //     when it ended. Only at the start it is an error if no server answers within Config.StartTimeout.
 //   - A stream that does not exist: an error of Run after Config.StartTimeout.
-//   - Credentials that are refused, and a missing right: at the start an error of Run at once, which names the servers and what
-//     to check. Later the error comes after Config.StartTimeout.
+//   - Credentials that are refused, TLS that does not work, and a missing right: at the start an error of Run at once, which names
+//     the servers and what to check. With several servers it comes after 5 s, if none of them takes the connection. Later it comes
+//     after Config.StartTimeout.
 //   - A durable consumer that was deleted while Run used it, or one with a configuration that can lose messages: an error.
 //   - A message of another producer: a dead letter with its place, such as nats:USERS@1042.
 package nats
@@ -76,6 +77,8 @@ var (
 	ErrConsumerShared = errors.New("another program takes messages of the durable consumer")
 	// ErrRefused: the servers refuse the credentials, or a right is missing.
 	ErrRefused = errors.New("the server refuses access")
+	// ErrTLS: a certificate is not valid for the other side, or one side speaks TLS and the other does not.
+	ErrTLS = errors.New("no connection with TLS")
 	// ErrUnreachable: no server, or no JetStream, has answered within Config.StartTimeout.
 	ErrUnreachable = errors.New("no server with JetStream answers")
 	// ErrRunning: Run was called while it runs.
@@ -107,8 +110,9 @@ type Config struct {
 	// AckWait is after which time JetStream delivers a message again that it has not heard of; 0 means 30 s. It is that of a new
 	// durable consumer. Messages that are held are reported as in progress, so that an effect may take longer.
 	AckWait time.Duration
-	// StartTimeout is how long servers or the stream may be missing at the start, and the stream, credentials or rights later;
-	// 0 means 1 min. It does not limit how long servers may be away later.
+	// StartTimeout is how long servers or the stream may be missing at the start, and the stream, credentials, rights or TLS later;
+	// 0 means 1 min. It does not limit how long servers may be away later. At the start, nothing waits for credentials, rights
+	// and TLS.
 	StartTimeout time.Duration
 	// LockPool is where the advisory lock is taken, if the connections of the Receiver's pool go through a pooler of
 	// transactions, which cannot keep a lock. It must reach the same database directly. nil means the Receiver's pool. One of
@@ -240,7 +244,7 @@ type Lag struct {
 	Unacknowledged int
 }
 
-// Lag asks the server how far the durable consumer is behind. Run need not be under way. What is parked in the database is
+// Lag asks the server how far the durable consumer is behind, within Config.StartTimeout. Run need not be under way. What is parked in the database is
 // not behind: see Status.
 func (r *Receiver) Lag(ctx context.Context) (Lag, error) {
 	c, err := connect(r.cfg, r.log, r.limit)
@@ -250,6 +254,7 @@ func (r *Receiver) Lag(ctx context.Context) (Lag, error) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartTimeout)
 	defer cancel()
+	defer c.onRefusal(cancel)()
 	asked := time.Now()
 	lag, err := r.lag(ctx, c)
 	if err != nil {

@@ -100,6 +100,31 @@ func TestLostDeliveryIsNoticed(t *testing.T) {
 	requireSteps(t, pool, 30, "a")
 }
 
+// TestFirstDeliveryGetsLost: the first message that a receiver would get is lost with its connection. It is applied before those that
+// follow, whether the receiver is the first one of the durable consumer or a later one.
+func TestFirstDeliveryGetsLost(t *testing.T) {
+	t.Parallel()
+	b, pool, d := newBroker(t), database(t), &dialer{}
+	asked, err := b.nc.SubscribeSync("$JS.API.CONSUMER.INFO.USERS.projection")
+	require.NoError(t, err)
+	for n := range 2 {
+		r := run(t, pool, &effects{}, b.config(func(c *nats.Config) { c.Options = []natsgo.Option{natsgo.SetCustomDialer(d)} }))
+		for err == nil { // until the receiver has no more questions: it knows that it has all messages
+			_, err = asked.NextMsg(time.Second)
+		}
+		require.ErrorIs(t, err, natsgo.ErrTimeout)
+		err = nil
+		d.lose.Store(true)
+		b.put(n*20+1, n*20+1, "a")
+		pgtest.Eventually(t, func() bool { return !d.lose.Load() })
+		b.put(n*20+2, n*20+20, "a")
+		settlesAt(t, pool, n*20+20)
+		requireSteps(t, pool, n*20+20, "a")
+		b.acknowledged("projection")
+		require.NoError(t, r.stop())
+	}
+}
+
 // TestTakeOver: a second process waits, and continues when the first ends. It gets at once what the first one held.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
@@ -275,8 +300,8 @@ func TestLostAcknowledgementIsRepeated(t *testing.T) {
 	requireSteps(t, pool, 1, "a")
 }
 
-// TestDeletedMessage: a message that is deleted from the stream while a process holds it does not hold up the others when the
-// process has lost its connection.
+// TestDeletedMessage: a message that is deleted from the stream while a process holds it does not hold up the others when a later
+// delivery has got lost.
 func TestDeletedMessage(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t) // it waits for two AckWaits
@@ -296,18 +321,23 @@ func TestDeletedMessage(t *testing.T) {
 		c.Options = []natsgo.Option{natsgo.SetCustomDialer(d)}
 	}))
 	pgtest.Receive(t, started, "the first event")
+	progress, err := b.nc.SubscribeSync("$JS.ACK.USERS.projection.*.10.>")
+	require.NoError(t, err)
 	b.put(2, 10, "a") // which wait for it
-	pgtest.Eventually(t, func() bool {
-		lag, err := r.Lag(t.Context())
-		return err == nil && lag.Unacknowledged == 10
-	})
+	_, err = progress.NextMsg(pgtest.Patience)
+	require.NoError(t, err, "the receiver has them")
 	stream, err := b.js.Stream(t.Context(), "USERS")
 	require.NoError(t, err)
 	require.NoError(t, stream.DeleteMsg(t.Context(), 5))
-	d.isolate(true)
+	d.lose.Store(true)
+	b.put(11, 11, "a")
+	pgtest.Eventually(t, func() bool { return !d.lose.Load() })
+	b.put(12, 20, "a")
+	pgtest.Eventually(t, func() bool { // the lost delivery has been noticed
+		lag, err := r.Lag(t.Context())
+		return err == nil && lag.Pending == 0 && lag.Unacknowledged == 19
+	})
 	close(finish)
-	d.isolate(false)
-	b.put(11, 20, "a")
 	settlesAt(t, pool, 20)
 	requireSteps(t, pool, 20, "a")
 }
@@ -407,7 +437,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	for user, want := range map[string]string{
-		"nobody": "ADDRESS: the server refuses access: nats: Authorization Violation: check the user and password in Config.URL, or the credentials in Config.Options",
+		"nobody": "ADDRESS: the server refuses access: nats: authorization violation: check the user and password in Config.URL, or the credentials in Config.Options",
 		"info": "ADDRESS: the server refuses access: nats: permissions violation: Permissions Violation for Publish to \"$JS.API.CONSUMER.INFO.USERS.projection\": " +
 			"allow that for the user of Config.URL or Config.Options",
 		"create": "ADDRESS: the server refuses access: nats: permissions violation: Permissions Violation for Publish to \"$JS.API.CONSUMER.",
@@ -419,11 +449,15 @@ func TestRefused(t *testing.T) {
 			b, pool := newBroker(t, users), database(t)
 			b.put(1, 3, "a")
 			var log logs
-			err := run(t, pool, &effects{}, b.config(func(c *nats.Config) {
-				c.StartTimeout = 10 * pgtest.Patience // Run must not wait for it
+			r := run(t, pool, &effects{}, b.config(func(c *nats.Config) {
+				c.StartTimeout = 10 * pgtest.Patience // neither Run nor Lag must wait for it
 				c.URL = b.url(user, "S3CRET")
 				c.Receive.Logger = slog.New(slog.NewTextHandler(&log, nil))
-			})).ends(t)
+			}))
+			err := r.ends(t)
+			if user == "nobody" || user == "info" {
+				requireLagRefused(t, r, nats.ErrRefused)
+			}
 			require.ErrorIs(t, err, nats.ErrRefused)
 			require.ErrorContains(t, err, strings.Replace(want, "ADDRESS", fmt.Sprintf("consume USERS/projection: ask 127.0.0.1:%d", b.opts.Port), 1))
 			require.NotContains(t, err.Error()+log.String(), "S3CRET")

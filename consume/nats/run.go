@@ -140,7 +140,6 @@ func (s *session) collect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.window.doubt()
 		if err := s.pull(ctx, consumer); errors.Is(err, jetstream.ErrConsumerDeleted) {
 			if _, err := s.r.again(ctx, s.c, s.js); err != nil {
 				return err
@@ -169,16 +168,11 @@ func (s *session) pull(ctx context.Context, consumer jetstream.Consumer) error {
 		if err != nil {
 			return err
 		}
-		select {
-		case <-s.c.broken:
-			s.window.doubt()
-		default:
-		}
 		place, err := m.Metadata()
 		if err != nil {
 			return err
 		}
-		s.window.add(m, place.Sequence)
+		s.window.add(m, place)
 	}
 }
 
@@ -188,7 +182,7 @@ func (s *session) drain(messages jetstream.MessagesContext, m jetstream.Msg) {
 	for {
 		if m != nil {
 			if place, err := m.Metadata(); err == nil {
-				s.window.add(m, place.Sequence)
+				s.window.add(m, place)
 			}
 		}
 		var err error
@@ -307,12 +301,12 @@ func (s *session) message(h *held) receive.Message {
 // reassure finds out whether every delivered message is here. While one is missing it returns after a moment, and the window
 // hands out nothing.
 func (s *session) reassure(ctx context.Context) error {
-	unsure, since, _ := s.window.doubts()
+	unsure, since, _, _ := s.window.doubts()
 	if !unsure {
 		return nil
 	}
-	s.acknowledge(s.window.pick(true)) // else they would count as missing
-	_, _, holds := s.window.doubts()
+	s.acknowledge(s.window.pick(true)) // the server may have these acknowledgements, and count the messages no longer
+	_, _, lost, holds := s.window.doubts()
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	consumer, err := s.js.Consumer(asking, s.r.cfg.Stream, s.r.cfg.Durable)
@@ -321,9 +315,9 @@ func (s *session) reassure(ctx context.Context) error {
 		return nil
 	}
 	missing := consumer.CachedInfo().NumAckPending - holds
-	// A held message that was deleted from the stream is no longer pending. After two AckWaits everything that is pending has
-	// been delivered again, so that nothing else can be missing.
-	if missing == 0 || missing < 0 && since > 2*s.ackWait {
+	// A held message that was deleted from the stream is no longer pending, so it could hide one that is missing. After two
+	// AckWaits everything that is pending has been delivered again, so that nothing else can be missing.
+	if missing == 0 && !lost || missing <= 0 && since > 2*s.ackWait {
 		if s.window.sure(holds) {
 			return nil
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // begin returns the durable consumer, which it creates if the stream has none. It waits up to Config.StartTimeout for what is
-// missing, except for credentials and rights.
+// missing, except for credentials, rights and TLS.
 func (r *Receiver) begin(ctx context.Context, c *connection, js jetstream.JetStream) (jetstream.Consumer, error) {
 	return r.insist(ctx, c, false, func(ctx context.Context) (jetstream.Consumer, error) {
 		consumer, err := js.Consumer(ctx, r.cfg.Stream, r.cfg.Durable)
@@ -27,7 +27,7 @@ func (r *Receiver) begin(ctx context.Context, c *connection, js jetstream.JetStr
 }
 
 // again returns the durable consumer after a trouble. It waits for servers without a limit, and up to Config.StartTimeout for
-// a stream or a right. It does not create the consumer: its position is gone, and the messages of the stream would come again.
+// a stream, credentials, a right or TLS. It does not create the consumer: its position is gone, and the messages of the stream would come again.
 func (r *Receiver) again(ctx context.Context, c *connection, js jetstream.JetStream) (jetstream.Consumer, error) {
 	return r.insist(ctx, c, true, func(ctx context.Context) (jetstream.Consumer, error) {
 		return js.Consumer(ctx, r.cfg.Stream, r.cfg.Durable)
@@ -66,7 +66,7 @@ func (r *Receiver) insist(ctx context.Context, c *connection, patient bool, ask 
 		switch {
 		case missing && time.Now().After(gone):
 			return nil, ErrConsumerDeleted
-		case errors.Is(err, ErrRefused) && !patient:
+		case !patient && (errors.Is(err, ErrRefused) || errors.Is(err, ErrTLS)):
 			return nil, fmt.Errorf("ask %s: %w", c.servers, err)
 		case errors.Is(err, ErrUnreachable) && patient:
 			deadline = time.Now().Add(r.cfg.StartTimeout)

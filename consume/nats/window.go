@@ -29,35 +29,38 @@ type window struct {
 	// unsure: there may be a message that was delivered and has not arrived.
 	unsure bool
 	since  time.Time // when it became unsure
+	lost   uint64    // how many deliveries have not arrived, less the messages that came only when they were delivered again
 }
 
 func newWindow(ordered bool) *window {
 	return &window{changed: make(chan struct{}, 1), all: make(map[uint64]*held), ordered: ordered, unsure: ordered, since: time.Now()}
 }
 
-// doubt notes that a delivery may have got lost.
-func (w *window) doubt() {
+// add takes a delivered message. The server numbers deliveries, so that a missing one is noticed, also before the first that a
+// process sees.
+func (w *window) add(m jetstream.Msg, place *jetstream.MsgMetadata) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ordered && !w.unsure {
-		w.unsure, w.since = true, time.Now()
+	n := place.Sequence.Consumer
+	if w.ordered && n != w.last+1 {
+		if !w.unsure {
+			w.unsure, w.since = true, time.Now()
+		}
+		if w.last != 0 && n > w.last {
+			w.lost += n - w.last - 1
+		}
 	}
-}
-
-// add takes a delivered message. The server numbers deliveries, so that a missing one is noticed.
-func (w *window) add(m jetstream.Msg, place jetstream.SequencePair) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ordered && w.last != 0 && place.Consumer != w.last+1 && !w.unsure {
-		w.unsure, w.since = true, time.Now()
-	}
-	w.last = place.Consumer
-	if h := w.all[place.Stream]; h != nil {
+	w.last = n
+	stream := place.Sequence.Stream
+	if h := w.all[stream]; h != nil {
 		h.Msg = m // delivered again: the last delivery is the one to answer
 		return
 	}
-	h := &held{Msg: m, stream: place.Stream}
-	w.all[place.Stream] = h
+	if place.NumDelivered > 1 && w.lost > 0 {
+		w.lost--
+	}
+	h := &held{Msg: m, stream: stream}
+	w.all[stream] = h
 	w.ready = append(w.ready, h)
 	select {
 	case w.changed <- struct{}{}:
@@ -79,11 +82,11 @@ func (w *window) take(n int) []*held {
 	return taken
 }
 
-// doubts reports whether the window is unsure, since when, and how many messages it holds.
-func (w *window) doubts() (unsure bool, since time.Duration, holds int) {
+// doubts reports whether the window is unsure, since when, whether it waits for lost deliveries, and how many messages it holds.
+func (w *window) doubts() (unsure bool, since time.Duration, lost bool, holds int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.unsure, time.Since(w.since), len(w.all)
+	return w.unsure, time.Since(w.since), w.lost > 0, len(w.all)
 }
 
 // sure notes that every message which was delivered when the window held so many has arrived. It does nothing if the window
@@ -94,7 +97,7 @@ func (w *window) sure(holds int) bool {
 	if len(w.all) != holds {
 		return false
 	}
-	w.unsure = false
+	w.unsure, w.lost = false, 0
 	return true
 }
 

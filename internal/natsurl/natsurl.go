@@ -8,8 +8,7 @@ import (
 
 // Valid reports whether the client can parse a list of servers. The client's own error would quote a password.
 func Valid(list string) bool {
-	for one := range strings.SplitSeq(list, ",") {
-		one = strings.TrimSpace(one)
+	for _, one := range Servers(list) {
 		if !strings.Contains(one, "://") {
 			one = "nats://" + one
 		}
@@ -22,14 +21,22 @@ func Valid(list string) bool {
 	return true
 }
 
+// Servers returns the URLs of a list.
+func Servers(list string) []string {
+	urls := strings.Split(list, ",")
+	for i := range urls {
+		urls[i] = strings.TrimSpace(urls[i])
+	}
+	return urls
+}
+
 // WithoutCredentials returns a list of URLs as a list of addresses.
 func WithoutCredentials(urls string) string {
 	if !Valid(urls) {
 		return "[masked]"
 	}
 	var addresses []string
-	for one := range strings.SplitSeq(urls, ",") {
-		one = strings.TrimSpace(one)
+	for _, one := range Servers(urls) {
 		if at := strings.LastIndex(one, "@"); at >= 0 {
 			one = one[at+1:]
 		}

@@ -286,7 +286,7 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 		}
 		return ended(waiting)
 	}
-	described := produceError(topic, err)
+	described := produceError(topic, producer.explain(err))
 	class := classOf(err)
 	if class != unknown {
 		c.p.topics.Forget(topic)

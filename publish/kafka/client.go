@@ -7,12 +7,16 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/outboxgen/outboxgen/internal/lograte"
 )
@@ -45,6 +49,7 @@ type client struct {
 	broken        bool          // is unfit, and the pool knows it
 	closed        bool          // cannot be used at all
 	transactional bool
+	access        string                     // the mechanisms of SASL, for errors
 	doubts        map[target]map[string]bool // keys of records that may be in flight to a target; guarded by the pool
 
 	round    atomic.Pointer[round]
@@ -92,6 +97,7 @@ func newClient(cfg Config, log *lograte.Limit, transactionalID string) (*client,
 	if c.kgo, err = kgo.NewClient(opts...); err != nil {
 		return nil, err
 	}
+	c.access = access(c.kgo)
 	for _, refused := range []struct {
 		option any
 		why    string
@@ -209,13 +215,42 @@ func (c *client) OnProduceRecordPartitioned(record *kgo.Record, _ int32) {
 }
 
 // OnBrokerConnect implements kgo.HookBrokerConnect.
-func (c *client) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+func (c *client) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err == nil {
 		c.open.Add(1)
 		c.reached.Store(true)
 	} else if !errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("broker %s, %s: %w", net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port))), c.access, err)
 		c.connErr.Store(&err)
 	}
+}
+
+// access says with which mechanisms of SASL a client connects.
+func access(client *kgo.Client) string {
+	mechanisms, _ := client.OptValue(kgo.SASL).([]sasl.Mechanism)
+	if len(mechanisms) == 0 {
+		return "without SASL"
+	}
+	names := make([]string, len(mechanisms))
+	for i, m := range mechanisms {
+		names[i] = m.Name()
+	}
+	return "SASL " + strings.Join(names, ", ")
+}
+
+// explain returns the last error of a connection, which names the broker, if err is no answer or was refused there.
+func (c *client) explain(err error) error {
+	last := c.connErr.Load()
+	if last == nil {
+		return err
+	}
+	if err == errNoAnswer {
+		return fmt.Errorf("%w: %w", err, *last)
+	}
+	if code, is := errors.AsType[*kerr.Error](err); is && errors.Is(*last, code) {
+		return *last
+	}
+	return err
 }
 
 // OnBrokerDisconnect implements kgo.HookBrokerDisconnect. Nothing is written to the connection from now on.

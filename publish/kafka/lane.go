@@ -103,7 +103,9 @@ func (c *call) takeOver(ctx, waiting context.Context, made *client) error {
 		case ctx.Err() != nil:
 			return notSent(ctx)
 		case waiting.Err() != nil && made.away():
-			return outbox.BrokerUnavailable(fmt.Errorf("take over transactional id %s: %w", id, errNoAnswer))
+			return outbox.BrokerUnavailable(fmt.Errorf("take over transactional id %s: %w", id, made.explain(errNoAnswer)))
+		case classOf(err) == denied:
+			return outbox.BrokerUnavailable(fmt.Errorf("take over transactional id %s: %w", id, made.explain(err)))
 		}
 		return outbox.Unavailable(fmt.Errorf("take over transactional id %s: %w", id, err))
 	}

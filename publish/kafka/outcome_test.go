@@ -155,6 +155,33 @@ func TestCredentials(t *testing.T) {
 	})
 }
 
+// TestRefusedCredentialsAreNamed: the error of refused credentials names the broker and the mechanism, whether the broker says what
+// is wrong or hangs up, with and without a transactional id. It is that of the whole broker.
+func TestRefusedCredentialsAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, says := range []bool{true, false} {
+		for _, id := range []string{"", "relay"} {
+			t.Run(fmt.Sprintf("says=%t, id=%q", says, id), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "root", "secret"))
+				want := "EOF"
+				if says {
+					c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
+					want = kerr.SaslAuthenticationFailed.Error()
+				}
+				p := c.publisher(t, func(cfg *kafka.Config) {
+					cfg.Timeout, cfg.TransactionalID = 2*time.Second, id
+					cfg.Options = []kgo.Opt{kgo.SASL(plain.Auth{User: "root", Pass: "S3CRET"}.AsMechanism())}
+				})
+				err := p.Publish(inLane(t.Context(), holds), []publish.Outgoing{event("a", 0)})[0]
+				require.True(t, outbox.IsBrokerUnavailable(err), "%v", err)
+				require.Regexp(t, "broker 127.0.0.1:[0-9]+, SASL PLAIN: "+want, err.Error())
+				require.NotContains(t, err.Error(), "S3CRET")
+			})
+		}
+	}
+}
+
 // TestNobodyAnswers: an address that refuses connections, and one that takes them and does not answer.
 func TestNobodyAnswers(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ type connection struct {
 func connect(cfg Config) (*connection, error) {
 	c := &connection{servers: natsurl.WithoutCredentials(cfg.URL), log: lograte.New(cfg.Logger)}
 	o := nats.GetDefaultOptions()
-	o.Url = cfg.URL
+	o.Servers = natsurl.Servers(cfg.URL)
 	o.Name = "outboxgen"
 	o.ReconnectWait, o.ReconnectJitter = 250*time.Millisecond, 250*time.Millisecond
 	o.PingInterval, o.MaxPingsOut = 10*time.Second, 2 // detects a connection that has become silent

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,6 +139,16 @@ func TestOtherEncoders(t *testing.T) {
 	require.Equal(t, "users.user_renamed", got[1].Header.Get("outbox-type"))
 	require.Empty(t, got[1].Header.Get("ce-datacontenttype"))
 	require.JSONEq(t, `{"n":1}`, string(got[1].Data))
+}
+
+// TestSeveralServers: Config.URL may list several servers, and one that is away does not matter.
+func TestSeveralServers(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	for _, list := range []string{"nats://127.0.0.1:1,URL", "URL, nats://127.0.0.1:1"} {
+		p := b.publisher(t, func(cfg *nats.Config) { cfg.URL = strings.Replace(list, "URL", cfg.URL, 1) })
+		settle(t, p, []publish.Outgoing{event("a", 1)})
+	}
 }
 
 // TestSentAgainIsStoredOnce: the stream recognizes an event by its id.
