@@ -33,7 +33,8 @@ type partition struct {
 
 	mu      sync.Mutex
 	waiting []*kgo.Record
-	paused  bool
+	paused  bool // its fetches are paused, which outlives the assignment
+	ended   bool
 }
 
 // open begins a Run.
@@ -125,12 +126,10 @@ func (r *Receiver) hand(t target, records []*kgo.Record) {
 	}
 	p.mu.Lock()
 	p.waiting = append(p.waiting, records...)
-	full := len(p.waiting) > highWater && !p.paused
-	p.paused = p.paused || full
-	p.mu.Unlock()
-	if full {
-		p.client.PauseFetchPartitions(map[string][]int32{t.topic: {t.partition}})
+	if len(p.waiting) > highWater && !p.paused && !p.ended {
+		p.pause(true)
 	}
+	p.mu.Unlock()
 	select {
 	case p.more <- struct{}{}:
 	default:
@@ -146,15 +145,22 @@ func (p *partition) take() []*kgo.Record {
 	if len(p.waiting) == 0 {
 		p.waiting = nil
 	}
-	resume := p.paused && len(p.waiting) <= lowWater
-	if resume {
-		p.paused = false
+	if p.paused && len(p.waiting) <= lowWater {
+		p.pause(false)
 	}
 	p.mu.Unlock()
-	if resume {
-		p.client.ResumeFetchPartitions(map[string][]int32{p.target.topic: {p.target.partition}})
-	}
 	return records
+}
+
+// pause pauses or resumes the fetches of p. The caller holds p.mu, so that the client gets the calls in their order.
+func (p *partition) pause(paused bool) {
+	p.paused = paused
+	this := map[string][]int32{p.target.topic: {p.target.partition}}
+	if paused {
+		p.client.PauseFetchPartitions(this)
+	} else {
+		p.client.ResumeFetchPartitions(this)
+	}
 }
 
 // run settles records until the partition is stopped.
@@ -163,8 +169,8 @@ func (p *partition) run() {
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.paused { // a pause outlives the assignment
-			p.client.ResumeFetchPartitions(map[string][]int32{p.target.topic: {p.target.partition}})
+		if p.ended = true; p.paused {
+			p.pause(false)
 		}
 	}()
 	defer p.stop()
