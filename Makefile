@@ -69,6 +69,7 @@ campaign: postgres ## run all cases of the tests of which `make test` takes some
 	@tools/need.sh asyncapi
 	cd internal/export/exporttest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
 	cd publish/webhook && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestReceiverUnderFaults$$' .
+	cd publish/kafka && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestOrderUnderRandomRefusals$$' .
 	cd consume/kafka && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestUnderFaults$$' .
 	cd consume/nats && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
 

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outboxgen/outboxgen/internal/campaign"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/kafka"
@@ -175,14 +176,15 @@ func (h *reluctant) OnProduceRecordUnbuffered(*kgo.Record, error) {
 
 // TestOrderUnderRandomRefusals: callers publish their events again and again until each is taken or refused permanently. The
 // cluster refuses batches at random. No event is written before an earlier one of its key, unless that one is dead. Every
-// second run is in transactions.
+// second run is in transactions. In a campaign, some of the runs come to a transaction of which the cluster has taken a part of
+// a partition's records and refused another part.
 func TestOrderUnderRandomRefusals(t *testing.T) {
 	t.Parallel()
 	codes := []*kerr.Error{
 		kerr.InvalidRecord, kerr.MessageTooLarge, kerr.PolicyViolation, kerr.TopicAuthorizationFailed, kerr.UnknownServerError,
 		kerr.CorruptMessage, kerr.NotLeaderForPartition, kerr.RequestTimedOut, kerr.OutOfOrderSequenceNumber,
 	}
-	for seed := range uint64(12) {
+	for seed := range uint64(campaign.Of(12, 400)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			h := &reluctant{rng: rand.New(rand.NewPCG(seed, 0))}
