@@ -79,7 +79,7 @@ func (a *access) OnBrokerRead(meta kgo.BrokerMetadata, key int16, _ int, _, _ ti
 	case err == nil:
 		a.known, a.err, a.last, a.hung, a.suspects = true, nil, nil, 0, nil
 	case k == kmsg.ApiVersions && !passing(err) && untrusted(err) == "":
-		a.refuse(meta, fmt.Errorf("%w: broker %s: %w: check the port, and kgo.DialTLSConfig in Config.Options", ErrTLS, addressOf(meta), err))
+		a.refuse(meta, fmt.Errorf("%w: broker %s does not answer as Kafka does: %w: check the port, and whether it wants TLS: kgo.DialTLSConfig in Config.Options", ErrTLS, addressOf(meta), err))
 	case k != kmsg.ApiVersions && (opening || !a.known) && errors.Is(err, io.EOF):
 		if a.hung++; a.hung >= maxHung {
 			check := "check whether it wants SASL: kgo.SASL in Config.Options"

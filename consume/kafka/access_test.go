@@ -95,21 +95,19 @@ func TestRefusedConnections(t *testing.T) {
 			requireRefused(t, pool, c.config(), test.client, test.want, test.text)
 		})
 	}
-	answers := func(bytes string) func(t *testing.T) {
+	answers := func(bytes string, option kgo.Opt, text string) func(t *testing.T) {
 		return func(t *testing.T) {
 			t.Parallel()
 			cfg := newCluster(t, 1).config()
 			cfg.Brokers = []string{answering(t, bytes)}
-			option := kgo.DialTLSConfig(&tls.Config{RootCAs: roots})
-			text := "tls: first record does not look like a TLS handshake: check the port: it does not speak TLS"
-			if bytes == alert {
-				option, text = nil, "appear to be a tls alert record"
-			}
 			requireRefused(t, pool, cfg, option, kafka.ErrTLS, text)
 		}
 	}
-	t.Run("TLS at the broker only", answers(alert))
-	t.Run("TLS at the client only", answers("HTTP/1.1 400 Bad Request\r\n\r\n"))
+	const check = "check the port, and whether it wants TLS: kgo.DialTLSConfig in Config.Options"
+	t.Run("TLS at the broker only", answers(alert, nil, check))
+	t.Run("another kind of server", answers("-ERR unknown command\r\n", nil, check))
+	t.Run("TLS at the client only", answers("HTTP/1.1 400 Bad Request\r\n\r\n", kgo.DialTLSConfig(&tls.Config{RootCAs: roots}),
+		"tls: first record does not look like a TLS handshake: check the port: it does not speak TLS"))
 }
 
 // alert is what a port with TLS answers to a client without.

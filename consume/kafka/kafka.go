@@ -63,7 +63,8 @@ var (
 	ErrUnknownTopic = errors.New("the topic does not exist")
 	// ErrRefused: the cluster refuses the credentials, or a right is missing.
 	ErrRefused = errors.New("the cluster refuses access")
-	// ErrTLS: a broker's certificate is not valid for this client, or one side speaks TLS and the other does not.
+	// ErrTLS: a broker's certificate is not valid for this client, one side speaks TLS and the other does not, or the port is
+	// not that of a Kafka broker.
 	ErrTLS = errors.New("no connection with TLS")
 	// ErrUnreachable: no broker has answered within Config.StartTimeout.
 	ErrUnreachable = errors.New("no broker answers")
