@@ -51,9 +51,10 @@ func TestHooksSurviveTheObserver(t *testing.T) {
 func TestHooksLeaveAHangingObserver(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	release, calls := make(chan struct{}), new(atomic.Int64)
+	entered, release, calls := make(chan struct{}), make(chan struct{}), new(atomic.Int64)
 	h := NewHooks(&outbox.Observer{Settled: func(outbox.Runner, outbox.Event, outbox.Settlement) {
 		if calls.Add(1) == 1 {
+			close(entered)
 			<-release
 		}
 	}}, outbox.Runner{}, slog.New(slog.NewTextHandler(&log, nil)))
@@ -62,6 +63,7 @@ func TestHooksLeaveAHangingObserver(t *testing.T) {
 	for range 100 {
 		h.Ended(ends(1))
 	}
+	<-entered // perhaps only after the limit
 	require.EqualValues(t, 1, calls.Load())
 	require.Equal(t, 1, strings.Count(log.String(), "observer does not return"))
 	close(release)
