@@ -437,6 +437,9 @@ func (a *app) replayEdited(ctx context.Context, ops *admin.Admin, db *database, 
 		if len(letters) > 0 {
 			return admin.Report{}, usage(fmt.Errorf("event %s is a dead letter of listeners: name one with --listener", filter.IDs[0]))
 		}
+		if groups, err := groupsWith(ctx, ops, filter.IDs); err == nil && len(groups) > 0 {
+			return admin.Report{}, usage(fmt.Errorf("--edit: only consumer %s has a dead letter of event %s, and what a consumer has received cannot be changed", strings.Join(groups, ", "), filter.IDs[0]))
+		}
 		return admin.Report{}, notDead(ctx, ops, filter.IDs[0], filter.Listener, "")
 	}
 	d := letters[letter]
