@@ -171,16 +171,27 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 		partitions: make(map[target]*partition),
 	}
 	r.clientLog = lograte.New(r.log)
+	making.Lock()
+	defer making.Unlock()
 	if err := kgo.ValidateOpts(r.options()...); err != nil {
 		return nil, fmt.Errorf("new Kafka receiver: field Options: %w", err)
 	}
 	return r, nil
 }
 
+// making is held while a client is made: kgo.NewClient writes into the value of kgo.ProducerBatchCompression, which clients share.
+var making sync.Mutex
+
+func newClient(opts []kgo.Opt) (*kgo.Client, error) {
+	making.Lock()
+	defer making.Unlock()
+	return kgo.NewClient(opts...)
+}
+
 // plain returns a client that is not a member of the group. a watches its connections.
 func (r *Receiver) plain(a *access) (*kgo.Client, error) {
 	opts := append([]kgo.Opt{kgo.ClientID("outboxgen"), kgo.DisableClientMetrics()}, r.cfg.Options...)
-	client, err := kgo.NewClient(append(opts, kgo.WithLogger(logger{r.clientLog}), kgo.SeedBrokers(r.cfg.Brokers...), kgo.WithHooks(a))...)
+	client, err := newClient(append(opts, kgo.WithLogger(logger{r.clientLog}), kgo.SeedBrokers(r.cfg.Brokers...), kgo.WithHooks(a)))
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func (r *Receiver) run(outer context.Context) error {
 	r.open(ctx, stop) // before the client joins the group
 	alive, kill := context.WithCancel(context.WithoutCancel(outer))
 	defer kill()
-	client, err := kgo.NewClient(append(r.options(), kgo.WithContext(alive))...)
+	client, err := newClient(append(r.options(), kgo.WithContext(alive)))
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,15 @@ type client struct {
 	answered atomic.Bool           // a broker has answered in this round
 }
 
+// making is held while a client is made: kgo.NewClient writes into the value of kgo.ProducerBatchCompression, which clients share.
+var making sync.Mutex
+
+func makeClient(opts []kgo.Opt) (*kgo.Client, error) {
+	making.Lock()
+	defer making.Unlock()
+	return kgo.NewClient(opts...)
+}
+
 // newClient returns a producer. A transactional id makes it that of a lane.
 func newClient(cfg Config, log *lograte.Limit, transactionalID string) (*client, error) {
 	c := &client{turn: make(chan struct{}, 1)}
@@ -94,7 +103,7 @@ func newClient(cfg Config, log *lograte.Limit, transactionalID string) (*client,
 		opts = append(opts, kgo.AllowIdempotentProduceCancellation())
 	}
 	var err error
-	if c.kgo, err = kgo.NewClient(opts...); err != nil {
+	if c.kgo, err = makeClient(opts); err != nil {
 		return nil, err
 	}
 	c.access = access(c.kgo)
