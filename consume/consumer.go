@@ -236,5 +236,5 @@ var ErrTxOwned = errors.New("the consumer owns the transaction: return nil to co
 // runtime.Goexit is an error. It has the type of the panic's value and not the value, which may hold a payload.
 func call(ctx context.Context, tx pgx.Tx, run effect) error {
 	own := methodtx.New(tx, ErrTxOwned)
-	return own.Check(guard.Private(guard.Call("consumer", guard.Never, func() error { return run(ctx, own) })))
+	return own.Check("consumer", guard.Private(guard.Call("consumer", guard.Never, func() error { return run(ctx, own) })))
 }

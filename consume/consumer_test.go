@@ -169,6 +169,18 @@ func sends(statements ...string) func(context.Context, pgx.Tx) error {
 	}
 }
 
+// sendsBatch is sends in one batch, whose error it ignores.
+func sendsBatch(statements ...string) func(context.Context, pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		var b pgx.Batch
+		for _, sql := range statements {
+			b.Queue(sql)
+		}
+		_ = tx.SendBatch(ctx, &b).Close()
+		return nil
+	}
+}
+
 // TestConsumeFailure: an effect that fails, panics or aborts its transaction writes nothing, and the message can be
 // consumed again.
 func TestConsumeFailure(t *testing.T) {
@@ -189,22 +201,26 @@ func TestConsumeFailure(t *testing.T) {
 		"hidden sql": {func(ctx context.Context, tx pgx.Tx) error {
 			_, _ = tx.Exec(ctx, "SELECT 1/0") // the transaction is aborted, and the method hides it
 			return nil
-		}, "it returned nil, but left its transaction failed: ERROR: division by zero", false},
+		}, "consumer returned nil, but left its transaction failed: ERROR: division by zero", false},
 		"Goexit": {func(context.Context, pgx.Tx) error {
 			runtime.Goexit()
 			return nil
 		}, ": consumer called runtime.Goexit\n", false},
 		"commit":           {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, ": " + consume.ErrTxOwned.Error(), false},
 		"rollback":         {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, ": " + consume.ErrTxOwned.Error(), false},
-		"COMMIT":           {sends("COMMIT"), "its method must not commit it", false},
-		"hidden COMMIT":    {sends("-COMMIT"), "it ended its transaction: " + consume.ErrTxOwned.Error(), false},
-		"COMMIT, then SQL": {sends("-COMMIT", "INSERT INTO effects VALUES (1)"), "it ended its transaction", false},
-		"COMMIT and BEGIN": {sends("-COMMIT", "-BEGIN"), "it ended its transaction", false},
-		"CHAIN":            {sends("-COMMIT AND CHAIN"), "it ended its transaction", false},
-		"ROLLBACK":         {sends("ROLLBACK"), "it ended its transaction: " + consume.ErrTxOwned.Error(), false},
-		"another one":      {sends("ROLLBACK AND CHAIN"), "consumer ended its transaction and began another one: " + consume.ErrTxOwned.Error(), false},
-		"PREPARE":          {sends("PREPARE TRANSACTION 'x'"), "its method must not commit it", false},
-		"deferred":         {sends("-SET CONSTRAINTS ALL IMMEDIATE"), "it returned nil, but left its transaction failed: ERROR: the consumer owns", false},
+		"COMMIT":           {sends("COMMIT"), ": sent COMMIT: " + consume.ErrTxOwned.Error(), false},
+		"hidden COMMIT":    {sends("- Commit ;"), ": consumer sent COMMIT: " + consume.ErrTxOwned.Error(), false},
+		"END":              {sends("-END"), ": consumer sent END: ", false},
+		"ROLLBACK":         {sends("-rollback work"), ": consumer sent ROLLBACK: ", false},
+		"PREPARE":          {sends("-PREPARE TRANSACTION 'x'"), ": consumer sent PREPARE TRANSACTION: ", false},
+		"in a batch":       {sendsBatch("SELECT 1", "COMMIT"), ": consumer sent COMMIT: ", false},
+		"behind another":   {sends("SELECT 1; COMMIT"), "its method must not commit it", false},
+		"both ignored":     {sends("-SELECT 1; COMMIT"), "consumer ended its transaction: " + consume.ErrTxOwned.Error(), false},
+		"and then SQL":     {sends("-SELECT 1; COMMIT", "INSERT INTO effects VALUES (1)"), "the transaction has ended", false},
+		"another one":      {sends("-SELECT 1; COMMIT", "-BEGIN"), "consumer ended its transaction", false},
+		"another, chained": {sends("SELECT 1; ROLLBACK AND CHAIN"), "consumer ended its transaction and began another one: " + consume.ErrTxOwned.Error(), false},
+		"prepared":         {sends("SELECT 1; PREPARE TRANSACTION 'x'"), "its method must not commit it", false},
+		"constraints":      {sends("-SET CONSTRAINTS ALL IMMEDIATE"), "left its transaction failed: ERROR: the consumer owns", false},
 		"open rows": {func(ctx context.Context, tx pgx.Tx) error {
 			_, _ = tx.Query(ctx, "SELECT generate_series(1, 9)")
 			return nil

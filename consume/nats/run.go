@@ -12,6 +12,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/internal/errtext"
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges
@@ -269,8 +271,12 @@ func (s *session) apply(ctx context.Context) error {
 			continue
 		}
 		ms := make([]receive.Message, len(batch))
-		for i, h := range batch {
-			ms[i] = s.message(h)
+		errs := guard.Each("Config.Key", len(batch), guard.Limit, func(i int) (func(), error) {
+			m := s.message(batch[i])
+			return func() { ms[i] = m }, nil
+		})
+		if err := errtext.Join(errs...); err != nil {
+			return err
 		}
 		outcomes, err := s.r.receiver.Receive(ctx, ms)
 		var done []*held

@@ -378,7 +378,7 @@ func (r *Receiver) begin(ctx context.Context) (pgx.Tx, error) {
 		return tx, nil
 	}
 	own := methodtx.New(tx, consume.ErrTxOwned)
-	if err := own.Check(guard.Call("Config.Begin", guard.Never, func() error { return r.cfg.Begin(ctx, own) })); err != nil {
+	if err := own.Check("Config.Begin", guard.Call("Config.Begin", guard.Never, func() error { return r.cfg.Begin(ctx, own) })); err != nil {
 		rollback(tx)
 		return nil, &lostError{fmt.Errorf("begin transaction: %w", err), false}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -38,51 +39,58 @@ type Tx struct {
 	seen  *seen
 }
 
-// seen is what a transaction and its savepoints have answered.
+// seen is what happened in a transaction and its savepoints.
 type seen struct {
-	mu   sync.Mutex
-	last error // the latest error of PostgreSQL that is not about an earlier one
+	mu    sync.Mutex
+	last  error // the latest error of PostgreSQL that is not about an earlier one
+	ended error // a statement that would have ended the transaction
 }
 
-// New returns tx for a method. Its Commit and Rollback do nothing and return owned, and so does every statement once the
-// transaction has ended.
+// New returns tx for a method. Its Commit and Rollback do nothing and return an error that wraps owned, and so does each
+// statement that would end the transaction, and every statement once it has ended.
 func New(tx pgx.Tx, owned error) *Tx { return &Tx{tx, owned, &seen{}} }
 
-// Check returns the error of an attempt whose method has returned err. That is err, or what the method has left behind: a
-// transaction that has failed or ended, or an open result. The connection may be closed: see pgx.Conn.IsClosed.
-func (t *Tx) Check(err error) error {
+// Check returns the error of an attempt of who, whose method has returned err. That is err, or what the method has left
+// behind: a transaction that has failed or ended, or an open result. A method that sent COMMIT or ROLLBACK as SQL has failed
+// too. The connection may be closed: see pgx.Conn.IsClosed.
+func (t *Tx) Check(who string, err error) error {
 	conn := t.Conn()
 	if conn == nil || conn.IsClosed() {
 		return err
 	}
+	last, ended := t.seen.get()
 	switch {
 	case conn.PgConn().IsBusy():
 		if err == nil {
-			err = errors.New("it returned nil, but left rows or a batch of its transaction open: close them")
+			err = fmt.Errorf("%s returned nil, but left rows or a batch of its transaction open: close them", who)
 		}
 	case conn.PgConn().TxStatus() == 'I':
-		err = fmt.Errorf("it ended its transaction: %w", withCause(t.owned, err))
+		err = fmt.Errorf("%s ended its transaction: %w", who, withCause(t.owned, err))
+	case err == nil && ended != nil:
+		err = fmt.Errorf("%s %w", who, ended)
 	case err == nil && conn.PgConn().TxStatus() == 'E':
-		cause := t.seen.error()
-		if cause == nil {
-			cause = errors.New("current transaction is aborted")
+		if last == nil {
+			last = errors.New("current transaction is aborted")
 		}
-		err = fmt.Errorf("it returned nil, but left its transaction failed: %w", cause)
+		err = fmt.Errorf("%s returned nil, but left its transaction failed: %w", who, last)
 	}
 	return err
 }
 
 func withCause(err, cause error) error {
-	if cause == nil || errors.Is(cause, err) {
+	switch {
+	case cause == nil:
 		return err
+	case errors.Is(cause, err):
+		return cause
 	}
 	return fmt.Errorf("%w (%w)", err, cause)
 }
 
-func (s *seen) error() error {
+func (s *seen) get() (last, ended error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last
+	return s.last, s.ended
 }
 
 // note remembers err if PostgreSQL has answered it.
@@ -96,13 +104,53 @@ func (s *seen) note(err error) error {
 	return err
 }
 
-// over returns an error if the transaction has ended, so that no statement runs outside it.
-func (t *Tx) over() error {
+// refuses returns an error if a statement would end the transaction, or if it has ended and the statement would run alone.
+func (t *Tx) refuses(sql string) error {
+	if word := ending(sql); word != "" {
+		err := fmt.Errorf("sent %s: %w", word, t.owned)
+		t.seen.mu.Lock()
+		t.seen.ended = err
+		t.seen.mu.Unlock()
+		return err
+	}
 	conn := t.Conn()
 	if conn == nil || conn.IsClosed() || conn.PgConn().IsBusy() || conn.PgConn().TxStatus() != 'I' {
 		return nil
 	}
 	return fmt.Errorf("the transaction has ended: %w", t.owned)
+}
+
+// ending returns what ends a transaction if a statement begins with that. A statement that hides it, in a comment or behind
+// a semicolon, is found when it has run.
+func ending(sql string) string {
+	first, rest := word(sql)
+	second, rest := word(rest)
+	switch first {
+	case "COMMIT", "END", "ABORT":
+		return first
+	case "ROLLBACK":
+		if second == "WORK" || second == "TRANSACTION" {
+			second, _ = word(rest)
+		}
+		if second != "TO" {
+			return first
+		}
+	case "PREPARE":
+		if second == "TRANSACTION" {
+			return "PREPARE TRANSACTION"
+		}
+	}
+	return ""
+}
+
+// word returns the first word of a statement in upper case, and what follows it.
+func word(sql string) (word, rest string) {
+	sql = strings.TrimLeft(sql, " \t\r\n;")
+	n := 0
+	for n < len(sql) && n < len("TRANSACTION") && (sql[n]|0x20 >= 'a' && sql[n]|0x20 <= 'z' || sql[n] == '_') {
+		n++
+	}
+	return strings.ToUpper(sql[:n]), sql[n:]
 }
 
 // Commit does nothing and returns an error.
@@ -113,7 +161,7 @@ func (t *Tx) Rollback(context.Context) error { return t.owned }
 
 // Begin makes a savepoint, which the method ends itself.
 func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if err := t.over(); err != nil {
+	if err := t.refuses(""); err != nil {
 		return nil, err
 	}
 	inner, err := t.Tx.Begin(ctx)
@@ -125,7 +173,7 @@ func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
 
 // Exec implements pgx.Tx.
 func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if err := t.over(); err != nil {
+	if err := t.refuses(sql); err != nil {
 		return pgconn.CommandTag{}, err
 	}
 	tag, err := t.Tx.Exec(ctx, sql, args...)
@@ -134,7 +182,7 @@ func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 
 // Query implements pgx.Tx.
 func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := t.over(); err != nil {
+	if err := t.refuses(sql); err != nil {
 		return failed{err}, err
 	}
 	return t.seen.rows(t.Tx.Query(ctx, sql, args...))
@@ -142,7 +190,7 @@ func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, erro
 
 // QueryRow implements pgx.Tx.
 func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if err := t.over(); err != nil {
+	if err := t.refuses(sql); err != nil {
 		return failed{err}
 	}
 	return row{t.Tx.QueryRow(ctx, sql, args...), t.seen}
@@ -150,7 +198,7 @@ func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 
 // CopyFrom implements pgx.Tx.
 func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, from pgx.CopyFromSource) (int64, error) {
-	if err := t.over(); err != nil {
+	if err := t.refuses(""); err != nil {
 		return 0, err
 	}
 	n, err := t.Tx.CopyFrom(ctx, table, columns, from)
@@ -159,7 +207,11 @@ func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 
 // SendBatch implements pgx.Tx.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if err := t.over(); err != nil {
+	err := t.refuses("")
+	for i := 0; i < len(b.QueuedQueries) && err == nil; i++ {
+		err = t.refuses(b.QueuedQueries[i].SQL)
+	}
+	if err != nil {
 		return failedBatch{err}
 	}
 	return results{t.Tx.SendBatch(ctx, b), t.seen}
@@ -170,7 +222,7 @@ type savepoint struct{ Tx }
 
 // Commit releases the savepoint.
 func (s *savepoint) Commit(ctx context.Context) error {
-	if err := s.over(); err != nil {
+	if err := s.refuses(""); err != nil {
 		return err
 	}
 	return s.seen.note(s.Tx.Tx.Commit(ctx))
@@ -178,7 +230,7 @@ func (s *savepoint) Commit(ctx context.Context) error {
 
 // Rollback rolls back to the savepoint.
 func (s *savepoint) Rollback(ctx context.Context) error {
-	if err := s.over(); err != nil {
+	if err := s.refuses(""); err != nil {
 		return err
 	}
 	return s.Tx.Tx.Rollback(ctx)

@@ -66,6 +66,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/lograte"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -228,9 +229,17 @@ func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 			for n, i := range s.events {
 				part[n] = events[i]
 			}
-			for n, err := range p.send(ctx, s.holder, part) {
-				errs[s.events[n]] = err
-			}
+			var sent []error
+			guard.Run("publisher", func() error {
+				sent = p.send(ctx, s.holder, part)
+				return nil
+			}, func(crashed error) { // an encoder has called runtime.Goexit
+				for n, i := range s.events {
+					if errs[i] = crashed; crashed == nil {
+						errs[i] = sent[n]
+					}
+				}
+			})
 		})
 	}
 	sending.Wait()
