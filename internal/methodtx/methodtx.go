@@ -73,8 +73,16 @@ func (t *Tx) Check(who string, err error) error {
 			last = errors.New("current transaction is aborted")
 		}
 		err = fmt.Errorf("%s returned nil, but left its transaction failed: %w", who, last)
+	case last != nil && isAborted(err):
+		err = fmt.Errorf("%s ignored an error of its transaction: %w: %w", who, last, err)
 	}
 	return err
+}
+
+// isAborted reports whether err says that an earlier statement of the transaction has failed.
+func isAborted(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "25P02"
 }
 
 func withCause(err, cause error) error {
@@ -96,7 +104,7 @@ func (s *seen) get() (last, ended error) {
 // note remembers err if PostgreSQL has answered it.
 func (s *seen) note(err error) error {
 	var pg *pgconn.PgError
-	if err != nil && errors.As(err, &pg) && pg.Code != "25P02" { // which says that an earlier one was ignored
+	if errors.As(err, &pg) && pg.Code != "25P02" {
 		s.mu.Lock()
 		s.last = err
 		s.mu.Unlock()
