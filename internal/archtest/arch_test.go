@@ -45,7 +45,7 @@ func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
 		"payload":                     {},
-		"outbox":                      {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell", "internal/lane", "internal/shape", "internal/errtext"},
+		"outbox":                      {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell", "internal/lane", "internal/shape", "internal/wireheader", "internal/errtext"},
 		"publish":                     {"outbox", "internal/guard", "publish/internal/attributes"},
 		"publish/internal/attributes": {"outbox"},
 		"queue":                       {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process", "internal/errtext"},
@@ -68,6 +68,7 @@ func TestArrows(t *testing.T) {
 		"internal/settings":           {"outbox"},
 		"internal/absent":             {},
 		"internal/webhookkey":         {},
+		"internal/wireheader":         {},
 		"internal/backoff":            {},
 		"internal/dbschema":           {"internal/dbsqlc", "internal/pgname"},
 		"internal/dbsqlc":             {},

@@ -106,7 +106,8 @@ type Config struct {
 	// what it costs.
 	TransactionalID string
 	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and
-	// so on. They cannot change what the promises of this package depend on: the publisher sets acknowledgements, the
+	// so on. Batches are not compressed by default, because not every consumer reads every codec: all read gzip, and KafkaJS
+	// needs a plug-in for snappy, lz4 and zstd. Options cannot change what the promises of this package depend on: the publisher sets acknowledgements, the
 	// partitioner, batch and buffer sizes, lingering, and the retries and timeouts of records. New refuses
 	// kgo.DisableIdempotentWrite and kgo.DefaultProduceTopicAlways.
 	Options []kgo.Opt
