@@ -53,6 +53,11 @@ func parseURL(text string) (*goredis.Options, error) {
 	return opts, nil
 }
 
+// secure reports whether the client speaks TLS.
+func (c Config) secure() bool {
+	return strings.HasPrefix(c.URL, "rediss:") || c.Options != nil && c.Options.TLSConfig != nil
+}
+
 // database is the number of the database.
 func (c Config) database() int {
 	if c.Options != nil {
@@ -124,7 +129,7 @@ var refusals = []string{
 // explain says which of our errors an error of Redis is. Errors that pass are returned as they are.
 func explain(err error) error {
 	if answer, answered := errors.AsType[goredis.Error](err); answered && !errors.Is(err, goredis.Nil) {
-		text := answer.Error()
+		text := strings.TrimPrefix(answer.Error(), "EXECABORT Transaction discarded because of: ")
 		if strings.HasPrefix(text, "WRONGTYPE") {
 			return fmt.Errorf("%w: rename it, or use another stream: %w", ErrNotStream, err)
 		}

@@ -59,7 +59,7 @@ func (r *Receiver) run(outer context.Context) error {
 	for _, name := range r.cfg.Streams {
 		s := &stream{
 			r: r, name: name, reads: reads, acks: acks, log: r.log.With("stream", name),
-			trouble: trouble{limit: r.cfg.StartTimeout, several: r.cfg.Options != nil && len(r.cfg.Options.Addrs) > 1},
+			trouble: trouble{limit: r.cfg.StartTimeout, secure: r.cfg.secure(), several: r.cfg.Options != nil && len(r.cfg.Options.Addrs) > 1},
 		}
 		running.Go(func() {
 			if err := s.run(ctx); err != nil {
@@ -122,7 +122,7 @@ func (s *stream) answered() {
 	if s.trouble.is() {
 		s.log.Info("Redis answers again", "after", time.Since(s.trouble.began).Round(time.Millisecond))
 	}
-	s.trouble = trouble{limit: s.trouble.limit, several: s.trouble.several, answered: true}
+	s.trouble = trouble{limit: s.trouble.limit, secure: s.trouble.secure, several: s.trouble.several, answered: true}
 }
 
 // endError is an error that ends Run.
@@ -134,6 +134,7 @@ func (e *endError) Error() string { return e.err.Error() }
 // trouble is a time in which Redis does not answer as it should.
 type trouble struct {
 	limit    time.Duration
+	secure   bool // TLS
 	several  bool // addresses
 	answered bool // before
 	began    time.Time
@@ -163,7 +164,8 @@ func (t *trouble) note(err error, now time.Time) error {
 	if errors.Is(err, io.EOF) && !t.answered {
 		if t.hung++; t.hung >= maxHung {
 			kind = ErrTLS
-			err = fmt.Errorf("%w: the server closes each connection without an answer: %w: check the port, and whether it wants TLS: rediss:// in Config.URL, or TLSConfig in Config.Options", ErrTLS, err)
+			err = fmt.Errorf("%w: the server closes each connection without an answer: %w: check the port, and whether it wants TLS: "+
+				"rediss:// in Config.URL, or TLSConfig in Config.Options", ErrTLS, err)
 		}
 	}
 	if t.since.IsZero() || t.kind != kind {
@@ -182,6 +184,8 @@ func (t *trouble) note(err error, now time.Time) error {
 	switch {
 	case now.Sub(t.since) < limit:
 		return nil
+	case kind == nil && t.secure:
+		return fmt.Errorf("%w: %w: check the address, and whether the port has TLS", ErrUnreachable, err)
 	case kind == nil:
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}

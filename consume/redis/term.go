@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,10 +186,8 @@ func (s *stream) next(ctx context.Context) (portion, error) {
 	})
 	pending := tx.XPending(ctx, s.name, s.r.cfg.Group)
 	_, err = tx.Exec(ctx)
-	for _, one := range [...]error{about.Err(), groups.Err(), read.Err(), pending.Err(), err} {
-		if one != nil && !errors.Is(one, goredis.Nil) {
-			return portion{}, explain(one)
-		}
+	if err := worst(about.Err(), groups.Err(), read.Err(), pending.Err(), err); err != nil {
+		return portion{}, err
 	}
 	var p portion
 	for _, g := range groups.Val() {
@@ -206,6 +205,23 @@ func (s *stream) next(ctx context.Context) (portion, error) {
 		p.pending = pending.Val().Count
 	}
 	return p, nil
+}
+
+// worst returns the error of a transaction that says most. If a command is refused, the others have the error that the
+// transaction was discarded.
+func worst(errs ...error) error {
+	var first error
+	for _, err := range errs {
+		if err == nil || errors.Is(err, goredis.Nil) {
+			continue
+		}
+		err = explain(err)
+		if errors.Is(err, ErrRefused) {
+			return err
+		}
+		first = cmp.Or(first, err)
+	}
+	return first
 }
 
 // waitFor is how long a stream is listened to before it is looked at again.

@@ -12,7 +12,7 @@ import (
 
 // trimmed knows how many entries were removed from a stream before they were delivered.
 type trimmed struct {
-	said int64 // were removed already when the group was looked at before
+	ahead int64 // by how much Redis counts too few entries as read: it does not count those that were removed before
 }
 
 // note returns how many entries were removed before they were delivered, since the last call. Redis counts the entries that
@@ -22,17 +22,23 @@ func (t *trimmed) note(stream *goredis.XInfoStream, group goredis.XInfoGroup) in
 	if stream == nil || stream.EntriesAdded == 0 {
 		return 0 // an older Redis, or an empty stream
 	}
-	gone := max(stream.EntriesAdded-stream.Length-group.EntriesRead, 0)
+	missing := stream.EntriesAdded - stream.Length - group.EntriesRead - t.ahead
 	last, generated, first := idOf(group.LastDeliveredID), idOf(stream.LastGeneratedID), idOf(stream.FirstEntry.ID)
-	unknown := group.EntriesRead == 0 // the group is new, or was created at another entry than the first
-	passed := !last.before(generated) || stream.Length > 0 && !last.before(first)
-	if unknown || passed {
-		t.said = gone
+	switch {
+	case group.EntriesRead == 0: // the group is new, or was created at another entry than the first
+		t.ahead = 0
+		return 0
+	case !last.before(generated): // everything was read
+		t.ahead = stream.EntriesAdded - group.EntriesRead
+		return 0
+	case missing <= 0:
 		return 0
 	}
-	more := gone - t.said
-	t.said = gone
-	return max(more, 0)
+	t.ahead += missing
+	if stream.Length > 0 && !last.before(first) {
+		return 0 // that was before: the group has the first entry that there is
+	}
+	return missing
 }
 
 // id is that of an entry.
