@@ -119,11 +119,11 @@ func moved(ctx context.Context, client goredis.UniversalClient) {
 // errNoGroup is the error of a group that does not exist, perhaps because its stream does not.
 var errNoGroup = errors.New("the consumer group does not exist")
 
-// refusals are the beginnings of the errors with which Redis refuses a connection or a command. To a command with many arguments
-// from a client that has not authenticated it does not answer NOAUTH, but that the length is not allowed.
+// refusals are the beginnings of the errors with which Redis refuses a connection or a command. To a command with many
+// arguments from a client that has not authenticated it does not answer NOAUTH, but that the length is not allowed.
 var refusals = []string{
-	"NOAUTH", "WRONGPASS", "NOPERM", "ERR Protocol error: unauthenticated", "ERR AUTH", "ERR DB index", "ERR invalid DB", "ERR SELECT",
-	"ERR Client sent AUTH", "DENIED",
+	"NOAUTH", "WRONGPASS", "NOPERM", "ERR Protocol error: unauthenticated", "ERR AUTH", "ERR DB index", "ERR invalid DB",
+	"ERR SELECT", "ERR Client sent AUTH", "DENIED",
 }
 
 // explain says which of our errors an error of Redis is. Errors that pass are returned as they are.

@@ -107,8 +107,9 @@ func newProcess(t testing.TB, b *broker, pool *pgxpool.Pool, e *effects) *proces
 	return p
 }
 
-// TestConsumeUnderFaults: two processes consume a stream, while effects fail, answers get lost, the server is killed, connections to
-// it and to the database are cut, and processes are replaced. In the end the effect of each event is there once, in order per key.
+// TestConsumeUnderFaults: two processes consume a stream, while effects fail, answers get lost, the server is killed,
+// connections to it and to the database are cut, and processes are replaced. In the end the effect of each event is there
+// once, in order per key.
 func TestConsumeUnderFaults(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)

@@ -48,6 +48,6 @@ func ExampleRun_errors() {
 		fmt.Println(err)
 	}
 
-	// Output:
-	// consume orders/accounts: ask redis.example.com:6379: the stream does not exist: create it, correct the name, or set Config.CreateStreams
+	// Output: consume orders/accounts: ask redis.example.com:6379: the stream does not exist: create it, correct the name, or
+	// set Config.CreateStreams
 }

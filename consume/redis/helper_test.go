@@ -96,7 +96,8 @@ func (e *effects) set(fail func(ctx context.Context, tx pgx.Tx, s step) error) {
 }
 
 func (e *effects) ConsumeStepTaken(ctx context.Context, tx pgx.Tx, d consume.Delivery[step]) error {
-	if _, err := tx.Exec(ctx, "INSERT INTO effects (event, key, n) VALUES ($1, $2, $3)", d.ID, d.Payload.Key, d.Payload.N); err != nil {
+	const insert = "INSERT INTO effects (event, key, n) VALUES ($1, $2, $3)"
+	if _, err := tx.Exec(ctx, insert, d.ID, d.Payload.Key, d.Payload.N); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -108,7 +109,8 @@ func (e *effects) ConsumeStepTaken(ctx context.Context, tx pgx.Tx, d consume.Del
 	return fail(ctx, tx, d.Payload)
 }
 
-const effectsTable = "CREATE TABLE effects (no bigint GENERATED ALWAYS AS IDENTITY, event uuid NOT NULL, key text NOT NULL, n integer NOT NULL)"
+const effectsTable = `CREATE TABLE effects
+	(no bigint GENERATED ALWAYS AS IDENTITY, event uuid NOT NULL, key text NOT NULL, n integer NOT NULL)`
 
 // database returns a migrated database with a table of effects, which has no unique constraint.
 func database(t testing.TB) *pgxpool.Pool {
@@ -148,7 +150,8 @@ func (l *logs) String() string {
 // await waits until the log has a text so many times.
 func (l *logs) await(t testing.TB, text string, times int) {
 	t.Helper()
-	pgtest.Eventually(t, func() bool { return strings.Count(l.String(), text) >= times }, func() string { return text + " in " + l.String() })
+	what := func() string { return text + " in " + l.String() }
+	pgtest.Eventually(t, func() bool { return strings.Count(l.String(), text) >= times }, what)
 }
 
 func (l *logs) to(c *redis.Config) { c.Receive.Logger = slog.New(slog.NewTextHandler(l, nil)) }
@@ -156,7 +159,8 @@ func (l *logs) to(c *redis.Config) { c.Receive.Logger = slog.New(slog.NewTextHan
 // config is that of a receiver at a server, with short pauses.
 func config(addr string, change ...func(*redis.Config)) redis.Config {
 	cfg := redis.Config{URL: "redis://" + addr, Streams: []string{users}}
-	cfg.Receive.BaseDelay, cfg.Receive.MaxDelay, cfg.Receive.PollInterval = 10*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	cfg.Receive.BaseDelay, cfg.Receive.MaxDelay = 10*time.Millisecond, 50*time.Millisecond
+	cfg.Receive.PollInterval = 50 * time.Millisecond
 	cfg.Receive.Logger = slog.New(slog.DiscardHandler)
 	for _, f := range change {
 		f(&cfg)
@@ -257,8 +261,9 @@ func requireSteps(t testing.TB, pool *pgxpool.Pool, n int, keys ...string) {
 	for i := range want {
 		want[i] = int32(i + 1)
 	}
+	const query = "SELECT coalesce(array_agg(n ORDER BY no), '{}') FROM effects WHERE key = $1"
 	for _, key := range keys {
-		require.Equal(t, want, pgtest.Value[[]int32](t, pool, "SELECT coalesce(array_agg(n ORDER BY no), '{}') FROM effects WHERE key = $1", key), key)
+		require.Equal(t, want, pgtest.Value[[]int32](t, pool, query, key), key)
 	}
 }
 

@@ -47,8 +47,8 @@ func TestEventsAreAppliedOnceInOrder(t *testing.T) {
 	require.ErrorIs(t, err, redis.ErrRunning)
 }
 
-// TestPendingEntriesComeFirst: entries that other consumers of the group got and did not acknowledge, as killed processes do, are
-// applied before those that follow them, however many they are.
+// TestPendingEntriesComeFirst: entries that other consumers of the group got and did not acknowledge, as killed processes do,
+// are applied before those that follow them, however many they are.
 func TestPendingEntriesComeFirst(t *testing.T) {
 	t.Parallel()
 	b, pool := newBroker(t), database(t)
@@ -90,7 +90,8 @@ func TestTakenEntriesAreNoticed(t *testing.T) {
 	b.acknowledged(users)
 }
 
-// TestLostAnswer: the answer of Redis to a read gets lost, with its connection. Its entries are applied before those that follow.
+// TestLostAnswer: the answer of Redis to a read gets lost, with its connection. Its entries are applied before those that
+// follow.
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	b, pool, d, e := newBroker(t), database(t), &network{}, &effects{}
@@ -226,8 +227,8 @@ func TestStreamsAndKeys(t *testing.T) {
 	}
 }
 
-// TestStopInTheMiddle: a stop finishes the transaction that is under way and acknowledges what it has settled. The rest is pending,
-// and the next Run applies it first.
+// TestStopInTheMiddle: a stop finishes the transaction that is under way and acknowledges what it has settled. The rest is
+// pending, and the next Run applies it first.
 func TestStopInTheMiddle(t *testing.T) {
 	t.Parallel()
 	b, pool, e := newBroker(t), database(t), &effects{}
@@ -287,13 +288,16 @@ func TestConfig(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	c := consumerOf(t, &effects{})
+	options := func(url string, addrs ...string) func(*redis.Config) {
+		return func(c *redis.Config) { c.URL, c.Options = url, &goredis.UniversalOptions{Addrs: addrs} }
+	}
 	for want, change := range map[string]func(*redis.Config){
 		"field URL is empty":                                  func(c *redis.Config) { c.URL = "" },
 		"field URL is not a URL: percent-encode":              func(c *redis.Config) { c.URL = "redis://u:S3/CRET@a" },
 		"field URL is not valid: use the form":                func(c *redis.Config) { c.URL = "http://u:S3CRET@a" },
-		"fields URL and Options cannot be combined":           func(c *redis.Config) { c.Options = &goredis.UniversalOptions{Addrs: []string{"a:1"}} },
-		"field Options has no addresses":                      func(c *redis.Config) { c.URL, c.Options = "", &goredis.UniversalOptions{} },
-		"field Options has a URL or a user in Addrs":          func(c *redis.Config) { c.URL, c.Options = "", &goredis.UniversalOptions{Addrs: []string{"u:S3CRET@a"}} },
+		"fields URL and Options cannot be combined":           options("redis://a", "a:1"),
+		"field Options has no addresses":                      options(""),
+		"field Options has a URL or a user in Addrs":          options("", "u:S3CRET@a"),
 		"field Streams is empty":                              func(c *redis.Config) { c.Streams = nil },
 		"field Streams has an empty stream":                   func(c *redis.Config) { c.Streams = []string{"a", ""} },
 		"field Streams has a stream twice":                    func(c *redis.Config) { c.Streams = []string{"a", "b", "a"} },

@@ -14,9 +14,10 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 )
 
-// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges what
-// is settled, and returns nil. It returns an error if a stream does not exist, access is refused, no server answers at the start, or
-// the database is not migrated: see the Err variables and receive.Stop. Nothing is lost then: the next Run continues from there.
+// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges
+// what is settled, and returns nil. It returns an error if a stream does not exist, access is refused, no server answers at
+// the start, or the database is not migrated: see the Err variables and receive.Stop. Nothing is lost then: the next Run
+// continues from there.
 func (r *Receiver) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("run Redis receiver: %w", ErrRunning)
@@ -55,11 +56,12 @@ func (r *Receiver) run(outer context.Context) error {
 	}
 	defer func() { _ = acks.Close() }()
 	r.log.Info("Redis receiver has started", "servers", r.cfg.servers(), "streams", r.cfg.Streams)
+	several := r.cfg.Options != nil && len(r.cfg.Options.Addrs) > 1
 	var running sync.WaitGroup
 	for _, name := range r.cfg.Streams {
 		s := &stream{
 			r: r, name: name, reads: reads, acks: acks, log: r.log.With("stream", name),
-			trouble: trouble{limit: r.cfg.StartTimeout, secure: r.cfg.secure(), several: r.cfg.Options != nil && len(r.cfg.Options.Addrs) > 1},
+			trouble: trouble{limit: r.cfg.StartTimeout, secure: r.cfg.secure(), several: several},
 		}
 		running.Go(func() {
 			if err := s.run(ctx); err != nil {
@@ -164,8 +166,8 @@ func (t *trouble) note(err error, now time.Time) error {
 	if errors.Is(err, io.EOF) && !t.answered {
 		if t.hung++; t.hung >= maxHung {
 			kind = ErrTLS
-			err = fmt.Errorf("%w: the server closes each connection without an answer: %w: check the port, and whether it wants TLS: "+
-				"rediss:// in Config.URL, or TLSConfig in Config.Options", ErrTLS, err)
+			err = fmt.Errorf("%w: the server closes each connection without an answer: %w: "+
+				"check the port, and whether it wants TLS: rediss:// in Config.URL, or TLSConfig in Config.Options", ErrTLS, err)
 		}
 	}
 	if t.since.IsZero() || t.kind != kind {

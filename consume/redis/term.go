@@ -84,8 +84,8 @@ func (s *stream) prepare(ctx context.Context) error {
 	return nil
 }
 
-// create creates the group. A group that was there before is created from the beginning, because its position is gone: the inbox
-// removes what was applied.
+// create creates the group. A group that was there before is created from the beginning, because its position is gone: the
+// inbox removes what was applied.
 func (s *stream) create(ctx context.Context, client goredis.UniversalClient) error {
 	start := "0"
 	if s.r.cfg.FromEnd && !s.known {
@@ -171,8 +171,8 @@ type portion struct {
 	last    string // the id of the last entry that was delivered before
 }
 
-// next reads new entries, and looks whether some were removed before they were delivered. It does so in one transaction, so that
-// nothing happens in between.
+// next reads new entries, and looks whether some were removed before they were delivered. It does so in one transaction, so
+// that nothing happens in between.
 func (s *stream) next(ctx context.Context) (portion, error) {
 	client, err := node(ctx, s.reads, s.name)
 	if err != nil {
@@ -274,7 +274,8 @@ func (s *stream) recover(ctx context.Context) error {
 			}
 		}
 		if len(gone) > 0 {
-			s.log.Error("entries were removed from the stream before they were acknowledged: they come no more", "entries", len(gone), "first", gone[0])
+			s.log.Error("entries were removed from the stream before they were acknowledged: they come no more",
+				"entries", len(gone), "first", gone[0])
 			if err := s.acknowledge(ctx, gone); err != nil {
 				return err
 			}

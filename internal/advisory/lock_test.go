@@ -39,7 +39,8 @@ func TestOneHolder(t *testing.T) {
 	require.NotNil(t, try("a"))
 }
 
-// TestCutOff: a process whose connection has become silent does not hold its lock any more, and the server gives it to another one.
+// TestCutOff: a process whose connection has become silent does not hold its lock any more, and the server gives it to another
+// one.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t) // the server waits for 11 s
