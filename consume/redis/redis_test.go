@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -265,8 +266,7 @@ func TestStopAtOnce(t *testing.T) {
 	b.put(1, 1, "a")
 	settlesAt(t, pool, 1)
 	b.acknowledged(users)
-	b.do("CLIENT", "PAUSE", 3_600_000, "ALL")
-	defer func() { _ = b.Kill() }()
+	require.NoError(t, b.Signal(syscall.SIGSTOP))
 	began := time.Now()
 	require.NoError(t, r.stop())
 	require.Less(t, time.Since(began), 8*time.Second, "a silent server is given up after 11 s")
