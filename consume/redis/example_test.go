@@ -43,11 +43,11 @@ func ExampleRun() {
 
 // Errors of Run say what must be changed.
 func ExampleRun_errors() {
-	err := fmt.Errorf("consume orders/accounts: ask redis:6379: %w", redis.ErrNoStream)
+	err := fmt.Errorf("consume orders/cards: ask redis:6379: %w", redis.ErrNoStream)
 	if errors.Is(err, redis.ErrNoStream) {
 		fmt.Println(err)
 	}
 
 	// Output:
-	// consume orders/accounts: ask redis:6379: the stream does not exist: create it, correct the name, or set Config.CreateStreams
+	// consume orders/cards: ask redis:6379: the stream does not exist: create it, correct the name, or set Config.CreateStreams
 }
