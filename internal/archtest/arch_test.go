@@ -135,7 +135,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	for name, p := range packages(t) {
 		switch name {
 		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "consume/receive", "consume/webhook", "publish", "migrate",
-			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
+			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/advisory", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/errtext", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
 			"internal/lograte", "internal/mark", "internal/moment", "internal/natsurl", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
 		default:
