@@ -21,8 +21,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
-// group is the consumer group of the suite.
-const group = "consumetest"
+// Group is the consumer group of the suite, for Pending.
+const Group = "consumetest"
 
 // bench is a check with its broker and its database.
 type bench struct {
@@ -66,7 +66,7 @@ func pool(t testing.TB, url string) *pgxpool.Pool {
 
 func consumerOf(t testing.TB, e *effects) *consume.Consumer {
 	t.Helper()
-	ib, err := inbox.New(inbox.Config{Group: group})
+	ib, err := inbox.New(inbox.Config{Group: Group})
 	require.NoError(t, err)
 	c, err := consume.New(ib, consume.Handle(stepTaken, e, (*effects).ConsumeStepTaken))
 	require.NoError(t, err)
