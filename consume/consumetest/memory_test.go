@@ -1,12 +1,14 @@
 package consumetest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -123,9 +125,8 @@ type transport struct {
 type process struct {
 	*receive.Receiver
 	pool     *pgxpool.Pool
-	consumer *consume.Consumer
-	cfg      receive.Config
-	state    sync.Map // of a mutant
+	state    sync.Map     // of a mutant
+	failures atomic.Int64 // of methods
 }
 
 // settle is what a transport does with messages: it acknowledges those with an outcome, up to the first without one.
@@ -141,17 +142,21 @@ func settle(ctx context.Context, p *process, ms []receive.Message, ack func(n in
 
 // run runs the receiver until ctx ends.
 func (tr transport) run(ctx context.Context, m *memory, pool *pgxpool.Pool, c *consume.Consumer, cfg receive.Config) error {
-	if tr.change != nil {
-		tr.change(&cfg)
-	}
 	if tr.settle == nil {
 		tr.settle = settle
+	}
+	p := &process{pool: pool}
+	observer := *cmp.Or(cfg.Observer, &receive.Observer{})
+	observer.Failed = func(receive.Failed) { p.failures.Add(1) }
+	cfg.Observer = &observer
+	if tr.change != nil {
+		tr.change(&cfg)
 	}
 	r, err := receive.New(pool, c, cfg)
 	if err != nil {
 		return err
 	}
-	p := &process{Receiver: r, pool: pool, consumer: c, cfg: cfg}
+	p.Receiver = r
 	if tr.before != nil {
 		tr.before(p)
 	}

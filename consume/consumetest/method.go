@@ -58,6 +58,8 @@ type row struct {
 	permanent bool
 	// hangs: it needs a short EffectTimeout.
 	hangs bool
+	// disconnects: it looks like a database that is away, so that it is tried again and again before an attempt is counted.
+	disconnects bool
 }
 
 var errRefused = errors.New("refused by the method of the suite")
@@ -101,10 +103,10 @@ var rows = []row{
 	{name: "sends ROLLBACK and BEGIN", dead: "transaction", do: sends("ROLLBACK", "BEGIN")},
 	{name: "swallows an SQL error", dead: "division by zero", do: sends("SELECT 1/0")},
 	{name: "breaks a deferred constraint", dead: "deferred_owner", do: sends("INSERT INTO deferred VALUES (1)")},
-	{name: "closes its connection", dead: "conn", do: func(ctx context.Context, tx pgx.Tx, _ *pgxpool.Pool) error {
+	{name: "closes its connection", dead: "conn", disconnects: true, do: func(ctx context.Context, tx pgx.Tx, _ *pgxpool.Pool) error {
 		return tx.Conn().Close(ctx)
 	}},
-	{name: "kills its session", dead: "conn", do: sends("SELECT pg_terminate_backend(pg_backend_pid())")},
+	{name: "kills its session", dead: "conn", disconnects: true, do: sends("SELECT pg_terminate_backend(pg_backend_pid())")},
 	{name: "takes all connections", do: takeAll},
 	{name: "takes all connections and fails", dead: errRefused.Error(), do: func(ctx context.Context, tx pgx.Tx, pool *pgxpool.Pool) error {
 		return errors.Join(takeAll(ctx, tx, pool), errRefused)
