@@ -60,7 +60,18 @@ func pool(t testing.TB, url string) *pgxpool.Pool {
 	cfg.MaxConns = connections
 	p, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	require.NoError(t, err)
-	t.Cleanup(p.Close)
+	t.Cleanup(func() {
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			p.Close()
+		}()
+		select {
+		case <-closed:
+		case <-time.After(pgtest.Patience):
+			t.Errorf("%d connections of the pool are in use after the check", p.Stat().AcquiredConns())
+		}
+	})
 	return p
 }
 

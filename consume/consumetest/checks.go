@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,15 +112,18 @@ func (b *bench) methods(rows []row, batch int) {
 	b.requireClean()
 }
 
+// quiet is how long nothing is settled when everything is that does not wait.
+const quiet = 300 * time.Millisecond
+
 // unsettledIsKept stops a receiver whose methods run, and continues with another one.
 func unsettledIsKept(b *bench) {
-	keys := []string{"a", "b", "c", "d", "e", "f"}
-	var inside sync.Map
+	keys := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
+	var inside atomic.Bool
 	e := &effects{then: func(ctx context.Context, _ pgx.Tx, s step, _ int) error {
-		if s.N < 3 || s.Key > "d" { // other keys are settled behind those that wait
+		if s.N < 3 || s.Key != "a" { // other keys are settled behind it
 			return nil
 		}
-		inside.Store(s.Key, true)
+		inside.Store(true)
 		<-ctx.Done()
 		return ctx.Err()
 	}}
@@ -128,14 +131,13 @@ func unsettledIsKept(b *bench) {
 	cfg := config(1)
 	cfg.Concurrency, cfg.ShutdownTimeout = 4, 100*time.Millisecond
 	r := b.start(e, cfg)
+	before, since := 0, time.Now()
 	b.eventually(func() string {
-		n := 0
-		inside.Range(func(any, any) bool {
-			n++
-			return true
-		})
-		if n == 0 {
-			return "no method runs"
+		if n := b.settled(); n != before {
+			before, since = n, time.Now()
+		}
+		if !inside.Load() || time.Since(since) < quiet {
+			return "messages are not settled, or still are"
 		}
 		return ""
 	}, r)
@@ -186,7 +188,14 @@ func rebalance(b *bench) {
 		if len(rs) < 2 {
 			rs = append(rs, b.start(e, config(10)))
 		}
+		before := e.count()
 		b.put(10, names(keys, round)...)
+		b.eventually(func() string {
+			if e.count() < before+len(keys) {
+				return "messages are not tried"
+			}
+			return ""
+		}, rs...)
 		ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
 		defer cancel()
 		if err := b.Rebalance(ctx); err != nil {
@@ -204,10 +213,14 @@ func names(keys []string, round int) (list []string) {
 	return list
 }
 
+// pace is how long a method takes, so that changes come in the middle of a batch.
+const pace = 2 * time.Millisecond
+
 // churn runs change between messages of which some fail.
 func (b *bench) churn(keys []string, change func(round int, rs []*running, e *effects) []*running) {
 	const rounds = 3
 	e := &effects{then: func(_ context.Context, _ pgx.Tx, s step, call int) error {
+		<-time.After(pace)
 		switch {
 		case s.N == 4 && call <= lateCalls && s.Key < "d":
 			return errRefused

@@ -26,6 +26,14 @@ type effects struct {
 	mu    sync.Mutex
 	then  func(ctx context.Context, tx pgx.Tx, s step, call int) error // nil succeeds
 	calls map[step]int
+	total int
+}
+
+// count is how often the method was called.
+func (e *effects) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.total
 }
 
 func (e *effects) ConsumeStepTaken(ctx context.Context, tx pgx.Tx, d consume.Delivery[step]) error {
@@ -37,6 +45,7 @@ func (e *effects) ConsumeStepTaken(ctx context.Context, tx pgx.Tx, d consume.Del
 		e.calls = make(map[step]int)
 	}
 	e.calls[d.Payload]++
+	e.total++
 	then, call := e.then, e.calls[d.Payload]
 	e.mu.Unlock()
 	if then == nil {

@@ -27,6 +27,9 @@ const (
 	processes  = "several processes"
 )
 
+// patience is how long a check waits for what a mutant may never do.
+const patience = 3 * time.Second
+
 // mutants are transports with one fault each, and the check that must notice it.
 var mutants = map[string]struct {
 	noticed string
@@ -127,14 +130,20 @@ var mutants = map[string]struct {
 	"does not try parked messages again": {"a method fails, batches of 100", transport{blind: true}},
 	"gives up at the first failure":      {"a method swallows an SQL error, batches of 1", transport{change: func(cfg *receive.Config) { cfg.MaxAttempts = 1 }}},
 	"gives up late":                      {"a method sends COMMIT, batches of 1", transport{change: func(cfg *receive.Config) { cfg.MaxAttempts = 1_000_000 }}},
-	"has no EffectTimeout":               {"a method hangs, batches of 1", transport{change: func(cfg *receive.Config) { cfg.EffectTimeout = time.Hour }}},
+	"has no EffectTimeout":               {"a method hangs, batches of 1", transport{change: func(cfg *receive.Config) {
+		cfg.EffectTimeout, cfg.ShutdownTimeout = time.Hour, time.Second
+	}}},
 	"returns the end of its context": {processes, transport{after: func(err error) error {
 		if err == nil {
 			return context.Canceled
 		}
 		return err
 	}}},
-	"keeps a connection": {everything, transport{before: func(p *process) { _, _ = p.pool.Acquire(context.Background()) }}},
+	"keeps a connection": {everything, transport{before: func(p *process) {
+		if conn, err := p.pool.Acquire(context.Background()); err == nil {
+			time.AfterFunc(2*patience, conn.Release) // so that the test ends
+		}
+	}}},
 	"ends when a connection is lost": {"a method kills its session, batches of 1", transport{change: func(cfg *receive.Config) {
 		var lost atomic.Bool
 		observer := *cfg.Observer
@@ -153,14 +162,16 @@ var mutants = map[string]struct {
 			return nil
 		}
 	}}},
-	"ends when it is rebalanced": {"a rebalance", transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		err := settle(ctx, p, ms, ack)
+	"takes all of a shard that it loses for settled": {"a rebalance", transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+		again := 0
+		err := settle(ctx, p, ms, func(n int) { again = n })
 		if ctx.Err() != nil {
-			ack(len(ms)) // it gives the shard up, and takes all of it for settled
+			again = len(ms)
 		}
+		ack(again)
 		return err
 	}}},
-	"hides what its methods have failed with": {"every method at once", alone(func(p *process, err error) bool {
+	"hides what its methods have failed with": {"a method breaks a deferred constraint, batches of 1", alone(func(p *process, err error) bool {
 		_, err = p.pool.Exec(context.Background(), `UPDATE outbox.inbox_messages SET error = 'it has failed'`)
 		return err != nil
 	})},
@@ -194,7 +205,7 @@ func TestSuiteNoticesMutants(t *testing.T) {
 			}
 			require.Contains(t, consumetest.Names(), m.noticed)
 			h := harness(m.transport)
-			h.Patience = 3 * time.Second
+			h.Patience = patience
 			says := run(t, m.noticed, h)
 			require.NotEmpty(t, says, "the check %q does not notice the fault", m.noticed)
 			t.Log(says)
