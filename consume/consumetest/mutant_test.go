@@ -130,7 +130,7 @@ var mutants = map[string]struct {
 	"does not try parked messages again": {"a method fails, batches of 100", transport{blind: true}},
 	"gives up at the first failure":      {"a method swallows an SQL error, batches of 1", transport{change: func(cfg *receive.Config) { cfg.MaxAttempts = 1 }}},
 	"gives up late":                      {"a method sends COMMIT, batches of 1", transport{change: func(cfg *receive.Config) { cfg.MaxAttempts = 1_000_000 }}},
-	"has no EffectTimeout":               {"a method hangs, batches of 1", transport{change: func(cfg *receive.Config) {
+	"has no EffectTimeout": {"a method hangs, batches of 1", transport{change: func(cfg *receive.Config) {
 		cfg.EffectTimeout, cfg.ShutdownTimeout = time.Hour, time.Second
 	}}},
 	"returns the end of its context": {processes, transport{after: func(err error) error {
