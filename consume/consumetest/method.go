@@ -84,11 +84,11 @@ var rows = []row{
 		runtime.Goexit()
 		return nil
 	}},
-	{name: "hangs", dead: "EffectTimeout", hangs: true, do: func(ctx context.Context, _ pgx.Tx, _ *pgxpool.Pool) error {
+	{name: "hangs", dead: " within ", hangs: true, do: func(ctx context.Context, _ pgx.Tx, _ *pgxpool.Pool) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}},
-	{name: "hangs in SQL", dead: "EffectTimeout", hangs: true, do: func(ctx context.Context, tx pgx.Tx, _ *pgxpool.Pool) error {
+	{name: "hangs in SQL", dead: " within ", hangs: true, do: func(ctx context.Context, tx pgx.Tx, _ *pgxpool.Pool) error {
 		_, err := tx.Exec(ctx, "SELECT pg_sleep(600)")
 		return err
 	}},
