@@ -262,7 +262,8 @@ func (b *bench) dead() map[step]string {
 		byID, err = b.Broker.Dead(context.Background())
 		require.NoError(b, err, "Broker.Dead")
 	} else {
-		rows, err := b.admin.Query(context.Background(), "SELECT event_id::text, error FROM outbox.inbox_messages WHERE status = 'dead'")
+		rows, err := b.admin.Query(context.Background(),
+			"SELECT event_id::text, error FROM outbox.inbox_messages WHERE status = 'dead'")
 		require.NoError(b, err)
 		var id, text string
 		_, err = pgx.ForEachRow(rows, []any{&id, &text}, func() error {
@@ -284,7 +285,8 @@ func (b *bench) dead() map[step]string {
 
 // kept describes what the receiver keeps, for a failure.
 func (b *bench) kept() string {
-	return pgtest.Value[string](b, b.admin, `SELECT coalesce(string_agg(format('%s %s, %s attempts: %s', status, key, attempts, error), '; '), '')
+	return pgtest.Value[string](b, b.admin, `SELECT coalesce(string_agg(
+		format('%s %s, %s attempts: %s', status, key, attempts, error), '; '), '')
 		FROM outbox.inbox_messages WHERE attempts > 0`)
 }
 

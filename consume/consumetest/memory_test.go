@@ -57,7 +57,8 @@ func (m *memory) send(_ context.Context, ms []consumetest.Message) error {
 		_, _ = h.Write([]byte(sent.Key))
 		s := m.shards[h.Sum32()>>3%uint32(len(m.shards))]
 		s.mu.Lock()
-		s.log = append(s.log, receive.Message{Message: sent.Message, Key: sent.Key, Place: fmt.Sprintf("memory:%d/%d", s.number, len(s.log))})
+		place := fmt.Sprintf("memory:%d/%d", s.number, len(s.log))
+		s.log = append(s.log, receive.Message{Message: sent.Message, Key: sent.Key, Place: place})
 		close(s.more)
 		s.more = make(chan struct{})
 		s.mu.Unlock()

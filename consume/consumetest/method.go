@@ -37,7 +37,8 @@ func (e *effects) count() int {
 }
 
 func (e *effects) ConsumeStepTaken(ctx context.Context, tx pgx.Tx, d consume.Delivery[step]) error {
-	if _, err := tx.Exec(ctx, "INSERT INTO effects (event, key, n) VALUES ($1, $2, $3)", d.ID, d.Payload.Key, d.Payload.N); err != nil {
+	_, err := tx.Exec(ctx, "INSERT INTO effects (event, key, n) VALUES ($1, $2, $3)", d.ID, d.Payload.Key, d.Payload.N)
+	if err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -77,8 +78,10 @@ var errRefused = errors.New("refused by the method of the suite")
 var rows = []row{
 	{name: "succeeds", do: func(context.Context, pgx.Tx, *pgxpool.Pool) error { return nil }},
 	{name: "fails", dead: errRefused.Error(), do: func(context.Context, pgx.Tx, *pgxpool.Pool) error { return errRefused }},
-	{name: "fails permanently", dead: errRefused.Error(), permanent: true, do: func(context.Context, pgx.Tx, *pgxpool.Pool) error { return consume.Permanent(errRefused) }},
-	{name: "says unavailable", passes: true, do: func(context.Context, pgx.Tx, *pgxpool.Pool) error { return consume.Unavailable(errRefused) }},
+	{name: "fails permanently", dead: errRefused.Error(), permanent: true,
+		do: func(context.Context, pgx.Tx, *pgxpool.Pool) error { return consume.Permanent(errRefused) }},
+	{name: "says unavailable", passes: true,
+		do: func(context.Context, pgx.Tx, *pgxpool.Pool) error { return consume.Unavailable(errRefused) }},
 	{name: "panics", dead: "panicked", do: func(context.Context, pgx.Tx, *pgxpool.Pool) error { panic("a secret") }},
 	{name: "ends its goroutine", dead: "runtime.Goexit", do: func(context.Context, pgx.Tx, *pgxpool.Pool) error {
 		runtime.Goexit()
@@ -100,26 +103,30 @@ var rows = []row{
 		_ = tx.Rollback(ctx)
 		return nil
 	}},
-	{name: "returns the error of Commit", dead: "the consumer owns the transaction", do: func(ctx context.Context, tx pgx.Tx, _ *pgxpool.Pool) error {
-		return owned(tx.Commit(ctx))
-	}},
-	{name: "returns the error of Rollback", dead: "the consumer owns the transaction", do: func(ctx context.Context, tx pgx.Tx, _ *pgxpool.Pool) error {
-		return owned(tx.Rollback(ctx))
-	}},
+	{name: "returns the error of Commit", dead: "the consumer owns the transaction",
+		do: func(ctx context.Context, tx pgx.Tx, _ *pgxpool.Pool) error {
+			return owned(tx.Commit(ctx))
+		}},
+	{name: "returns the error of Rollback", dead: "the consumer owns the transaction",
+		do: func(ctx context.Context, tx pgx.Tx, _ *pgxpool.Pool) error {
+			return owned(tx.Rollback(ctx))
+		}},
 	{name: "sends COMMIT", dead: "transaction", do: sends("COMMIT")},
 	{name: "sends ROLLBACK", dead: "transaction", do: sends("ROLLBACK")},
 	{name: "sends COMMIT and BEGIN", dead: "transaction", do: sends("COMMIT", "BEGIN")},
 	{name: "sends ROLLBACK and BEGIN", dead: "transaction", do: sends("ROLLBACK", "BEGIN")},
 	{name: "swallows an SQL error", dead: "division by zero", do: sends("SELECT 1/0")},
 	{name: "breaks a deferred constraint", dead: "deferred_owner", do: sends("INSERT INTO deferred VALUES (1)")},
-	{name: "closes its connection", dead: "conn", disconnects: true, do: func(ctx context.Context, tx pgx.Tx, _ *pgxpool.Pool) error {
-		return tx.Conn().Close(ctx)
-	}},
+	{name: "closes its connection", dead: "conn", disconnects: true,
+		do: func(ctx context.Context, tx pgx.Tx, _ *pgxpool.Pool) error {
+			return tx.Conn().Close(ctx)
+		}},
 	{name: "kills its session", dead: "conn", disconnects: true, do: sends("SELECT pg_terminate_backend(pg_backend_pid())")},
 	{name: "takes all connections", do: takeAll},
-	{name: "takes all connections and fails", dead: errRefused.Error(), do: func(ctx context.Context, tx pgx.Tx, pool *pgxpool.Pool) error {
-		return errors.Join(takeAll(ctx, tx, pool), errRefused)
-	}},
+	{name: "takes all connections and fails", dead: errRefused.Error(),
+		do: func(ctx context.Context, tx pgx.Tx, pool *pgxpool.Pool) error {
+			return errors.Join(takeAll(ctx, tx, pool), errRefused)
+		}},
 }
 
 // sends sends statements and ignores their errors.

@@ -35,82 +35,93 @@ var mutants = map[string]struct {
 	noticed string
 	transport
 }{
-	"acknowledges messages without an outcome": {unsettled, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		_, err := p.Receive(ctx, ms)
-		ack(len(ms))
-		return err
-	}}},
-	"acknowledges past a hole": {unsettled, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		outcomes, err := p.Receive(ctx, ms)
-		last := 0
-		for i, o := range outcomes {
-			if o != "" {
-				last = i + 1
-			}
-		}
-		ack(last)
-		return err
-	}}},
-	"acknowledges before the commit": {unsettled, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		ack(len(ms))
-		_, err := p.Receive(ctx, ms)
-		return err
-	}}},
-	"never acknowledges": {everything, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, _ func(int)) error {
-		_, err := p.Receive(ctx, ms)
-		return err
-	}}},
-	"ignores the error of Receive and continues behind it": {unsettled, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		_, _ = p.Receive(ctx, ms)
-		ack(len(ms))
-		return nil
-	}}},
-	"applies a batch in reverse": {everything, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		slices.Reverse(ms)
-		return settle(ctx, p, ms, ack)
-	}}},
-	"forgets the key": {"a method fails, batches of 1", transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		for i := range ms {
-			ms[i].Key = ""
-		}
-		return settle(ctx, p, ms, ack)
-	}}},
-	"gives messages of one key to concurrent calls": {everything, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		half := (len(ms) + 1) / 2
-		second := make(chan error, 1)
-		go func() {
-			_, err := p.Receive(ctx, ms[half:])
-			second <- err
-		}()
-		_, err := p.Receive(ctx, ms[:half])
-		err = errors.Join(err, <-second)
-		if err == nil {
+	"acknowledges messages without an outcome": {
+		unsettled, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+			_, err := p.Receive(ctx, ms)
 			ack(len(ms))
-		}
-		return err
-	}}},
-	"loses the last message of a batch": {everything, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		if len(ms) < 2 {
-			return settle(ctx, p, ms, ack)
-		}
-		return settle(ctx, p, ms[:len(ms)-1], func(n int) {
-			if n == len(ms)-1 {
-				n++
+			return err
+		}}},
+	"acknowledges past a hole": {
+		unsettled, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+			outcomes, err := p.Receive(ctx, ms)
+			last := 0
+			for i, o := range outcomes {
+				if o != "" {
+					last = i + 1
+				}
 			}
-			ack(n)
-		})
-	}}},
+			ack(last)
+			return err
+		}}},
+	"acknowledges before the commit": {
+		unsettled, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+			ack(len(ms))
+			_, err := p.Receive(ctx, ms)
+			return err
+		}}},
+	"never acknowledges": {
+		everything, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, _ func(int)) error {
+			_, err := p.Receive(ctx, ms)
+			return err
+		}}},
+	"ignores the error of Receive and continues behind it": {
+		unsettled, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+			_, _ = p.Receive(ctx, ms)
+			ack(len(ms))
+			return nil
+		}}},
+	"applies a batch in reverse": {
+		everything, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+			slices.Reverse(ms)
+			return settle(ctx, p, ms, ack)
+		}}},
+	"forgets the key": {
+		"a method fails, batches of 1",
+		transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+			for i := range ms {
+				ms[i].Key = ""
+			}
+			return settle(ctx, p, ms, ack)
+		}}},
+	"gives messages of one key to concurrent calls": {
+		everything, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+			half := (len(ms) + 1) / 2
+			second := make(chan error, 1)
+			go func() {
+				_, err := p.Receive(ctx, ms[half:])
+				second <- err
+			}()
+			_, err := p.Receive(ctx, ms[:half])
+			err = errors.Join(err, <-second)
+			if err == nil {
+				ack(len(ms))
+			}
+			return err
+		}}},
+	"loses the last message of a batch": {
+		everything, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+			if len(ms) < 2 {
+				return settle(ctx, p, ms, ack)
+			}
+			return settle(ctx, p, ms[:len(ms)-1], func(n int) {
+				if n == len(ms)-1 {
+					n++
+				}
+				ack(n)
+			})
+		}}},
 	"drops a message after a panic": {"a method panics, batches of 1", alone(func(_ *process, err error) bool { return true })},
-	"applies twice without the inbox": {everything, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		again := slices.Clone(ms)
-		for i := range again {
-			again[i].Attributes = maps.Clone(ms[i].Attributes)
-			again[i].Attributes["id"] = uuid.Must(uuid.NewV7()).String()
-			again[i].Place += " again"
-		}
-		_, _ = p.Receive(ctx, again)
-		return settle(ctx, p, ms, ack)
-	}}},
+	"applies twice without the inbox": {
+		everything, transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+			again := slices.Clone(ms)
+			for i := range again {
+				again[i].Attributes = maps.Clone(ms[i].Attributes)
+				again[i].Attributes["id"] = uuid.Must(uuid.NewV7()).String()
+				again[i].Place += " again"
+			}
+			_, _ = p.Receive(ctx, again)
+			return settle(ctx, p, ms, ack)
+		}}},
 	"loses a slot when a message fails": {"a method ends its goroutine, batches of 1", transport{
 		settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
 			slots, _ := p.state.LoadOrStore("slots", make(chan struct{}, 4))
@@ -128,8 +139,10 @@ var mutants = map[string]struct {
 		},
 	}},
 	"does not try parked messages again": {"a method fails, batches of 100", transport{blind: true}},
-	"gives up at the first failure":      {"a method swallows an SQL error, batches of 1", transport{change: func(cfg *receive.Config) { cfg.MaxAttempts = 1 }}},
-	"gives up late":                      {"a method sends COMMIT, batches of 1", transport{change: func(cfg *receive.Config) { cfg.MaxAttempts = 1_000_000 }}},
+	"gives up at the first failure": {"a method swallows an SQL error, batches of 1",
+		transport{change: func(cfg *receive.Config) { cfg.MaxAttempts = 1 }}},
+	"gives up late": {"a method sends COMMIT, batches of 1",
+		transport{change: func(cfg *receive.Config) { cfg.MaxAttempts = 1_000_000 }}},
 	"has no EffectTimeout": {"a method hangs, batches of 1", transport{change: func(cfg *receive.Config) {
 		cfg.EffectTimeout, cfg.ShutdownTimeout = time.Hour, time.Second
 	}}},
@@ -162,19 +175,21 @@ var mutants = map[string]struct {
 			return nil
 		}
 	}}},
-	"takes all of a shard that it loses for settled": {"a rebalance", transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
-		again := 0
-		err := settle(ctx, p, ms, func(n int) { again = n })
-		if ctx.Err() != nil {
-			again = len(ms)
-		}
-		ack(again)
-		return err
-	}}},
-	"hides what its methods have failed with": {"a method breaks a deferred constraint, batches of 1", alone(func(p *process, err error) bool {
-		_, err = p.pool.Exec(context.Background(), `UPDATE outbox.inbox_messages SET error = 'it has failed'`)
-		return err != nil
-	})},
+	"takes all of a shard that it loses for settled": {
+		"a rebalance", transport{settle: func(ctx context.Context, p *process, ms []receive.Message, ack func(int)) error {
+			again := 0
+			err := settle(ctx, p, ms, func(n int) { again = n })
+			if ctx.Err() != nil {
+				again = len(ms)
+			}
+			ack(again)
+			return err
+		}}},
+	"hides what its methods have failed with": {
+		"a method breaks a deferred constraint, batches of 1", alone(func(p *process, err error) bool {
+			_, err = p.pool.Exec(context.Background(), `UPDATE outbox.inbox_messages SET error = 'it has failed'`)
+			return err != nil
+		})},
 }
 
 // alone settles one message at a time, and drops one that fails if drops says so.

@@ -52,7 +52,8 @@ func TestConformance(t *testing.T) {
 
 // asRecord is a message as publish/kafka sends it.
 func asRecord(m consumetest.Message) *kgo.Record {
-	r := &kgo.Record{Key: []byte(m.Key), Value: m.Body, Headers: []kgo.RecordHeader{{Key: "content-type", Value: []byte(m.ContentType)}}}
+	r := &kgo.Record{Key: []byte(m.Key), Value: m.Body}
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: "content-type", Value: []byte(m.ContentType)})
 	for _, name := range slices.Sorted(maps.Keys(m.Attributes)) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "ce_" + name, Value: []byte(m.Attributes[name])})
 	}

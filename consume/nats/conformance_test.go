@@ -39,7 +39,9 @@ func TestConformance(t *testing.T) {
 			}
 		},
 		Run: func(ctx context.Context, url string, pool *pgxpool.Pool, c *consume.Consumer, cfg receive.Config) error {
-			config := (&broker{}).config(func(config *nats.Config) { config.URL, config.AckWait, config.Receive = url, 2*time.Second, cfg })
+			config := (&broker{}).config(func(config *nats.Config) {
+				config.URL, config.AckWait, config.Receive = url, 2*time.Second, cfg
+			})
 			return nats.Run(ctx, pool, c, config)
 		},
 	})

@@ -26,7 +26,8 @@ func TestConformance(t *testing.T) {
 	var all sync.Map
 	consumetest.Conformance(t, consumetest.Harness{
 		Open: func(testing.TB) consumetest.Broker {
-			s := &sender{waiting: make(map[string][]outgoing), busy: make(map[string]bool), dead: make(map[string]string), more: make(chan struct{})}
+			s := &sender{more: make(chan struct{})}
+			s.waiting, s.busy, s.dead = make(map[string][]outgoing), make(map[string]bool), make(map[string]string)
 			address := fmt.Sprintf("%p", s)
 			all.Store(address, s)
 			return consumetest.Broker{Address: address, Local: true, Send: s.send, Pending: s.pending, Dead: s.letters}
@@ -135,7 +136,8 @@ const senders = 8
 // run serves the handler, and posts to it, until ctx ends.
 func (s *sender) run(ctx context.Context, pool *pgxpool.Pool, c *consume.Consumer, cfg receive.Config) error {
 	h, err := webhook.Handler(webhook.Config{
-		DB: pool, Consumer: c, Secrets: []string{secret}, Timeout: cmp.Or(cfg.EffectTimeout, 30*time.Second), Concurrency: cfg.Concurrency,
+		DB: pool, Consumer: c, Secrets: []string{secret},
+		Timeout: cmp.Or(cfg.EffectTimeout, 30*time.Second), Concurrency: cfg.Concurrency,
 		Logger: cfg.Logger, Observer: webhook.Observer{Answered: func(_ context.Context, a webhook.Answered) {
 			if a.Err != nil {
 				s.why.Store(a.Event.ID.String(), a.Err)
