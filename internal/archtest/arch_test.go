@@ -56,6 +56,7 @@ func TestArrows(t *testing.T) {
 		"inbox":                       {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/guard", "internal/pgvalue"},
 		"consume":                     {"payload", "inbox", "internal/absent", "internal/guard", "internal/mark", "internal/methodtx", "internal/plainjson", "internal/upcast", "internal/errtext"},
 		"consume/receive":             {"consume", "inbox", "internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/mark", "internal/methodtx", "internal/pgvalue"},
+		"consume/consumetest":         {"consume", "consume/receive", "inbox", "internal/pgtest", "internal/runtimetest"},
 		"consume/webhook":             {"consume", "inbox", "internal/absent", "internal/guard", "internal/mark", "internal/webhookkey"},
 		"migrate":                     {"schema", "internal/dbschema", "internal/pgname", "internal/absent", "internal/errtext"},
 		"outboxtest":                  {"outbox", "queue", "migrate", "internal/pgtest", "internal/incoming", "internal/inline", "internal/absent"},
