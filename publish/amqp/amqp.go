@@ -51,7 +51,7 @@
 //
 //	P  a message larger than max_message_size, and any other PRECONDITION_FAILED (406)
 //	P  an address, a header name or headers that AMQP cannot carry
-//	P  no such exchange (404), or no queue for the routing key (312), for longer than Config.NoRouteTimeout; until then U
+//	U  no such exchange (404), or no queue for the routing key (312), however long, or P after Config.NoRouteTimeout
 //	B  no server, a lost or silent connection, TLS, credentials, no access to the virtual host
 //	B  the server blocks publishers, because it is low on memory or disk space
 //	U  no right to write to the exchange (403)
@@ -96,8 +96,8 @@ type Config struct {
 	// may take to connect. 0 means 10 s.
 	Timeout time.Duration
 	// NoRouteTimeout is how long an exchange may be missing, or have no queue for a routing key, before events are refused
-	// permanently. Until then they are unavailable, so that a queue that is created a little late makes no dead letters. 0
-	// means 1 min; a negative value refuses them immediately.
+	// permanently, as dead letters. 0 means however long: they are unavailable and wait, so that neither an outage nor a queue
+	// that is created late makes dead letters. A negative value refuses them immediately.
 	NoRouteTimeout time.Duration
 	// Concurrency is how many events of one call of Publish may be sent concurrently, each with a different key and on a
 	// separate channel. 0 means 64; the maximum is 1,000. The server's channel_max limits the channels of all calls; an event
@@ -137,9 +137,6 @@ func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown(
 func (cfg Config) withDefaults() Config {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 10 * time.Second
-	}
-	if cfg.NoRouteTimeout == 0 {
-		cfg.NoRouteTimeout = time.Minute
 	}
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = 64

@@ -58,19 +58,19 @@ func full(o publish.Outgoing) publish.Outgoing {
 	return o
 }
 
-// TestNoRoute: an exchange, a queue or a binding may be created a little late. If it never is, only its events become dead
-// letters.
+// TestNoRoute: an exchange, a queue or a binding may be created a little late. If it never is, only its events wait,
+// or become dead letters if that is wanted.
 func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
-	missing := map[string]string{
+	destinations := map[string]string{
 		"/exchanges/no-" + b.exchange + "/k":   "there is no exchange no-" + b.exchange + ": declare it",
 		"/exchanges/" + b.exchange + "/orders": `no queue is bound to exchange ` + b.exchange + ` with routing key "orders": bind one`,
 		"/queues/no-" + b.queue:                "there is no queue no-" + b.queue + ": declare it",
 	}
 	for _, timeout := range []time.Duration{time.Minute, -1} {
 		p := b.publisher(t, func(cfg *amqp.Config) { cfg.NoRouteTimeout = timeout })
-		for destination, why := range missing {
+		for destination, why := range destinations {
 			first, second, other := b.event("a", 0), b.event("a", 1), b.event("b", 2)
 			first.Destination, second.Destination = destination, destination
 			errs := p.Publish(t.Context(), []publish.Outgoing{first, second, other})
@@ -87,7 +87,9 @@ func TestNoRoute(t *testing.T) {
 	p := b.publisher(t)
 	late := b.event("a", 0)
 	late.Destination = "/queues/late-" + b.queue
-	requireUnavailable(t, p.Publish(t.Context(), []publish.Outgoing{late})[0], "declare it")
+	missing := p.Publish(t.Context(), []publish.Outgoing{late})[0]
+	requireUnavailable(t, missing, "declare it")
+	require.ErrorContains(t, missing, "its events wait", "however long, by default")
 	b.control(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclare("late-"+b.queue, false, true, false, false, nil)
 		return err

@@ -40,7 +40,7 @@
 //
 //	P  MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD   only for this record: the others of its batch are sent again
 //	P  INVALID_TOPIC_EXCEPTION, or an empty destination           such a topic cannot exist
-//	P  UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID               for longer than Config.UnknownTopicTimeout; until then U
+//	U  UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID               however long, or P after Config.UnknownTopicTimeout
 //	U  TOPIC_AUTHORIZATION_FAILED                                 access must be granted, for all events of the topic
 //	B  CLUSTER_AUTHORIZATION_FAILED                               access must be granted, for all events
 //	B  SASL_AUTHENTICATION_FAILED and other SASL errors           credentials must be fixed, for all events
@@ -85,9 +85,9 @@ type Config struct {
 	// Timeout is how long a batch may take until all replicas have it, including the client's retries. After that its
 	// events count as unavailable. 0 means 10 s.
 	Timeout time.Duration
-	// UnknownTopicTimeout is how long a topic may be unknown to the cluster before its events are refused permanently. Until
-	// then they are unavailable, so that a restarting broker or a topic that is created a little late makes no dead letters.
-	// 0 means 1 min; a negative value refuses them immediately.
+	// UnknownTopicTimeout is how long a topic may be unknown to the cluster before its events are refused permanently, as dead
+	// letters. 0 means however long: the topic's events are unavailable and wait, so that neither an outage nor a topic that
+	// is created late makes dead letters. A negative value refuses them immediately.
 	UnknownTopicTimeout time.Duration
 	// BatchBytes is the maximum size of a batch for one topic, before compression. A larger event is sent alone, and the
 	// cluster decides. A value above the topic's max.message.bytes costs round trips that fail. 0 means 1,000,000; the
@@ -119,9 +119,6 @@ type Config struct {
 func (cfg Config) withDefaults() Config {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 10 * time.Second
-	}
-	if cfg.UnknownTopicTimeout == 0 {
-		cfg.UnknownTopicTimeout = time.Minute
 	}
 	if cfg.BatchBytes == 0 {
 		cfg.BatchBytes = 1_000_000

@@ -105,6 +105,7 @@ func TestUnknownTopic(t *testing.T) {
 	require.NoError(t, err)
 	errs = publish()
 	require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
+	require.ErrorContains(t, errs[0], "its events wait", "however long, by default")
 	require.NoError(t, errs[2])
 	_, err = admin.CreateTopic(t.Context(), 3, 1, nil, "late")
 	require.NoError(t, err)

@@ -41,7 +41,7 @@
 //
 //	P  larger than max_payload of the server or MaxMsgSize of the stream, or headers above 64 KiB
 //	P  a subject or a header name that NATS cannot carry
-//	P  no stream for the subject for longer than Config.NoStreamTimeout; until then U
+//	U  no stream for the subject, however long, or P after Config.NoStreamTimeout
 //	B  no server, a lost or silent connection, TLS, credentials
 //	U  no confirmation within Config.Timeout, for example without the right to publish; the event may have been stored
 //	U  a stream that is full (DiscardNew), sealed or without a leader, limits of the account or the server
@@ -85,9 +85,9 @@ type Config struct {
 	Encoder publish.Encoder
 	// Timeout is how long a stream may take to confirm a message before it counts as unavailable. 0 means 5 s.
 	Timeout time.Duration
-	// NoStreamTimeout is how long a subject may have no stream before its events are refused permanently. Until then they
-	// are unavailable, so that a stream that is created a little late makes no dead letters. 0 means 1 min; a negative value
-	// refuses them immediately.
+	// NoStreamTimeout is how long a subject may have no stream before its events are refused permanently, as dead letters. 0
+	// means however long: they are unavailable and wait, so that neither an outage nor a stream that is created late makes dead
+	// letters. A negative value refuses them immediately.
 	NoStreamTimeout time.Duration
 	// Concurrency is how many events of one call of Publish may be sent concurrently, each with a different key. 0 means
 	// 256; the maximum is 10,000.
@@ -133,9 +133,6 @@ func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown(
 func (cfg Config) withDefaults() Config {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 5 * time.Second
-	}
-	if cfg.NoStreamTimeout == 0 {
-		cfg.NoStreamTimeout = time.Minute
 	}
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = 256

@@ -117,7 +117,9 @@ func TestNoStream(t *testing.T) {
 	p := b.publisher(t)
 	o := event("a", 0)
 	o.Destination = "sc.late"
-	require.True(t, outbox.IsUnavailable(p.Publish(t.Context(), []publish.Outgoing{o})[0]))
+	missing := p.Publish(t.Context(), []publish.Outgoing{o})[0]
+	require.True(t, outbox.IsUnavailable(missing))
+	require.ErrorContains(t, missing, "its events wait", "however long, by default")
 	b.stream.Subjects = append(b.stream.Subjects, "sc.late")
 	b.configure(b.stream)
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{o}))

@@ -143,7 +143,9 @@ func TestNoStream(t *testing.T) {
 	late := event("a", 0)
 	late.Destination = "late"
 	p := b.publisher(t)
-	requireOutcome(t, p.Publish(t.Context(), []publish.Outgoing{late})[0], unavailable, "there is no such stream")
+	missing := p.Publish(t.Context(), []publish.Outgoing{late})[0]
+	requireOutcome(t, missing, unavailable, "there is no such stream")
+	require.ErrorContains(t, missing, "its events wait", "however long, by default")
 	b.create("late")
 	require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{late}))
 	fresh := event("a", 0)

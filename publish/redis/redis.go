@@ -46,7 +46,7 @@
 // The outcome of an event that Redis does not take (P permanent, U unavailable, B broker unavailable, A a failed attempt):
 //
 //	P  larger than Config.MaxBytes, or no destination
-//	P  no such stream, or a key that is not a stream (WRONGTYPE), for longer than Config.NoStreamTimeout; until then U
+//	U  no such stream, or a key that is not a stream (WRONGTYPE), however long, or P after Config.NoStreamTimeout
 //	B  no server, a lost connection, TLS, credentials (NOAUTH, WRONGPASS)
 //	B  OOM, READONLY, LOADING, MASTERDOWN, MISCONF, NOREPLICAS, BUSY; in a cluster, where that is one of the nodes, U
 //	U  NOPERM: no right to the stream or to XADD
@@ -93,9 +93,9 @@ type Config struct {
 	Encoder publish.Encoder
 	// CreateStreams lets Redis create a stream with its first event. Otherwise streams must exist.
 	CreateStreams bool
-	// NoStreamTimeout is how long a stream may be missing before its events are refused permanently. Until then they are
-	// unavailable, so that a stream that is created a little late makes no dead letters. 0 means 1 min; a negative value
-	// refuses them immediately.
+	// NoStreamTimeout is how long a stream may be missing before its events are refused permanently, as dead letters. 0 means
+	// however long: they are unavailable and wait, so that neither an outage nor a stream that is created late makes dead
+	// letters. A negative value refuses them immediately.
 	NoStreamTimeout time.Duration
 	// MaxLen is the approximate number of entries to which each event trims its stream (MAXLEN ~). Redis then removes the
 	// oldest ones, read or not. 0 means that nothing is removed.
@@ -156,9 +156,6 @@ func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg
 func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown()) }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.NoStreamTimeout == 0 {
-		cfg.NoStreamTimeout = time.Minute
-	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 5 * time.Second
 	}

@@ -40,6 +40,7 @@ func TestNameThatLeadsAstrayWaits(t *testing.T) {
 	err := send(t, waits, event("k"))
 	require.Equal(t, unavailable, outcomeOf(err, 0), "%v", err)
 	require.ErrorContains(t, err, "is not a public address")
+	require.ErrorContains(t, err, "its events wait", "however long, by default")
 	p := newPublisher(t, r.url, func(c *webhook.Config) {
 		c.AllowedNetworks, c.PrivateAddressTimeout = nil, 50*time.Millisecond
 	})

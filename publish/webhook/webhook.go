@@ -36,7 +36,7 @@
 //	P  410                                         the endpoint wants no more events; logged at Warn
 //	U  429, 502, 503, 504                          with Retry-After, nothing is sent there until then
 //	U  no connection: DNS, refused, TLS            within Config.Timeout
-//	U  an address that is not public               for Config.PrivateAddressTimeout, then P; logged at Warn
+//	U  an address that is not public               however long, or P after Config.PrivateAddressTimeout; logged at Warn
 //	A  401, 403, 404, 405, redirects               the configuration must be fixed; logged at Warn
 //	A  an endpoint that is not configured          another process may have it; logged at Warn
 //	P  Lookup returned ErrNoEndpoint               logged at Warn
@@ -97,8 +97,8 @@ type Config struct {
 	// private, loopback, link-local, multicast or otherwise special address, under any name.
 	AllowedNetworks []netip.Prefix
 	// PrivateAddressTimeout is how long the host of an endpoint may resolve to such addresses only, before its events are
-	// refused permanently. Until then they are unavailable, so that a name that resolves wrongly for a moment makes no dead
-	// letters. 0 means 1 min; a negative value refuses them immediately.
+	// refused permanently, as dead letters. 0 means however long: they are unavailable and wait, and nothing is sent, so that a
+	// name that resolves wrongly makes no dead letters. A negative value refuses them immediately.
 	PrivateAddressTimeout time.Duration
 	// TLS is for endpoints with a private certificate authority, or that require a client certificate. nil means the
 	// system's certificate authorities. New copies it.
@@ -157,9 +157,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxRetryAfter == 0 {
 		c.MaxRetryAfter = defaultMaxRetryAfter
-	}
-	if c.PrivateAddressTimeout == 0 {
-		c.PrivateAddressTimeout = defaultPrivate
 	}
 	if c.LookupTTL == 0 {
 		c.LookupTTL = defaultLookup

@@ -46,3 +46,16 @@ func TestMissingIsRefusedImmediately(t *testing.T) {
 	require.True(t, outbox.IsPermanent(err))
 	require.EqualError(t, err, "no such topic")
 }
+
+// TestMissingHoweverLong: without a Timeout a destination that is missing makes no dead letter.
+func TestMissingHoweverLong(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	d := missing.Destinations{Now: func() time.Time { return now }}
+	for range 1000 {
+		err := d.Missing("a", errGone)
+		require.True(t, outbox.IsUnavailable(err))
+		require.EqualError(t, err, "no such topic (since 2026-11-21T12:00:00Z; its events wait)")
+		now = now.Add(59 * time.Minute)
+	}
+}
