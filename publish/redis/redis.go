@@ -20,8 +20,9 @@
 //
 // # Order and duplicates
 //
-// Events with one key are sent one after another, each after Redis has answered for the one before. Events with different
-// keys are sent concurrently. So each event costs its key a round trip.
+// Events with one key are sent one after another, each after Redis has answered for the one before. So each event costs its key
+// a round trip. Events with different keys are sent together, in pipelines of up to 500; to a cluster concurrently, each by
+// itself, so that a node that is away does not hold up the others.
 //
 // An event whose answer got lost is sent again and may be stored twice, which the consumer's inbox notices. The first copy of
 // an event never comes after an event that follows it.
@@ -109,8 +110,8 @@ type Config struct {
 	// Timeout is how long Redis may take to answer before a destination counts as unavailable, and how long it may take to
 	// connect. 0 means 5 s.
 	Timeout time.Duration
-	// Concurrency is how many events of one call of Publish may be sent concurrently, each with a different key and on a
-	// separate connection. 0 means 64; the maximum is 1,000.
+	// Concurrency is how many events of one call of Publish may be on their way concurrently, each with a different key. Up to
+	// 500 share a pipeline; in a cluster each has a connection. 0 means 500, or 64 with several Addrs; the maximum is 1,000.
 	Concurrency int
 }
 
@@ -163,7 +164,10 @@ func (cfg Config) withDefaults() Config {
 		cfg.MaxBytes = 512 << 20
 	}
 	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 64
+		cfg.Concurrency = maxEntries
+		if cfg.Options != nil && len(cfg.Options.Addrs) > 1 {
+			cfg.Concurrency = 64
+		}
 	}
 	return cfg
 }
@@ -261,6 +265,7 @@ type Publisher struct {
 	close   context.CancelFunc
 	calls   sync.RWMutex   // read-locked by running calls of Publish
 	sends   sync.WaitGroup // commands on their way
+	lines   pipelines
 }
 
 var _ publish.Publisher = (*Publisher)(nil)
@@ -324,14 +329,18 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 		return outbox.Permanent(p.describe(o.Destination, fmt.Errorf("the message has %d bytes, more than MaxBytes, %d", size, p.cfg.MaxBytes)))
 	}
 	// The client ends a command when its connection answers or times out, but not when a context is canceled.
-	result := make(chan error, 1)
-	p.sends.Go(func() {
-		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Timeout)
-		defer cancel()
-		result <- p.add(sending, o.Destination, fields)
-	})
+	e := &entry{ctx: ctx, stream: o.Destination, fields: fields, size: size, result: make(chan error, 1)}
+	if p.cluster == nil {
+		p.submit(e)
+	} else {
+		p.sends.Go(func() {
+			sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Timeout)
+			defer cancel()
+			e.result <- p.addInCluster(sending, e)
+		})
+	}
 	select {
-	case err := <-result:
+	case err := <-e.result:
 		if err == nil {
 			p.streams.Forget(o.Destination)
 			return nil
@@ -345,41 +354,4 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 	case <-p.closing.Done():
 		return outbox.BrokerUnavailable(ErrClosed)
 	}
-}
-
-// add appends an entry to a stream, and waits until the replicas have it.
-func (p *Publisher) add(ctx context.Context, stream string, fields []any) error {
-	entry := &goredis.XAddArgs{
-		Stream: stream, NoMkStream: !p.cfg.CreateStreams, MaxLen: p.cfg.MaxLen, Approx: p.cfg.MaxLen > 0, Values: fields,
-	}
-	if p.cfg.Replicas == 0 {
-		return p.client.XAdd(ctx, entry).Err()
-	}
-	var client interface {
-		Pipeline() goredis.Pipeliner
-	} = p.client
-	if p.cluster != nil { // WAIT names no key by which the cluster could route it
-		master, err := p.cluster.MasterForKey(ctx, stream)
-		if err != nil {
-			return err
-		}
-		client = master
-	}
-	pipe := client.Pipeline()
-	added := pipe.XAdd(ctx, entry)
-	waited := pipe.Do(ctx, "wait", p.cfg.Replicas, (p.cfg.Timeout / 2).Milliseconds())
-	_, err := pipe.Exec(ctx) // the first error of the commands
-	switch {
-	case added.Err() != nil:
-		return added.Err()
-	case err != nil:
-		return err
-	}
-	switch have, err := waited.Int64(); {
-	case err != nil:
-		return err
-	case have < int64(p.cfg.Replicas):
-		return &tooFew{have: have, want: p.cfg.Replicas}
-	}
-	return nil
 }
