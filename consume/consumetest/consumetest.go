@@ -1,6 +1,6 @@
 // Package consumetest is the conformance suite of consumers. It tests what package receive promises, through the receiver of a
 // broker: every message has its effect exactly once and in the order of its key, whatever the method of a consumer does for
-// other messages, and wherever a process is killed. The receivers for Kafka, NATS and webhooks pass it.
+// other messages, and wherever a process is killed. The receivers of this project pass it.
 //
 // To test your own receiver, say how a message gets into the broker and how the receiver runs:
 //

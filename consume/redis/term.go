@@ -14,6 +14,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/internal/errtext"
+	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/advisory"
 )
 
@@ -294,8 +296,12 @@ func (s *stream) apply(ctx context.Context, entries []goredis.XMessage) error {
 		return nil
 	}
 	ms := make([]receive.Message, len(entries))
-	for i, e := range entries {
-		ms[i] = s.message(e)
+	errs := guard.Each("Config.Key", len(entries), guard.Limit, func(i int) (func(), error) {
+		m := s.message(entries[i])
+		return func() { ms[i] = m }, nil
+	})
+	if err := errtext.Join(errs...); err != nil {
+		return &endError{err}
 	}
 	outcomes, err := s.r.receiver.Receive(ctx, ms)
 	var done []string
