@@ -72,15 +72,16 @@ campaign: postgres ## run all cases of the tests of which `make test` takes some
 	cd publish/kafka && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestOrderUnderRandomRefusals$$' .
 	cd consume/kafka && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestUnderFaults$$' .
 	cd consume/nats && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
+	cd consume/redis && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
 
 .PHONY: race
 race: postgres ## run all tests of all modules with the race detector: 25 minutes
 	@race="$$(tools/need.sh race)" && test -n "$$race" && CGO_ENABLED=1 $(MAKE) --no-print-directory -j2 $(TESTS) RACE=-race CGO_ENABLED=1
 
 .PHONY: test-brokers
-test-brokers: postgres ## test the publishers for RabbitMQ and Redis with the real servers; install Debian's if there are none: 3 minutes
+test-brokers: postgres ## test the publishers and consumers for RabbitMQ and Redis with the real servers; install Debian's if there are none: 3 minutes
 	@tools/need.sh brokers
-	@for m in publish/amqp publish/redis; do \
+	@for m in publish/amqp publish/redis consume/redis; do \
 		echo "== go test ./... in $$m with the real server" && (cd $$m && OUTBOXGEN_TEST_BROKERS=1 $(TEST) -count=1 -timeout 20m ./...) || exit 1; \
 	done
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -12,6 +11,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/absent"
+	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/methodtx"
 )
 
 // rollbackTimeout bounds the rollback of a transaction whose context has ended.
@@ -97,7 +98,7 @@ type DB interface {
 // may have succeeded, and then the same message is a Duplicate the next time. The error is an *Error; IsPermanent says
 // whether trying again can help. A fault of the message itself is found before the transaction begins.
 func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Outcome, error) {
-	r, run, err := c.decode(m)
+	r, run, err := c.read(m)
 	if err != nil {
 		return "", err
 	}
@@ -112,7 +113,7 @@ func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Outcome
 // a commit could leave the event recorded without its effect. Only a fault of the message itself leaves the transaction
 // as it was.
 func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.Outcome, error) {
-	r, run, err := c.decode(m)
+	r, run, err := c.read(m)
 	if err != nil {
 		return "", err
 	}
@@ -121,6 +122,18 @@ func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.O
 		return "", about(&r.Event, "", err)
 	}
 	return outcome, nil
+}
+
+// read is decode that survives code of the user: decoders, upcasts, and methods of the types of a payload.
+func (c *Consumer) read(m Message) (r *Received, run effect, err error) {
+	crashed := guard.Private(guard.Call("code for the payload", guard.Never, func() error {
+		r, run, err = c.decode(m)
+		return nil
+	}))
+	if crashed != nil {
+		return nil, nil, about(&Event{}, "", fmt.Errorf("%w: %w", crashed, ErrInvalidPayload))
+	}
+	return r, run, err
 }
 
 // decode reads a message and finds every fault of the message itself.
@@ -163,7 +176,10 @@ func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (in
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx) // a commit with an ended context would close the connection
 	}
-	if err := tx.Commit(ctx); err != nil {
+	switch err := tx.Commit(ctx); {
+	case methodtx.IsOther(err):
+		return "", fmt.Errorf("consumer ended its transaction and began another one: %w", ErrTxOwned)
+	case err != nil:
 		return "", fmt.Errorf("commit transaction: %w", err)
 	}
 	return outcome, nil
@@ -175,14 +191,14 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 	if b, ok := db.(interface {
 		BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 	}); ok {
-		return b.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+		return b.BeginTx(ctx, methodtx.Guarded)
 	}
 	return db.Begin(ctx)
 }
 
 // apply records the event and runs its effect. If the event has an entity version, it compares that one first.
 func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect) (inbox.Outcome, error) {
-	fn := func(ctx context.Context) error { return survive(ctx, tx, run) }
+	fn := func(ctx context.Context) error { return call(ctx, tx, run) }
 	if r.Entity.Version > 0 {
 		return c.inbox.Apply(ctx, tx, inboxEvent(r), fn)
 	}
@@ -212,13 +228,13 @@ func sourceOf(e *Event) string {
 	return "/" + e.Namespace
 }
 
-// survive turns a panic of the consumer's method into an error. The error has the type of the panic's value and not the
-// value, which may hold a payload.
-func survive(ctx context.Context, tx pgx.Tx, run effect) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("consumer panicked (%T)\n%s", p, debug.Stack())
-		}
-	}()
-	return run(ctx, tx)
+// ErrTxOwned: a consumer's method called Commit or Rollback, which do nothing on its transaction, or it ended the transaction
+// by SQL, which rolls it back. The attempt fails unless the method ignores the error of Commit or Rollback.
+var ErrTxOwned = errors.New("the consumer owns the transaction: return nil to commit it, or an error to roll it back")
+
+// call calls the consumer's method with a transaction that it cannot end, and finds what the method leaves behind. A panic or
+// runtime.Goexit is an error. It has the type of the panic's value and not the value, which may hold a payload.
+func call(ctx context.Context, tx pgx.Tx, run effect) error {
+	own := methodtx.New(tx, ErrTxOwned)
+	return own.Check("consumer", guard.Private(guard.Call("consumer", guard.Never, func() error { return run(ctx, own) })))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -155,6 +156,31 @@ func TestConsumeEntityVersions(t *testing.T) {
 	}
 }
 
+// sends returns a method that sends SQL on the connection of its transaction, and ignores the errors of what begins with "-".
+func sends(statements ...string) func(context.Context, pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		for _, sql := range statements {
+			sql, ignored := strings.CutPrefix(sql, "-")
+			if _, err := tx.Exec(ctx, sql); err != nil && !ignored {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// sendsBatch is sends in one batch, whose error it ignores.
+func sendsBatch(statements ...string) func(context.Context, pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		var b pgx.Batch
+		for _, sql := range statements {
+			b.Queue(sql)
+		}
+		_ = tx.SendBatch(ctx, &b).Close()
+		return nil
+	}
+}
+
 // TestConsumeFailure: an effect that fails, panics or aborts its transaction writes nothing, and the message can be
 // consumed again.
 func TestConsumeFailure(t *testing.T) {
@@ -175,7 +201,30 @@ func TestConsumeFailure(t *testing.T) {
 		"hidden sql": {func(ctx context.Context, tx pgx.Tx) error {
 			_, _ = tx.Exec(ctx, "SELECT 1/0") // the transaction is aborted, and the method hides it
 			return nil
-		}, "commit transaction: commit unexpectedly resulted in rollback", false},
+		}, "consumer returned nil, but left its transaction failed: ERROR: division by zero", false},
+		"Goexit": {func(context.Context, pgx.Tx) error {
+			runtime.Goexit()
+			return nil
+		}, ": consumer called runtime.Goexit\n", false},
+		"commit":           {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, ": " + consume.ErrTxOwned.Error(), false},
+		"rollback":         {func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, ": " + consume.ErrTxOwned.Error(), false},
+		"COMMIT":           {sends("COMMIT"), ": sent COMMIT: " + consume.ErrTxOwned.Error(), false},
+		"hidden COMMIT":    {sends("- Commit ;"), ": consumer sent COMMIT: " + consume.ErrTxOwned.Error(), false},
+		"END":              {sends("-END"), ": consumer sent END: ", false},
+		"ROLLBACK":         {sends("-rollback work"), ": consumer sent ROLLBACK: ", false},
+		"PREPARE":          {sends("-PREPARE TRANSACTION 'x'"), ": consumer sent PREPARE TRANSACTION: ", false},
+		"in a batch":       {sendsBatch("SELECT 1", "COMMIT"), ": consumer sent COMMIT: ", false},
+		"behind another":   {sends("SELECT 1; COMMIT"), "its method must not commit it", false},
+		"both ignored":     {sends("-SELECT 1; COMMIT"), "consumer ended its transaction: " + consume.ErrTxOwned.Error(), false},
+		"and then SQL":     {sends("-SELECT 1; COMMIT", "INSERT INTO effects VALUES (1)"), "the transaction has ended", false},
+		"another one":      {sends("-SELECT 1; COMMIT", "-BEGIN"), "consumer ended its transaction", false},
+		"another, chained": {sends("SELECT 1; ROLLBACK AND CHAIN"), "consumer ended its transaction and began another one: " + consume.ErrTxOwned.Error(), false},
+		"prepared":         {sends("SELECT 1; PREPARE TRANSACTION 'x'"), "its method must not commit it", false},
+		"constraints":      {sends("-SET CONSTRAINTS ALL IMMEDIATE"), "left its transaction failed: ERROR: the consumer owns", false},
+		"open rows": {func(ctx context.Context, tx pgx.Tx) error {
+			_, _ = tx.Query(ctx, "SELECT generate_series(1, 9)")
+			return nil
+		}, "left rows or a batch of its transaction open", false},
 		"context": {func(ctx context.Context, _ pgx.Tx) error { return context.Canceled }, "context canceled", false},
 	} {
 		t.Run(name, func(t *testing.T) {

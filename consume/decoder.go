@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/mark"
 )
 
@@ -61,10 +62,9 @@ func (c *Consumer) toJSON(r *Received, contentType string, spec *TopicSpec) erro
 
 // callDecoder calls d. The error of a panic has the type of its value and not the value, which may hold a payload.
 func callDecoder(d Decoder, r *Received) (payload json.RawMessage, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			payload, err = nil, fmt.Errorf("decoder panicked (%T)", p)
-		}
-	}()
-	return d(r.Event, r.Payload)
+	err = guard.Private(guard.Call("decoder", guard.Never, func() (err error) {
+		payload, err = d(r.Event, r.Payload)
+		return err
+	}))
+	return payload, err
 }

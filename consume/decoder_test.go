@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/google/uuid"
@@ -124,7 +125,11 @@ func TestDecoderFails(t *testing.T) {
 		says      string
 	}{
 		"error": {func(consume.Event, []byte) (json.RawMessage, error) { return nil, errors.New("no such schema") }, "", true, consume.ErrInvalidPayload, "decode payload: no such schema: "},
-		"panic": {func(consume.Event, []byte) (json.RawMessage, error) { panic("hunter2") }, "", true, consume.ErrInvalidPayload, "decode payload: decoder panicked (string): "},
+		"panic": {func(consume.Event, []byte) (json.RawMessage, error) { panic("hunter2") }, "", true, consume.ErrInvalidPayload, "decode payload: decoder panicked (string)\n"},
+		"Goexit": {func(consume.Event, []byte) (json.RawMessage, error) {
+			runtime.Goexit()
+			return nil, nil
+		}, "", true, consume.ErrInvalidPayload, "decode payload: decoder called runtime.Goexit"},
 		"away": {func(consume.Event, []byte) (json.RawMessage, error) {
 			return nil, outbox.Unavailable(errors.New("no registry"))
 		}, "", false, nil, "decode payload: no registry"},

@@ -22,7 +22,7 @@ func (p *Prepared) Event() Event { return p.r.Event }
 // Record and Apply, a program applies several messages in one transaction. Programs that handle one message at a time use
 // Consume, and package receive does all of it.
 func (c *Consumer) Prepare(m Message) (*Prepared, error) {
-	r, run, err := c.decode(m)
+	r, run, err := c.read(m)
 	if err != nil {
 		return nil, err
 	}
@@ -62,10 +62,11 @@ func (c *Consumer) LastVersion(ctx context.Context, tx pgx.Tx, p *Prepared) (int
 	return c.inbox.LastVersion(ctx, tx, inboxEvent(p.r))
 }
 
-// Apply writes the effect of p with tx: it calls the consumer's method. A panic of the method is an error. The error is an
-// *Error.
+// Apply writes the effect of p with tx: it calls the consumer's method, whose transaction refuses Commit and Rollback with
+// ErrTxOwned. A panic of the method is an error, and so are runtime.Goexit and a transaction that the method has left failed
+// or ended. The error is an *Error.
 func (p *Prepared) Apply(ctx context.Context, tx pgx.Tx) error {
-	if err := survive(ctx, tx, p.run); err != nil {
+	if err := call(ctx, tx, p.run); err != nil {
 		return about(&p.r.Event, "", err)
 	}
 	return nil

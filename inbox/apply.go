@@ -131,7 +131,7 @@ func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx conte
 	case !row.Moved:
 		return i.stale(ctx, q, &e)
 	}
-	if err := fn(ctx); err != nil {
+	if err := call(ctx, fn); err != nil {
 		return "", err
 	}
 	return Applied, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/absent"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
 
@@ -29,7 +30,8 @@ var (
 // commits, and runs fn if it rolls back. ctx bounds the wait, but a context that ends during a statement also closes the
 // connection.
 //
-// An error of fn is returned unchanged. The caller must then roll back: a commit would leave the event recorded without
+// An error of fn is returned unchanged, and a panic or runtime.Goexit of fn becomes an error. fn runs in a goroutine of its own,
+// and Once waits for it. The caller must then roll back: a commit would leave the event recorded without
 // its effect. To continue with tx after such an error, run Once in a savepoint (tx.Begin) and roll that back. At
 // REPEATABLE READ and SERIALIZABLE, an event that another transaction has recorded since the snapshot is
 // ErrSerialization. ErrInvalidEvent is found before anything is sent and leaves tx usable; an error of PostgreSQL aborts
@@ -54,7 +56,7 @@ func once(ctx context.Context, db *dbschema.Schema, tx pgx.Tx, group string, eve
 	if n == 0 {
 		return false, nil
 	}
-	if err := fn(ctx); err != nil {
+	if err := call(ctx, fn); err != nil {
 		return false, err
 	}
 	return true, nil
@@ -102,8 +104,13 @@ func (i *Inbox) OnceMany(ctx context.Context, tx pgx.Tx, events []uuid.UUID, fn 
 		fresh[n] = first[id.Bytes]
 	}
 	slices.Sort(fresh)
-	if err := fn(ctx, fresh); err != nil {
+	if err := call(ctx, func(ctx context.Context) error { return fn(ctx, fresh) }); err != nil {
 		return 0, err
 	}
 	return len(recorded), nil
+}
+
+// call calls fn in a goroutine of its own. A panic or runtime.Goexit is an error, so that the caller rolls back.
+func call(ctx context.Context, fn func(context.Context) error) error {
+	return guard.Private(guard.Call("effect", guard.Never, func() error { return fn(ctx) }))
 }

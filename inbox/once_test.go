@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 
 	"github.com/google/uuid"
@@ -79,13 +80,20 @@ func TestRollbackForgetsTheEvent(t *testing.T) {
 	}
 	require.Zero(t, recorded(t, pool))
 	require.Zero(t, effects(t, pool, event))
-	// A panic is rolled back too, by pgx.BeginFunc or a deferred rollback.
-	require.PanicsWithValue(t, "effect", func() {
-		_ = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			_, err := in.Once(t.Context(), tx, event, func(context.Context) error { panic("effect") })
+	// A panic and runtime.Goexit are errors too.
+	for want, breaks := range map[string]func(){
+		"effect panicked (string)": func() { panic("S3CRET") }, "effect called runtime.Goexit": runtime.Goexit,
+	} {
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			_, err := in.Once(t.Context(), tx, event, func(context.Context) error {
+				breaks()
+				return nil
+			})
 			return err
 		})
-	})
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "S3CRET")
+	}
 	handled, err := deliver(t.Context(), pool, in, event)
 	require.NoError(t, err)
 	require.True(t, handled)

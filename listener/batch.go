@@ -18,6 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/inline"
 	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/methodtx"
 	"github.com/outboxgen/outboxgen/internal/report"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -343,7 +344,8 @@ func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err 
 			b.failTx(errtext.Join(err, undo))
 		}
 	}()
-	if err := call(listenerTx{b.tx}); err != nil {
+	own := methodtx.New(b.tx, errNotYours)
+	if err := own.Check("handler", call(own)); err != nil {
 		return err
 	}
 	if err := b.l.inTx(ctx, b.tx, "RELEASE SAVEPOINT outboxgen_event"); err != nil {
@@ -361,13 +363,4 @@ func (l *Listener) inTx(ctx context.Context, tx pgx.Tx, sql string, args ...any)
 	return err
 }
 
-// listenerTx is the transaction that a handler gets. Only the listener ends it.
-type listenerTx struct{ pgx.Tx }
-
 var errNotYours = errors.New("the listener ends this transaction, after its handlers: return nil to keep what was written, or an error")
-
-// Commit always returns an error.
-func (listenerTx) Commit(context.Context) error { return errNotYours }
-
-// Rollback always returns an error.
-func (listenerTx) Rollback(context.Context) error { return errNotYours }

@@ -72,7 +72,23 @@ func TestListenerTransactionSurvivesItsHandlers(t *testing.T) {
 		"SQL error ignored": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[runtimetest.Said]) error {
 			_, _ = tx.Exec(ctx, "SELECT 1/0")
 			return nil
-		}, "handler returned nil, but left its transaction failed: ERROR: current transaction is aborted"},
+		}, "handler returned nil, but left its transaction failed: ERROR: division by zero"},
+		"Commit": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[runtimetest.Said]) error {
+			return tx.Commit(ctx)
+		}, "the listener ends this transaction"},
+		"COMMIT": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[runtimetest.Said]) error {
+			_, _ = tx.Exec(ctx, "COMMIT")
+			return nil
+		}, "handler sent COMMIT: the listener ends this transaction"},
+		"ROLLBACK in a batch": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[runtimetest.Said]) error {
+			b := &pgx.Batch{}
+			b.Queue("ROLLBACK")
+			return tx.SendBatch(ctx, b).Close()
+		}, "sent ROLLBACK: the listener ends this transaction"},
+		"hidden ROLLBACK": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[runtimetest.Said]) error {
+			_, _ = tx.Exec(ctx, "SELECT 1; ROLLBACK")
+			return nil
+		}, "handler ended its transaction: the listener ends this transaction"},
 		"deferred constraint": {func(ctx context.Context, tx pgx.Tx, _ outbox.Delivery[runtimetest.Said]) error {
 			_, err := tx.Exec(ctx, "INSERT INTO deferred VALUES (1)")
 			return err

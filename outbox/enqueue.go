@@ -20,6 +20,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/lane"
 	"github.com/outboxgen/outboxgen/internal/pgname"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/wireheader"
 )
 
 // Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits.
@@ -334,14 +335,15 @@ func (m *Message) check() error {
 	return nil
 }
 
-// encodeHeaders returns headers as JSON, nil when there are none.
+// encodeHeaders returns headers as JSON, nil when there are none. It refuses a header that one of the brokers cannot carry,
+// whichever publishes the event now.
 func encodeHeaders(headers map[string]string) ([]byte, error) {
 	if len(headers) == 0 {
 		return nil, nil
 	}
 	for name, value := range headers {
-		if !isText(name) || !isText(value) {
-			return nil, fmt.Errorf("header %q holds a NUL or is not UTF-8: %w", name, ErrPayloadInvalid)
+		if err := wireheader.Check(name, value); err != nil {
+			return nil, fmt.Errorf("header %.80q: %w: %w", name, err, ErrPayloadInvalid)
 		}
 	}
 	encoded, err := json.Marshal(headers)

@@ -72,6 +72,10 @@ func TestEnqueueSQLRefusesWhatGoRefuses(t *testing.T) {
 		event + ", headers => '[]'":                                                  "enqueue test/ping: headers are not an object",
 		event + ", headers => 'null'":                                                "enqueue test/ping: headers are not an object",
 		event + `, headers => '{"a": "b", "c": 1}'`:                                  "enqueue test/ping: headers have a value that is not a string",
+		event + `, headers => '{"a:b": "c"}'`:                                        "enqueue test/ping: header a:b: use a name of 1 to 255 ASCII letters, digits and !#$%&'*+-.^_`|~",
+		event + `, headers => '{"": "c"}'`:                                           "enqueue test/ping: header : use a name of 1 to 255 ASCII letters, digits and !#$%&'*+-.^_`|~",
+		event + `, headers => jsonb_build_object(repeat('x', 256), 'y')`:             "enqueue test/ping: header " + strings.Repeat("x", 80) + ": use a name of 1 to 255 ASCII letters, digits and !#$%&'*+-.^_`|~",
+		event + `, headers => '{"a": "b\r\nc: d"}'`:                                  "enqueue test/ping: header a: use a value without control characters; a tab is allowed",
 		event + `, headers => jsonb_build_object('a', repeat('x', 1048576))`:         "enqueue test/ping: headers have more than 1048576 bytes",
 	} {
 		for _, function := range []string{"enqueue", "enqueue_log"} {
@@ -133,9 +137,9 @@ func TestEnqueueSQLWritesWhatGoWrites(t *testing.T) {
 		"everything": {
 			outbox.Message{
 				Payload: []byte(`{"a": [1.50, "é"]}`), TenantID: tenant, DedupeKey: key + "go", PartitionKey: "p", Version: 3, MaxAttempts: 7, NotBefore: due,
-				Entity: outbox.Entity{Type: "order", ID: "o7", Version: 9}, Headers: map[string]string{"a": "b", "": "€"}, Fairness: outbox.FairnessTenant,
+				Entity: outbox.Entity{Type: "order", ID: "o7", Version: 9}, Headers: map[string]string{"a": "b", "x-b": "€"}, Fairness: outbox.FairnessTenant,
 			},
-			`'test', 'ping', '{"a": [1.50, "é"]}', $1, $2, 'p', 'order', 'o7', 9, '{"a": "b", "": "€"}', 3, 7, $3, 'tenant'`,
+			`'test', 'ping', '{"a": [1.50, "é"]}', $1, $2, 'p', 'order', 'o7', 9, '{"a": "b", "x-b": "€"}', 3, 7, $3, 'tenant'`,
 			[]any{tenant, key + "sql", due},
 		},
 		"a tenant without fairness, an entity without version": {
@@ -190,9 +194,9 @@ func TestEnqueueLogSQLWritesWhatGoWrites(t *testing.T) {
 		"everything": {
 			outbox.Message{
 				Payload: []byte(`{"a": [1.50, "é"]}`), TenantID: tenant, DedupeKey: key + "go", PartitionKey: `p\é`, Version: 3,
-				Entity: outbox.Entity{Type: "order", ID: "o7", Version: 9}, Headers: map[string]string{"a": "b", "": "€"},
+				Entity: outbox.Entity{Type: "order", ID: "o7", Version: 9}, Headers: map[string]string{"a": "b", "x-b": "€"},
 			},
-			`'test', 'ping', '{"a": [1.50, "é"]}', $1, $2, E'p\\é', 'order', 'o7', 9, '{"a": "b", "": "€"}', 3`,
+			`'test', 'ping', '{"a": [1.50, "é"]}', $1, $2, E'p\\é', 'order', 'o7', 9, '{"a": "b", "x-b": "€"}', 3`,
 			[]any{tenant, key + "sql"},
 		},
 		"a tenant, an entity without version": {

@@ -80,6 +80,10 @@ func badMessages() map[string]struct {
 		"deep array":           {payload(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)), outbox.ErrPayloadInvalid},
 		"deep object":          {payload(strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000)), outbox.ErrPayloadInvalid},
 		"NUL in header":        {func(m *outbox.Message) { m.Headers = map[string]string{"a": "\x00"} }, outbox.ErrPayloadInvalid},
+		"colon in header":      {func(m *outbox.Message) { m.Headers = map[string]string{"a:b": "c"} }, outbox.ErrPayloadInvalid},
+		"empty header":         {func(m *outbox.Message) { m.Headers = map[string]string{"": "c"} }, outbox.ErrPayloadInvalid},
+		"long header":          {func(m *outbox.Message) { m.Headers = map[string]string{strings.Repeat("a", 256): "c"} }, outbox.ErrPayloadInvalid},
+		"line in header":       {func(m *outbox.Message) { m.Headers = map[string]string{"a": "b\r\nc: d"} }, outbox.ErrPayloadInvalid},
 		"no UTF-8 in header":   {func(m *outbox.Message) { m.Headers = map[string]string{"\xff": "a"} }, outbox.ErrPayloadInvalid},
 		"headers large": {func(m *outbox.Message) {
 			m.Headers = map[string]string{"a": strings.Repeat("x", outbox.MaxPayloadBytes)}
@@ -397,7 +401,7 @@ func TestEnqueueInsideSavepoints(t *testing.T) {
 func TestEnqueueOptions(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	headers := map[string]string{"traceparent": "00-abc-01", "ключ": "</script>\u2028"}
+	headers := map[string]string{"traceparent": "00-abc-01", "x-note": "</script>\u2028"}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		_, err := noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "due"}, outbox.WithHeaders(headers), outbox.WithTenant(runtimetest.TenantA))
 		require.NoError(t, err)

@@ -2,17 +2,13 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
+	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/outbox"
 )
-
-// errNoReturn is the result of a send that ended its goroutine.
-var errNoReturn = errors.New("send event: the publisher called runtime.Goexit")
 
 // Each does the bookkeeping of a Publisher whose broker takes one event at a time. It calls send for the events: one after
 // another for those with one key, and concurrently for different keys, up to concurrency calls at a time (at least one). It
@@ -22,23 +18,16 @@ var errNoReturn = errors.New("send event: the publisher called runtime.Goexit")
 //     the same error. After outbox.BrokerUnavailable that holds for every destination.
 //   - After ctx has ended, send is not called again: outbox.ErrNotSent. send itself must return soon after ctx has ended,
 //     with outbox.ErrNotSent only if it has handed nothing of the event to the broker.
-//   - A panic of send is a failed attempt.
+//   - A panic and runtime.Goexit of send are a failed attempt.
 func Each(
 	ctx context.Context, events []Outgoing, concurrency int, send func(context.Context, Outgoing) error,
 ) []error {
 	r := &round{ctx: ctx, events: events, send: send, errs: make([]error, len(events)), down: make(map[string]error)}
-	for i := range r.errs {
-		r.errs[i] = errNoReturn
-	}
 	chains := chainsOf(events)
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range min(max(concurrency, 1), len(chains)) {
-		workers.Go(func() {
-			for i := next.Add(1); i <= int64(len(chains)); i = next.Add(1) {
-				r.run(chains[i-1])
-			}
-		})
+		workers.Go(func() { r.work(chains, &next, &workers) })
 	}
 	workers.Wait()
 	return r.errs
@@ -75,33 +64,51 @@ type round struct {
 	down   map[string]error // by destination: why no more events are sent there
 }
 
+// work sends the chains that no other worker has. If a send ends its goroutine, another worker continues.
+func (r *round) work(chains [][]int, next *atomic.Int64, workers *sync.WaitGroup) {
+	over := false
+	defer func() {
+		if !over {
+			workers.Go(func() { r.work(chains, next, workers) })
+		}
+	}()
+	for i := next.Add(1); i <= int64(len(chains)); i = next.Add(1) {
+		r.run(chains[i-1])
+	}
+	over = true
+}
+
 func (r *round) run(chain []int) {
 	for n, i := range chain {
-		r.errs[i] = r.one(r.events[i])
-		if r.errs[i] == nil {
-			continue
+		if r.one(i, chain[n+1:]); r.errs[i] != nil {
+			return
 		}
-		for _, behind := range chain[n+1:] {
-			r.errs[behind] = outbox.ErrBehind
-		}
-		return
 	}
 }
 
-func (r *round) one(o Outgoing) (err error) {
+// one sends event i. If that fails, those behind it with its key are not sent.
+func (r *round) one(i int, behind []int) {
+	o := r.events[i]
+	settle := func(err error) {
+		if r.errs[i] = err; err != nil {
+			for _, j := range behind {
+				r.errs[j] = outbox.ErrBehind
+			}
+		}
+	}
 	if r.ctx.Err() != nil {
-		return fmt.Errorf("send event: %w: %w", outbox.ErrNotSent, context.Cause(r.ctx))
+		settle(fmt.Errorf("send event: %w: %w", outbox.ErrNotSent, context.Cause(r.ctx)))
+		return
 	}
 	if err := r.unavailable(o.Destination); err != nil {
-		return err
+		settle(err)
+		return
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("send event: the publisher panicked (%T)\n%s", p, debug.Stack()) // without the value, which may hold the payload
-		}
+	guard.Run("send event: the publisher", func() error { return r.send(r.ctx, o) }, func(err error) {
+		err = guard.Private(err)
 		r.note(o.Destination, err)
-	}()
-	return r.send(r.ctx, o)
+		settle(err)
+	})
 }
 
 // unavailable returns why nothing may be sent to a destination, or nil.

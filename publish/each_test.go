@@ -159,13 +159,15 @@ func TestEachSurvivesTheSender(t *testing.T) {
 	require.NotContains(t, errs[0].Error(), "secret")
 	require.Equal(t, []error{outbox.ErrBehind, nil, nil}, errs[1:])
 
-	errs = publish.Each(t.Context(), batch("d", "a", "a", "b", ""), 2, func(context.Context, publish.Outgoing) error {
-		runtime.Goexit()
+	errs = publish.Each(t.Context(), batch("d", "a", "a", "b", "", "c", "c"), 1, func(_ context.Context, o publish.Outgoing) error {
+		if o.Key == "a" || o.Key == "" {
+			runtime.Goexit()
+		}
 		return nil
 	})
-	for _, err := range errs {
-		require.ErrorContains(t, err, "runtime.Goexit")
-	}
+	require.ErrorContains(t, errs[0], "send event: the publisher called runtime.Goexit")
+	require.ErrorContains(t, errs[3], "send event: the publisher called runtime.Goexit")
+	require.Equal(t, []error{outbox.ErrBehind, nil, nil, nil}, []error{errs[1], errs[2], errs[4], errs[5]}, "others are sent")
 }
 
 func TestEachOfNothing(t *testing.T) {

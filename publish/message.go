@@ -20,10 +20,7 @@
 // nothing: every event is handed back, as if the broker were unavailable.
 package publish
 
-import (
-	"fmt"
-	"runtime/debug"
-)
+import "github.com/outboxgen/outboxgen/internal/guard"
 
 // Message is an event in the form in which a broker gets it.
 type Message struct {
@@ -43,15 +40,17 @@ type Message struct {
 type Encoder func(Outgoing) (Message, error)
 
 // Encode encodes one event. Publishers call this method and not e itself: a nil Encoder means CloudEvents("", Binary), and
-// a panic of e becomes an error.
+// a panic of e becomes an error. runtime.Goexit ends the caller's goroutine, for which whoever calls a Publisher is prepared.
 func (e Encoder) Encode(o Outgoing) (m Message, err error) {
 	if e == nil {
 		return encodeBinary("", o)
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			m, err = Message{}, fmt.Errorf("encode event: encoder panicked (%T)\n%s", r, debug.Stack()) // without the value, which may hold the payload
-		}
-	}()
-	return e(o)
+	crashed := guard.Private(guard.Recover("encode event: encoder", func() error {
+		m, err = e(o)
+		return nil
+	}))
+	if crashed != nil {
+		return Message{}, crashed
+	}
+	return m, err
 }

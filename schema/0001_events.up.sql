@@ -254,6 +254,14 @@ BEGIN
     ELSIF EXISTS (SELECT FROM jsonb_each(headers) AS h WHERE jsonb_typeof(h.value) <> 'string') THEN
         RAISE invalid_parameter_value USING MESSAGE = what || 'headers have a value that is not a string';
     END IF;
+    FOR field, value IN SELECT h.key, h.value FROM jsonb_each_text(headers) AS h
+    LOOP
+        IF field !~ '^[-A-Za-z0-9!#$%&''*+.^_`|~]{1,255}$' THEN
+            RAISE invalid_parameter_value USING MESSAGE = what || 'header ' || left(field, 80) || ': use a name of 1 to 255 ASCII letters, digits and !#$%&''*+-.^_`|~';
+        ELSIF value ~ '[\x01-\x08\x0a-\x1f\x7f]' THEN
+            RAISE invalid_parameter_value USING MESSAGE = what || 'header ' || field || ': use a value without control characters; a tab is allowed';
+        END IF;
+    END LOOP;
 END
 $$;
 

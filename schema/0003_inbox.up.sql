@@ -21,6 +21,26 @@ COMMENT ON TABLE outbox_schema.processed_events IS 'Events that consumers have h
 COMMENT ON COLUMN outbox_schema.processed_events.consumer_group IS 'The group that handled the event: each group handles each event once.';
 COMMENT ON COLUMN outbox_schema.processed_events.processed_at IS 'Time of the record by the database clock; the retention counts from here.';
 
+-- A consumer's method must not commit the transaction in which it runs: the events of the batch would stay recorded without
+-- their effects. A consumer that begins the transaction sets outboxgen.tx to 'open', and to 'commit' with its own COMMIT.
+-- Transactions of others do not have the setting, and queue no call of the function.
+CREATE FUNCTION outbox_schema.processed_events_owned() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('outboxgen.tx', true) = 'open' THEN
+        RAISE EXCEPTION 'the consumer owns this transaction: its method must not commit it'
+            USING ERRCODE = 'invalid_transaction_termination',
+                HINT = 'Return nil to commit, or an error to roll back. Instead of SET CONSTRAINTS ALL IMMEDIATE, name the constraints.';
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE CONSTRAINT TRIGGER processed_events_owned AFTER INSERT ON outbox_schema.processed_events
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (current_setting('outboxgen.tx', true) = 'open')
+    EXECUTE FUNCTION outbox_schema.processed_events_owned();
+
 -- The last version of each entity that a group has applied. The type and id of an entity are unique only for one tenant of
 -- one source: another may use the same names for another entity. No index except the primary key covers the row, so each
 -- change is a HOT update; fillfactor leaves the room for it.

@@ -140,7 +140,7 @@ func TestDrainReport(t *testing.T) {
 	require.False(t, r.More())
 }
 
-// These run in a worker too. The receivers of consume/kafka and consume/nats say so in their modules.
+// These run in a worker too. The receivers of consume/kafka, consume/nats and consume/redis say so in their modules.
 var (
 	_ worker.Drainer = (*queue.Dispatcher)(nil)
 	_ worker.Drainer = (*listener.Listener)(nil)

@@ -203,6 +203,9 @@ func (p *partition) run() {
 		if settled > 0 {
 			p.client.MarkCommitRecords(records[settled-1])
 		}
+		if settled < len(records) && err == nil { // what follows must not be marked
+			err = fmt.Errorf("the record %s/%d@%d is not settled", p.target.topic, p.target.partition, records[settled].Offset)
+		}
 		if err != nil {
 			if p.ctx.Err() == nil {
 				p.r.fail(err)

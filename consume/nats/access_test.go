@@ -107,7 +107,6 @@ func requireLagRefused(t *testing.T, r *running, want error) {
 // StartTimeout. A server that is away does not.
 func TestRefusedLater(t *testing.T) {
 	t.Parallel()
-	pool := database(t)
 	cert, roots := certificate(t)
 	for name, test := range map[string]struct {
 		change func(o *server.Options)
@@ -118,6 +117,7 @@ func TestRefusedLater(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			pool := database(t) // and with it a lock, which one Run holds
 			b := newBroker(t, func(o *server.Options) {
 				o.Users = []*server.User{{Username: "me", Password: "old"}}
 				o.TLS, o.TLSConfig = true, &tls.Config{Certificates: []tls.Certificate{cert}}

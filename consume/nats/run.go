@@ -12,6 +12,9 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/internal/advisory"
+	"github.com/outboxgen/outboxgen/internal/errtext"
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges
@@ -85,7 +88,7 @@ func (r *Receiver) lead(outer context.Context, c *connection, js jetstream.JetSt
 	if err != nil {
 		return err
 	}
-	defer l.release()
+	defer l.Release()
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
 	s := &session{
@@ -93,7 +96,7 @@ func (r *Receiver) lead(outer context.Context, c *connection, js jetstream.JetSt
 	}
 	var helpers sync.WaitGroup
 	helpers.Go(func() {
-		if !l.watch(ctx) {
+		if !l.Watch(ctx) {
 			stop(errLockLost)
 		}
 	})
@@ -128,7 +131,7 @@ type session struct {
 	r       *Receiver
 	c       *connection
 	js      jetstream.JetStream
-	lock    *lock
+	lock    *advisory.Lock
 	ackWait time.Duration
 	window  *window
 }
@@ -211,7 +214,7 @@ func (s *session) renew(ctx context.Context) error {
 			continue
 		}
 		for _, m := range s.window.pick(false) {
-			if !s.lock.holds() || m.InProgress() != nil {
+			if !s.lock.Holds() || m.InProgress() != nil {
 				break
 			}
 		}
@@ -237,7 +240,7 @@ var ack = []byte("+ACK")
 
 // acknowledge acknowledges messages and forgets them when the server has got that.
 func (s *session) acknowledge(ms []jetstream.Msg) {
-	if len(ms) == 0 || !s.lock.holds() {
+	if len(ms) == 0 || !s.lock.Holds() {
 		return
 	}
 	for _, m := range ms {
@@ -269,8 +272,12 @@ func (s *session) apply(ctx context.Context) error {
 			continue
 		}
 		ms := make([]receive.Message, len(batch))
-		for i, h := range batch {
-			ms[i] = s.message(h)
+		errs := guard.Each("Config.Key", len(batch), guard.Limit, func(i int) (func(), error) {
+			m := s.message(batch[i])
+			return func() { ms[i] = m }, nil
+		})
+		if err := errtext.Join(errs...); err != nil {
+			return err
 		}
 		outcomes, err := s.r.receiver.Receive(ctx, ms)
 		var done []*held
@@ -332,7 +339,7 @@ func (s *session) reassure(ctx context.Context) error {
 // handBack acknowledges what is settled, and lets the server deliver the rest at once.
 func (s *session) handBack() {
 	s.acknowledge(s.window.pick(true))
-	if !s.lock.holds() {
+	if !s.lock.Holds() {
 		return
 	}
 	for _, m := range s.window.pick(false) {

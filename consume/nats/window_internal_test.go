@@ -2,7 +2,6 @@ package nats
 
 import (
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -115,15 +114,4 @@ func TestWindowAnswersTheLastDelivery(t *testing.T) {
 	w.forget(w.pick(false))
 	_, _, _, holds = w.doubts()
 	require.Equal(t, 1, holds, "it is not settled")
-}
-
-// TestLockHolds: without an answer of the database the lock counts for a limited time.
-func TestLockHolds(t *testing.T) {
-	t.Parallel()
-	var unordered *lock
-	require.True(t, unordered.holds())
-	l := &lock{valid: time.Minute, epoch: time.Now().Add(-time.Hour)}
-	require.False(t, l.holds())
-	l.answers.Store(int64(59*time.Minute + 30*time.Second))
-	require.True(t, l.holds())
 }

@@ -1,6 +1,7 @@
 package receive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/methodtx"
 )
 
 // Receive settles messages, and returns when each has an outcome. Messages with one key must come in their order, also over
@@ -22,7 +25,8 @@ import (
 //
 // While the database does not answer Receive waits. When ctx ends it finishes the transactions that are under way, within
 // Config.ShutdownTimeout, and returns the cause. Messages that are not settled then have the outcome "": do not
-// acknowledge them. Any other error is one of Stop.
+// acknowledge them, nor any that the broker acknowledges together with them. Any other error is one of Stop. If a message has
+// no outcome, there is an error.
 func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error) {
 	items := make([]*item, len(ms))
 	for i, m := range ms {
@@ -34,10 +38,9 @@ func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error)
 	defer over()
 	var running sync.WaitGroup
 	lanes := r.lanes(items)
-	for _, l := range lanes[1:] {
+	for _, l := range lanes {
 		running.Go(func() { l.run(ctx, work, stop) })
 	}
-	lanes[0].run(ctx, work, stop)
 	running.Wait()
 
 	outcomes := make([]Outcome, len(ms))
@@ -45,11 +48,14 @@ func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error)
 	for i, it := range items {
 		outcomes[i] = it.outcome
 		if it.outcome == "" {
-			err = context.Cause(ctx)
+			err = cmp.Or(context.Cause(ctx), errUnsettled)
 		}
 	}
 	return outcomes, err
 }
+
+// errUnsettled is never expected: a lane that ends early says why.
+var errUnsettled = errors.New("receive messages: some are not settled, and nothing says why: this is a bug, please report it")
 
 // work returns the context of transactions, which ends a ShutdownTimeout after ctx.
 func (r *Receiver) work(ctx context.Context) (context.Context, func()) {
@@ -103,19 +109,26 @@ func (r *Receiver) lanes(items []*item) []*lane {
 	return all
 }
 
-// run settles the items of l, unless ctx ends first.
+// run settles the items of l, unless ctx ends first. Whatever else ends it ends the call of Receive too.
 func (l *lane) run(ctx, work context.Context, stop context.CancelCauseFunc) {
 	defer l.wait.ends()
+	guard.Run("receiver", func() error { return l.settleAll(ctx, work) }, func(err error) {
+		if err != nil {
+			stop(err)
+		}
+	})
+}
+
+// settleAll settles the items of l, a batch at a time.
+func (l *lane) settleAll(ctx, work context.Context) error {
 	for rest := l.items; len(rest) > 0; {
 		n := min(len(rest), l.r.cfg.BatchSize)
 		if err := l.settle(ctx, work, rest[:n]); err != nil {
-			if _, is := as[*stopError](err); is {
-				stop(err)
-			}
-			return
+			return err
 		}
 		rest = rest[n:]
 	}
+	return nil
 }
 
 // maxDoubts is how often a message may fail in a way that is probably not its own fault, such as a lost connection or a
@@ -216,8 +229,10 @@ func (r *Receiver) attempt(ctx, work context.Context, batch []*item) (at int, er
 	if !r.acquire(ctx) {
 		return -1, context.Cause(ctx)
 	}
-	behind, at, err := r.transact(work, batch)
-	<-r.slots
+	behind, at, err := func() ([]string, int, error) {
+		defer r.free()
+		return r.transact(work, batch)
+	}()
 	if err != nil {
 		return at, err
 	}
@@ -239,6 +254,9 @@ func (r *Receiver) acquire(ctx context.Context) bool {
 		return false
 	}
 }
+
+// free gives a slot back.
+func (r *Receiver) free() { <-r.slots }
 
 // transact is the transaction of attempt. behind are the keys of messages that now wait behind another one.
 func (r *Receiver) transact(ctx context.Context, batch []*item) (behind []string, at int, err error) {
@@ -345,20 +363,37 @@ func (r *Receiver) effects(ctx context.Context, tx pgx.Tx, ps []*consume.Prepare
 
 var errEffectTimeout = errors.New("the EffectTimeout is over")
 
-// begin begins a transaction at READ COMMITTED, whatever the role's default is.
+// acquireTimeout bounds the wait for a connection of the pool.
+const acquireTimeout = 30 * time.Second
+
+var errNoConnection = fmt.Errorf("no connection within %s: the pool is exhausted, or the database does not answer", acquireTimeout)
+
+// begin begins a transaction at READ COMMITTED, whatever the role's default is. Only commit can commit it.
 func (r *Receiver) begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := r.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := r.beginTx(ctx)
 	if err != nil {
 		return nil, &lostError{fmt.Errorf("begin transaction: %w", err), false}
 	}
 	if r.cfg.Begin == nil {
 		return tx, nil
 	}
-	if err := r.cfg.Begin(ctx, tx); err != nil {
+	own := methodtx.New(tx, consume.ErrTxOwned)
+	if err := own.Check("Config.Begin", guard.Call("Config.Begin", guard.Never, func() error { return r.cfg.Begin(ctx, own) })); err != nil {
 		rollback(tx)
 		return nil, &lostError{fmt.Errorf("begin transaction: %w", err), false}
 	}
 	return tx, nil
+}
+
+// beginTx waits for a connection, but not for ever: others may keep them all.
+func (r *Receiver) beginTx(ctx context.Context) (pgx.Tx, error) {
+	limited, cancel := context.WithTimeoutCause(ctx, acquireTimeout, errNoConnection)
+	defer cancel()
+	tx, err := r.pool.BeginTx(limited, methodtx.Guarded)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, errNoConnection
+	}
+	return tx, err
 }
 
 func (r *Receiver) commit(ctx context.Context, tx pgx.Tx) error {
@@ -367,6 +402,9 @@ func (r *Receiver) commit(ctx context.Context, tx pgx.Tx) error {
 	}
 	if err := tx.Commit(ctx); err != nil {
 		_, answered := as[*pgconn.PgError](err)
+		if methodtx.IsOther(err) {
+			return &effectError{fmt.Errorf("consumer ended its transaction and began another one: %w", consume.ErrTxOwned)}
+		}
 		err = fmt.Errorf("commit transaction: %w", err)
 		if answered || errors.Is(err, pgx.ErrTxCommitRollback) {
 			return &effectError{err} // a deferred constraint, or a method has hidden an error of PostgreSQL

@@ -1,6 +1,7 @@
 package receive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/backoff"
 	"github.com/outboxgen/outboxgen/internal/dbschema"
 	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/mark"
 	"github.com/outboxgen/outboxgen/internal/pgvalue"
 )
@@ -114,14 +116,16 @@ func (r *Receiver) retryDue(ctx, work context.Context) (progress bool, err error
 			break
 		}
 		running.Go(func() {
-			defer func() { <-r.slots }()
-			did, e := r.retry(work, no)
-			mu.Lock()
-			defer mu.Unlock()
-			progress = progress || did
-			if e != nil && err == nil {
-				err = e
-			}
+			defer r.free()
+			did := false
+			guard.Run("receiver", func() (err error) {
+				did, err = r.retry(work, no)
+				return err
+			}, func(e error) {
+				mu.Lock()
+				defer mu.Unlock()
+				progress, err = progress || did, cmp.Or(err, e)
+			})
 		})
 	}
 	running.Wait()

@@ -120,7 +120,7 @@ func (r *Receiver) failedOnce(it *item, err error) {
 
 // observe calls code of the user.
 func (r *Receiver) observe(call func()) {
-	_ = guard.Recover("observer", func() error {
+	_ = guard.Call("observer", guard.Limit, func() error {
 		call()
 		return nil
 	})

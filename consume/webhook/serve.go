@@ -23,7 +23,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	a, e, outcome := h.serve(w, q, began)
 	h.log.answered(q, &e, a)
 	if f := h.cfg.Observer.Answered; f != nil {
-		_ = guard.Recover("observer", func() error {
+		_ = guard.Call("observer", guard.Limit, func() error {
 			f(q.Context(), Answered{Event: e, Status: a.status, Outcome: outcome, Err: a.reason(), Took: time.Since(began)})
 			return nil
 		})

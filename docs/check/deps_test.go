@@ -10,6 +10,7 @@ import (
 
 	_ "github.com/outboxgen/outboxgen/consume/kafka"
 	_ "github.com/outboxgen/outboxgen/consume/nats"
+	_ "github.com/outboxgen/outboxgen/consume/redis"
 	_ "github.com/outboxgen/outboxgen/publish/amqp"
 	_ "github.com/outboxgen/outboxgen/publish/kafka"
 	_ "github.com/outboxgen/outboxgen/publish/nats"

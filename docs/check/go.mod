@@ -8,6 +8,7 @@ require (
 	github.com/outboxgen/outboxgen v0.0.0
 	github.com/outboxgen/outboxgen/consume/kafka v0.0.0
 	github.com/outboxgen/outboxgen/consume/nats v0.0.0
+	github.com/outboxgen/outboxgen/consume/redis v0.0.0
 	github.com/outboxgen/outboxgen/publish/amqp v0.0.0
 	github.com/outboxgen/outboxgen/publish/kafka v0.0.0
 	github.com/outboxgen/outboxgen/publish/nats v0.0.0
@@ -74,6 +75,8 @@ replace github.com/outboxgen/outboxgen/publish/kafka => ../../publish/kafka
 replace github.com/outboxgen/outboxgen/publish/nats => ../../publish/nats
 
 replace github.com/outboxgen/outboxgen/consume/nats => ../../consume/nats
+
+replace github.com/outboxgen/outboxgen/consume/redis => ../../consume/redis
 
 replace github.com/outboxgen/outboxgen/publish/amqp => ../../publish/amqp
 

@@ -45,17 +45,18 @@ func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
 		"payload":                     {},
-		"outbox":                      {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell", "internal/lane", "internal/shape", "internal/errtext"},
-		"publish":                     {"outbox", "publish/internal/attributes"},
+		"outbox":                      {"payload", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/pgname", "internal/absent", "internal/jsonb", "internal/pgvalue", "internal/mark", "internal/doorbell", "internal/lane", "internal/shape", "internal/wireheader", "internal/errtext"},
+		"publish":                     {"outbox", "internal/guard", "publish/internal/attributes"},
 		"publish/internal/attributes": {"outbox"},
 		"queue":                       {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/lane", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process", "internal/errtext"},
-		"listener":                    {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process", "internal/errtext"},
+		"listener":                    {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/methodtx", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process", "internal/errtext"},
 		"admin":                       {"outbox", "internal/pgname", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb", "migrate", "internal/drift", "internal/errtext"},
 		"dashboard":                   {"admin", "outbox", "internal/moment"},
 		"worker":                      {"outbox", "internal/absent", "internal/guard", "internal/errtext"},
-		"inbox":                       {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/pgvalue"},
-		"consume":                     {"payload", "inbox", "internal/absent", "internal/mark", "internal/plainjson", "internal/upcast", "internal/errtext"},
-		"consume/receive":             {"consume", "inbox", "internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/mark", "internal/pgvalue"},
+		"inbox":                       {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/guard", "internal/pgvalue"},
+		"consume":                     {"payload", "inbox", "internal/absent", "internal/guard", "internal/mark", "internal/methodtx", "internal/plainjson", "internal/upcast", "internal/errtext"},
+		"consume/receive":             {"consume", "inbox", "internal/backoff", "internal/dbschema", "internal/dbsqlc", "internal/guard", "internal/mark", "internal/methodtx", "internal/pgvalue"},
+		"consume/consumetest":         {"consume", "consume/receive", "inbox", "internal/pgtest", "internal/runtimetest"},
 		"consume/webhook":             {"consume", "inbox", "internal/absent", "internal/guard", "internal/mark", "internal/webhookkey"},
 		"migrate":                     {"schema", "internal/dbschema", "internal/pgname", "internal/absent", "internal/errtext"},
 		"outboxtest":                  {"outbox", "queue", "migrate", "internal/pgtest", "internal/incoming", "internal/inline", "internal/absent"},
@@ -68,6 +69,7 @@ func TestArrows(t *testing.T) {
 		"internal/settings":           {"outbox"},
 		"internal/absent":             {},
 		"internal/webhookkey":         {},
+		"internal/wireheader":         {},
 		"internal/backoff":            {},
 		"internal/dbschema":           {"internal/dbsqlc", "internal/pgname"},
 		"internal/dbsqlc":             {},
@@ -81,6 +83,7 @@ func TestArrows(t *testing.T) {
 		"internal/jsonb":              {"payload"},
 		"internal/lane":               {},
 		"internal/mark":               {"internal/backoff", "internal/guard", "internal/errtext"},
+		"internal/methodtx":           {},
 		"internal/moment":             {},
 		"internal/monitor":            {},
 		"internal/natsurl":            {},
@@ -133,7 +136,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	for name, p := range packages(t) {
 		switch name {
 		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "consume/receive", "consume/webhook", "publish", "migrate",
-			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/backoff", "internal/dbschema",
+			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/advisory", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/errtext", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
 			"internal/lograte", "internal/mark", "internal/moment", "internal/natsurl", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
 		default:

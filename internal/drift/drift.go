@@ -161,7 +161,14 @@ func difference(schema string, o Object, want, have string) Difference {
 			d.Fix = alter + "SET (" + o.Name + " = " + want + ");"
 		}
 	case Trigger:
-		d.Fix = "DROP TRIGGER " + name + " ON " + table + ";"
+		var steps []string
+		if have != "" {
+			steps = append(steps, "DROP TRIGGER "+name+" ON "+table+";")
+		}
+		if want != "" {
+			steps = append(steps, want+";")
+		}
+		d.Fix = strings.Join(steps, " ")
 	case Column:
 		d.Fix = columnFix(alter, name, want, have)
 	}
@@ -255,6 +262,8 @@ func neutral(o Object, schema string) string {
 		return strings.ReplaceAll(o.Text, `"`+schema+`"`, marker)
 	case Index:
 		return strings.Replace(o.Text, " ON "+schema+".", " ON "+marker+".", 1)
+	case Trigger:
+		return strings.ReplaceAll(o.Text, " "+schema+".", " "+marker+".")
 	case Column:
 		return strings.ReplaceAll(o.Text, "'"+schema+".", "'"+marker+".")
 	}

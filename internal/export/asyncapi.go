@@ -154,6 +154,7 @@ func (c *channel) object() object {
 	}
 	o.add("messages", messages)
 	if c.broker == model.Kafka && c.address != "" {
+		o.add("description", "The producer does not compress its records, unless its configuration says so.")
 		o.add("bindings", object{{"kafka", object{{"topic", c.address}, {"bindingVersion", "0.5.0"}}}})
 	}
 	return o

@@ -23,12 +23,24 @@ const Never = time.Duration(math.MaxInt64)
 type Crash struct {
 	What  string // what was called, for example "handler"
 	How   string // "panicked: ..." or "called runtime.Goexit"
+	Kind  string // the type of the panic's value, or ""
 	Stack string // from the call on, without the frames of the recovery
 }
 
 // Error says what happened to the call, and where.
 func (c *Crash) Error() string {
 	return strings.TrimPrefix(c.What+" "+c.How+"\n"+c.Stack, " ")
+}
+
+// Private returns err, and for a *Crash one with the type of the panic's value instead of the value, which may hold a payload.
+func Private(err error) error {
+	c, is := err.(*Crash) // ours, as it came from the guard
+	if !is || c.Kind == "" {
+		return err
+	}
+	private := *c
+	private.How = "panicked (" + c.Kind + ")"
+	return &private
 }
 
 // Run calls call in this goroutine, and then done with its error. It recovers from a panic. It cannot stop
@@ -129,7 +141,7 @@ func each(what string, next, n int, limit time.Duration, call func(i int) (func(
 func crash(what string, r any) *Crash {
 	c := &Crash{What: what, How: "called runtime.Goexit", Stack: string(callStack(debug.Stack()))}
 	if r != nil {
-		c.How = "panicked: " + panicText(r)
+		c.How, c.Kind = "panicked: "+panicText(r), fmt.Sprintf("%T", r)
 	}
 	return c
 }

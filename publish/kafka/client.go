@@ -78,6 +78,7 @@ func newClient(cfg Config, log *lograte.Limit, transactionalID string) (*client,
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.RetryBackoffFn(backoff),
 		kgo.DisableClientMetrics(),
+		kgo.ProducerBatchCompression(kgo.NoCompression()), // which every consumer reads: Config.Options
 		kgo.WithLogger(logger{log}),
 		kgo.WithHooks(c), // in addition to those of the options
 	}

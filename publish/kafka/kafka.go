@@ -66,6 +66,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/outboxgen/outboxgen/internal/guard"
 	"github.com/outboxgen/outboxgen/internal/lograte"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -105,7 +106,8 @@ type Config struct {
 	// what it costs.
 	TransactionalID string
 	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and
-	// so on. They cannot change what the promises of this package depend on: the publisher sets acknowledgements, the
+	// so on. Batches are not compressed by default, because not every consumer reads every codec: all read gzip, and KafkaJS
+	// needs a plug-in for snappy, lz4 and zstd. Options cannot change what the promises of this package depend on: the publisher sets acknowledgements, the
 	// partitioner, batch and buffer sizes, lingering, and the retries and timeouts of records. New refuses
 	// kgo.DisableIdempotentWrite and kgo.DefaultProduceTopicAlways.
 	Options []kgo.Opt
@@ -228,9 +230,17 @@ func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 			for n, i := range s.events {
 				part[n] = events[i]
 			}
-			for n, err := range p.send(ctx, s.holder, part) {
-				errs[s.events[n]] = err
-			}
+			var sent []error
+			guard.Run("publisher", func() error {
+				sent = p.send(ctx, s.holder, part)
+				return nil
+			}, func(crashed error) { // an encoder has called runtime.Goexit
+				for n, i := range s.events {
+					if errs[i] = crashed; crashed == nil {
+						errs[i] = sent[n]
+					}
+				}
+			})
 		})
 	}
 	sending.Wait()

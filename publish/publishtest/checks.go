@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/wireheader"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -34,7 +35,8 @@ func envelopeSurvives(b *bench) {
 	o.Entity = outbox.Entity{Type: "user", ID: "17 %2F +ü", Version: 1<<53 + 1}
 	o.Headers = map[string]string{
 		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b,c=d",
-		"x-reason": "marriage; by=\"law\", 100%", "x-empty": "",
+		"x-reason": "marriage; by=\"law\", 100%", "x-empty": "", "x-!#$%&'*+.^_`|~": "tab\tand Zoë 😀",
+		"x-" + strings.Repeat("n", wireheader.MaxName-2): "the longest name",
 	}
 	o.Payload = json.RawMessage(`{"name": "Zoë 😀 <&>", "big": 9007199254740993, "nested": {"list": [1, 2.50, null]}}`)
 	want, err := publish.CloudEvents("", publish.Binary)(o)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/webhookkey"
+	"github.com/outboxgen/outboxgen/internal/wireheader"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -135,7 +136,7 @@ func newEndpoint(name string, c Endpoint) (*endpoint, error) {
 	for header, value := range c.Headers {
 		name := textproto.CanonicalMIMEHeaderKey(header)
 		switch _, twice := e.headers[name]; {
-		case !isToken(header) || !isFieldValue(value):
+		case !wireheader.IsName(header) || !wireheader.IsValue(value):
 			return nil, fmt.Errorf("field Headers: HTTP cannot send %q or its value", header)
 		case prescribed(name):
 			return nil, fmt.Errorf("field Headers: %q is set by the publisher: remove it", header)

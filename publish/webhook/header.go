@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/wireheader"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -40,7 +41,7 @@ func (e *endpoint) header(id string, m publish.Message, now time.Time) (http.Hea
 		header.Set("Webhook-Signature", e.sign(id, timestamp, m.Body))
 	}
 	for name, values := range header {
-		if !isToken(name) || !isFieldValue(values[0]) {
+		if !wireheader.IsName(name) || !wireheader.IsValue(values[0]) {
 			return nil, outbox.Permanent(fmt.Errorf("HTTP cannot send header %q or its value", name))
 		}
 	}
@@ -103,25 +104,4 @@ func percentEncoded(s string) string {
 		}
 	}
 	return b.String()
-}
-
-// isToken reports whether s can be the name of a header (RFC 9110, section 5.6.2).
-func isToken(s string) bool {
-	for _, c := range []byte(s) {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !letter && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// isFieldValue reports whether s can be the value of a header (RFC 9110, section 5.5).
-func isFieldValue(s string) bool {
-	for _, c := range []byte(s) {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }

@@ -1,0 +1,42 @@
+package redis_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/consume/redis"
+	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/runtimetest"
+)
+
+// TestDatabaseRestarts: PostgreSQL is shut down, stopped without a checkpoint and killed while entries flow, and started again.
+// Nothing is lost or charged, each effect happens once and in order, and the log says it per outage and not per entry. Each
+// outage also costs the lock of the stream.
+func TestDatabaseRestarts(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	const each = 20
+	keys := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
+	db, b, e := runtimetest.NewRestarts(t, effectsTable), newBroker(t), &effects{}
+	e.set(func(context.Context, pgx.Tx, step) error {
+		db.Effect()
+		return nil
+	})
+	var failed atomic.Int64
+	r := run(t, db.Pool, e, b.config(func(c *redis.Config) {
+		c.Receive.BatchSize, c.Receive.Logger = 10, db.Log.Logger()
+		c.Receive.Observer = &receive.Observer{Failed: func(receive.Failed) { failed.Add(1) }}
+	}))
+	db.Run(t, each*len(keys), func(i int) { b.put(i*each+1, (i+1)*each, keys...) }, func(i int) {
+		db.Log.Await(t, "the lock of the stream was lost")
+	})
+	b.acknowledged(users)
+	require.NoError(t, r.stop())
+	requireSteps(t, db.Pool, runtimetest.Outages*each, keys...)
+	require.Zero(t, failed.Load(), "charged")
+}
