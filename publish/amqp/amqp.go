@@ -77,6 +77,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/outboxgen/outboxgen/internal/amqpurl"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
@@ -121,7 +122,7 @@ type shown struct {
 
 func (cfg Config) shown() shown {
 	return shown{
-		Servers: withoutCredentials(cfg.URL), Timeout: cfg.Timeout, NoRouteTimeout: cfg.NoRouteTimeout, Concurrency: cfg.Concurrency,
+		Servers: amqpurl.WithoutCredentials(cfg.URL), Timeout: cfg.Timeout, NoRouteTimeout: cfg.NoRouteTimeout, Concurrency: cfg.Concurrency,
 	}
 }
 

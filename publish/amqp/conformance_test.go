@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 	publishtest.Run(t, publishtest.Harness{Patience: time.Minute, Start: func(t testing.TB) publishtest.Target {
 		f := newFaulty(t)
 		return publishtest.Target{
-			Publisher:   f.publisher(t, func(cfg *amqp.Config) { cfg.URL = f.proxy.url("guest") }),
+			Publisher:   f.publisher(t, func(cfg *amqp.Config) { cfg.URL = f.proxy.URL("guest") }),
 			Destination: f.destination, Set: f.set, Received: f.messages,
 			Refuse: func(o *publish.Outgoing) { *o = large(*o, brokertest.MaxMessageSize) },
 		}
@@ -29,14 +29,14 @@ func TestConformance(t *testing.T) {
 // faulty is a broker behind a proxy that can have the faults of the suite.
 type faulty struct {
 	*broker
-	proxy *proxy
+	proxy *brokertest.Proxy
 	is    publishtest.Fault
 	full  string // a queue that refuses everything
 }
 
 func newFaulty(t testing.TB) *faulty {
 	f := &faulty{broker: newBroker(t)}
-	f.proxy = newProxy(t, f.Addr())
+	f.proxy = brokertest.NewProxy(t, f.Addr())
 	f.full = f.queue + "-full"
 	f.control(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclare(f.full, true, false, false, false, amqp091.Table{"x-max-length": 0, "x-overflow": "reject-publish"})
@@ -54,18 +54,18 @@ func newFaulty(t testing.TB) *faulty {
 func (f *faulty) set(fault publishtest.Fault) {
 	switch f.is {
 	case publishtest.Down:
-		f.proxy.up()
+		f.proxy.Up()
 	case publishtest.Hanging:
-		f.proxy.cut(false)
+		f.proxy.Cut(false)
 	case publishtest.Failing:
 		f.rebind(f.full, f.queue)
 	}
 	f.is = fault
 	switch fault {
 	case publishtest.Down:
-		f.proxy.cut(true)
+		f.proxy.Cut(true)
 	case publishtest.Hanging:
-		f.proxy.hang()
+		f.proxy.Hang()
 	case publishtest.Failing:
 		f.rebind(f.queue, f.full)
 	}

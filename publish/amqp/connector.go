@@ -7,12 +7,12 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/outboxgen/outboxgen/internal/amqpurl"
 	"github.com/outboxgen/outboxgen/internal/lograte"
 )
 
@@ -36,10 +36,7 @@ type connector struct {
 
 // connect tries each server once. Then it continues in the background until ctx ends.
 func connect(ctx context.Context, cfg Config) *connector {
-	c := &connector{cfg: cfg, log: lograte.New(cfg.Logger), servers: withoutCredentials(cfg.URL), done: make(chan struct{})}
-	for one := range strings.SplitSeq(cfg.URL, ",") {
-		c.urls = append(c.urls, strings.TrimSpace(one))
-	}
+	c := &connector{cfg: cfg, log: lograte.New(cfg.Logger), servers: amqpurl.WithoutCredentials(cfg.URL), urls: amqpurl.Servers(cfg.URL), done: make(chan struct{})}
 	first := c.dial(ctx)
 	c.link.Store(first)
 	go c.run(ctx, first)

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -18,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outboxgen/outboxgen/internal/brokertest"
-	"github.com/outboxgen/outboxgen/internal/freeport"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -195,123 +192,4 @@ func settle(t testing.TB, p *amqp.Publisher, events []publish.Outgoing) {
 		events = pending
 		return len(events) == 0
 	}, patience, 20*time.Millisecond)
-}
-
-// proxy stands between a publisher and the server.
-type proxy struct {
-	t      testing.TB
-	target string
-	addr   string
-	done   sync.WaitGroup
-
-	mu       sync.Mutex
-	moved    *sync.Cond
-	listener net.Listener
-	conns    map[net.Conn]bool
-	hung     bool
-	held     int // what it has read and does not let through
-}
-
-func newProxy(t testing.TB, target string) *proxy {
-	port, err := freeport.Find() // which stays its own while it is down
-	require.NoError(t, err)
-	p := &proxy{t: t, target: target, addr: fmt.Sprintf("127.0.0.1:%d", port), conns: make(map[net.Conn]bool)}
-	p.moved = sync.NewCond(&p.mu)
-	p.up()
-	t.Cleanup(func() {
-		p.cut(true)
-		p.done.Wait()
-	})
-	return p
-}
-
-// url returns the URL of a user through the proxy.
-func (p *proxy) url(user string) string {
-	u := url.URL{Scheme: "amqp", User: url.UserPassword(user, user), Host: p.addr, Path: "/"}
-	return u.String()
-}
-
-// up accepts connections.
-func (p *proxy) up() {
-	l, err := net.Listen("tcp", p.addr)
-	require.NoError(p.t, err)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.listener = l
-	p.done.Go(func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", p.target)
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			p.mu.Lock()
-			p.conns[from], p.conns[to] = true, true
-			p.mu.Unlock()
-			p.done.Go(func() { p.pump(from, to) })
-			p.done.Go(func() { p.pump(to, from) })
-		}
-	})
-}
-
-// cut ends all connections and, if down is set, refuses new ones.
-func (p *proxy) cut(down bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if down {
-		_ = p.listener.Close()
-	}
-	for c := range p.conns {
-		_ = c.Close()
-	}
-	clear(p.conns)
-	p.hung = false
-	p.moved.Broadcast()
-}
-
-// hang lets nothing through.
-func (p *proxy) hang() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.hung = true
-}
-
-// release lets everything through again.
-func (p *proxy) release() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.hung = false
-	p.moved.Broadcast()
-}
-
-// holds reports whether it has got something that it does not let through.
-func (p *proxy) holds() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.hung && p.held > 0
-}
-
-func (p *proxy) pump(from, to net.Conn) {
-	defer func() { _, _ = from.Close(), to.Close() }()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			return
-		}
-		p.mu.Lock()
-		p.held++
-		for p.hung {
-			p.moved.Wait()
-		}
-		p.held--
-		p.mu.Unlock()
-		if _, err := to.Write(buf[:n]); err != nil {
-			return
-		}
-	}
 }

@@ -3,11 +3,10 @@ package amqp
 import (
 	"errors"
 	"fmt"
-	"net/url"
-	"strings"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/outboxgen/outboxgen/internal/amqpurl"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -68,41 +67,15 @@ func (p *Publisher) describe(destination string, err error) error {
 	return err
 }
 
-// checkURLs returns what is wrong with a list of servers. The client's own error would quote a password.
+// checkURLs returns what is wrong with a list of servers.
 func checkURLs(list string) error {
-	if list == "" {
-		return errors.New("is empty")
+	if err := amqpurl.Check(list); err != nil {
+		return err
 	}
-	for one := range strings.SplitSeq(list, ",") {
-		u, err := url.Parse(strings.TrimSpace(one))
-		switch {
-		// With an unescaped slash in a password, the part before it would be the host.
-		case err != nil || u.Hostname() == "" || strings.Contains(u.Path, "@") || strings.ContainsAny(strings.TrimSpace(one), " \t\r\n"):
-			return errors.New("is not a list of URLs: percent-encode special characters in a user or password, and separate servers with commas")
-		case u.Scheme != "amqp" && u.Scheme != "amqps":
-			return errors.New("has a server without amqp:// or amqps://")
-		case u.Query().Get("heartbeat") != "":
-			return errors.New("has a heartbeat: remove it, because the publisher needs its own to notice a lost connection")
-		}
-		if _, err := amqp091.ParseURI(strings.TrimSpace(one)); err != nil {
+	for _, one := range amqpurl.Servers(list) {
+		if _, err := amqp091.ParseURI(one); err != nil {
 			return errors.New("has a parameter that is not valid")
 		}
 	}
 	return nil
-}
-
-// withoutCredentials returns a list of URLs as a list of addresses.
-func withoutCredentials(urls string) string {
-	if checkURLs(urls) != nil {
-		return "[masked]"
-	}
-	var addresses []string
-	for one := range strings.SplitSeq(urls, ",") {
-		u, err := url.Parse(strings.TrimSpace(one))
-		if err != nil {
-			return "[masked]"
-		}
-		addresses = append(addresses, u.Host)
-	}
-	return strings.Join(addresses, ",")
 }

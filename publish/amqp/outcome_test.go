@@ -101,14 +101,14 @@ func TestNoRoute(t *testing.T) {
 func TestNoRouteAroundAnOutage(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
-	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.NoRouteTimeout = f.proxy.url("guest"), time.Nanosecond })
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.NoRouteTimeout = f.proxy.URL("guest"), time.Nanosecond })
 	o := f.event("a", 0)
 	o.Destination = "/queues/no-" + f.queue
 	publish := func() error { return p.Publish(t.Context(), []publish.Outgoing{o})[0] }
 	requireUnavailable(t, publish(), "declare it")
-	f.proxy.cut(true)
+	f.proxy.Cut(true)
 	require.Eventually(t, func() bool { return outbox.IsBrokerUnavailable(publish()) }, patience, time.Millisecond)
-	f.proxy.up()
+	f.proxy.Up()
 	var err error
 	require.Eventually(t, func() bool {
 		err = publish()
@@ -197,7 +197,7 @@ func TestServerAppears(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
 	f.set(1 + 1) // down
-	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL = "amqp://" + unused(t) + "," + f.proxy.url("guest") })
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL = "amqp://" + unused(t) + "," + f.proxy.URL("guest") })
 	requireBroker(t, p.Publish(t.Context(), []publish.Outgoing{f.event("a", 0)})[0])
 	f.set(0)
 	settle(t, p, []publish.Outgoing{f.event("a", 1)})
@@ -216,14 +216,14 @@ func TestSilentServer(t *testing.T) {
 	requireBroker(t, p.Publish(t.Context(), []publish.Outgoing{event("a", 0)})[0])
 
 	f := newFaulty(t)
-	p = f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.url("guest"), 2*time.Second })
+	p = f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.URL("guest"), 2*time.Second })
 	settle(t, p, []publish.Outgoing{f.event("a", 0)})
-	f.proxy.hang()
+	f.proxy.Hang()
 	errs := p.Publish(t.Context(), []publish.Outgoing{f.event("a", 1), f.event("a", 2)})
 	require.True(t, outbox.IsUnavailable(errs[0]), "%v", errs[0])
 	requireBehind(t, errs[1])
 	// Writes and heartbeats fail, so the connection is replaced.
-	f.proxy.cut(false)
+	f.proxy.Cut(false)
 	settle(t, p, []publish.Outgoing{f.event("a", 3)})
 }
 
@@ -232,16 +232,16 @@ func TestSilentServer(t *testing.T) {
 func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
-	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Concurrency, cfg.Timeout = f.proxy.url("guest"), 3, time.Hour })
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Concurrency, cfg.Timeout = f.proxy.URL("guest"), 3, time.Hour })
 	settle(t, p, []publish.Outgoing{f.event("x", 0), f.event("y", 0), f.event("z", 0)})
-	f.proxy.hang()
+	f.proxy.Hang()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	result := make(chan []error, 1)
 	go func() {
 		result <- p.Publish(ctx, []publish.Outgoing{f.event("", 0), f.event("", 1), f.event("", 2), f.event("", 3), f.event("", 4)})
 	}()
-	require.Eventually(t, f.proxy.holds, patience, time.Millisecond)
+	require.Eventually(t, f.proxy.Holds, patience, time.Millisecond)
 	cancel()
 	notSent := 0
 	for i, err := range <-result {
@@ -258,9 +258,9 @@ func TestStopChargesOnlyWhatWasSent(t *testing.T) {
 func TestClosedPublisher(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
-	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.url("guest"), time.Hour })
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.URL("guest"), time.Hour })
 	settle(t, p, []publish.Outgoing{f.event("a", 0)})
-	f.proxy.hang()
+	f.proxy.Hang()
 	events := []publish.Outgoing{f.event("a", 1), f.event("a", 2)}
 	result := make(chan []error, 1)
 	go func() { result <- p.Publish(context.Background(), events) }()
@@ -289,12 +289,12 @@ func TestFewChannels(t *testing.T) {
 // abandoned publishes an event while the proxy lets nothing through, and gives it up.
 func (f *faulty) abandoned(p *amqp.Publisher, o publish.Outgoing) error {
 	f.t.Helper()
-	f.proxy.hang()
+	f.proxy.Hang()
 	ctx, cancel := context.WithCancel(f.t.Context())
 	defer cancel()
 	result := make(chan []error, 1)
 	go func() { result <- p.Publish(ctx, []publish.Outgoing{o}) }()
-	require.Eventually(f.t, f.proxy.holds, patience, time.Millisecond)
+	require.Eventually(f.t, f.proxy.Holds, patience, time.Millisecond)
 	cancel()
 	return (<-result)[0]
 }
@@ -303,11 +303,11 @@ func (f *faulty) abandoned(p *amqp.Publisher, o publish.Outgoing) error {
 func TestLateConfirmation(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
-	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.url("guest"), patience })
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.URL("guest"), patience })
 	settle(t, p, []publish.Outgoing{f.event("a", 0)})
 	late := f.event("a", 1)
 	require.ErrorIs(t, f.abandoned(p, late), context.Canceled)
-	f.proxy.release()
+	f.proxy.Release()
 	require.Eventually(t, func() bool { return len(f.ids()) == 2 }, patience, 10*time.Millisecond)
 	f.rebind(f.queue, f.full)
 	require.ErrorContains(t, p.Publish(t.Context(), []publish.Outgoing{f.event("a", 2)})[0], "refused with a nack")
@@ -317,9 +317,9 @@ func TestLateConfirmation(t *testing.T) {
 func TestNotHandedOver(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
-	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.url("guest"), patience })
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.URL("guest"), patience })
 	require.ErrorIs(t, f.abandoned(p, f.event("a", 0)), outbox.ErrNotSent)
-	f.proxy.release()
+	f.proxy.Release()
 	settle(t, p, []publish.Outgoing{f.event("a", 1)})
 	require.Len(t, f.received(), 1, "what was given up is not sent later")
 }
@@ -328,17 +328,17 @@ func TestNotHandedOver(t *testing.T) {
 func TestLostConnection(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
-	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.url("guest"), patience })
-	f.proxy.hang()
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.URL("guest"), patience })
+	f.proxy.Hang()
 	result := make(chan []error, 1)
 	go func() {
 		result <- p.Publish(context.Background(), []publish.Outgoing{f.event("a", 0), f.event("a", 1)})
 	}()
-	require.Eventually(t, f.proxy.holds, patience, time.Millisecond)
-	f.proxy.cut(true)
+	require.Eventually(t, f.proxy.Holds, patience, time.Millisecond)
+	f.proxy.Cut(true)
 	errs := <-result
 	requireBroker(t, errs[0])
 	requireBehind(t, errs[1])
-	f.proxy.up()
+	f.proxy.Up()
 	settle(t, p, []publish.Outgoing{f.event("a", 0)})
 }

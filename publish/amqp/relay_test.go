@@ -30,7 +30,7 @@ func TestRelay(t *testing.T) {
 
 func newRelay(t *testing.T) relaytest.Broker {
 	f := newFaulty(t)
-	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.url("guest"), 2*time.Second })
+	p := f.publisher(t, func(cfg *amqp.Config) { cfg.URL, cfg.Timeout = f.proxy.URL("guest"), 2*time.Second })
 	kill := func() {
 		if err := f.Restart(); err != nil {
 			t.Errorf("restart: %v", err)
@@ -46,9 +46,9 @@ func newRelay(t *testing.T) relaytest.Broker {
 	return relaytest.Broker{
 		Publisher: p, Destination: f.destination, Consume: f.consume(),
 		Faults: []func(){
-			briefly(func() { f.proxy.cut(true) }, f.proxy.up),
+			briefly(func() { f.proxy.Cut(true) }, f.proxy.Up),
 			kill,
-			briefly(f.proxy.hang, func() { f.proxy.cut(false) }),
+			briefly(f.proxy.Hang, func() { f.proxy.Cut(false) }),
 			briefly(func() { f.rebind(f.queue, f.full) }, func() { f.rebind(f.full, f.queue) }),
 		},
 	}
