@@ -20,7 +20,9 @@ func TestConformance(t *testing.T) {
 			b := newBroker(t)
 			return consumetest.Broker{
 				Address: b.Addr(), Send: b.send, Pending: b.unacknowledged,
-				Rebalance: func(ctx context.Context) error { return b.client.ClientKillByFilter(ctx, "SKIPME", "yes", "TYPE", "normal").Err() },
+				Rebalance: func(ctx context.Context) error {
+					return b.client.ClientKillByFilter(ctx, "SKIPME", "yes", "TYPE", "normal").Err()
+				},
 			}
 		},
 		Run: func(ctx context.Context, address string, pool *pgxpool.Pool, c *consume.Consumer, cfg receive.Config) error {

@@ -14,9 +14,9 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/internal/advisory"
 	"github.com/outboxgen/outboxgen/internal/errtext"
 	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/advisory"
 )
 
 // errLockLost is the cause when the connection that holds the lock is gone.

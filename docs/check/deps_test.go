@@ -8,6 +8,7 @@ import (
 	_ "go.opentelemetry.io/otel/propagation"
 	_ "golang.org/x/sync/errgroup"
 
+	_ "github.com/outboxgen/outboxgen/consume/amqp"
 	_ "github.com/outboxgen/outboxgen/consume/kafka"
 	_ "github.com/outboxgen/outboxgen/consume/nats"
 	_ "github.com/outboxgen/outboxgen/consume/redis"

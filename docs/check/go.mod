@@ -6,6 +6,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/outboxgen/outboxgen v0.0.0
+	github.com/outboxgen/outboxgen/consume/amqp v0.0.0
 	github.com/outboxgen/outboxgen/consume/kafka v0.0.0
 	github.com/outboxgen/outboxgen/consume/nats v0.0.0
 	github.com/outboxgen/outboxgen/consume/redis v0.0.0
@@ -75,6 +76,8 @@ replace github.com/outboxgen/outboxgen/publish/kafka => ../../publish/kafka
 replace github.com/outboxgen/outboxgen/publish/nats => ../../publish/nats
 
 replace github.com/outboxgen/outboxgen/consume/nats => ../../consume/nats
+
+replace github.com/outboxgen/outboxgen/consume/amqp => ../../consume/amqp
 
 replace github.com/outboxgen/outboxgen/consume/redis => ../../consume/redis
 
