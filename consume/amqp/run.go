@@ -97,7 +97,7 @@ func (r *Receiver) lead(outer context.Context, c *connection, t *troubles) error
 	if err != nil {
 		return err
 	}
-	defer l.release()
+	defer l.Release()
 	if err := r.alone(ctx, c); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (r *Receiver) lead(outer context.Context, c *connection, t *troubles) error
 	t.reads()
 	var others sync.WaitGroup
 	others.Go(func() {
-		if !l.watch(ctx) {
+		if !l.Watch(ctx) {
 			stop(errLockLost)
 		}
 	})
