@@ -192,16 +192,19 @@ func (s *stream) next(ctx context.Context) (portion, error) {
 		return portion{}, err
 	}
 	var p portion
+	for _, one := range read.Val() {
+		p.entries = append(p.entries, one.Messages...)
+	}
 	for _, g := range groups.Val() {
 		if g.Name == s.r.cfg.Group {
 			p.last = g.LastDeliveredID
 			if n := s.trimmed.note(about.Val(), g); n > 0 {
 				s.log.Error("entries were removed from the stream before they were read: they are lost", "entries", n)
 			}
+			if len(p.entries) < s.r.cfg.MaxPending {
+				s.trimmed.reachedEnd(about.Val(), g, len(p.entries))
+			}
 		}
-	}
-	for _, one := range read.Val() {
-		p.entries = append(p.entries, one.Messages...)
 	}
 	if pending.Val() != nil {
 		p.pending = pending.Val().Count

@@ -41,6 +41,14 @@ func (t *trimmed) note(stream *goredis.XInfoStream, group goredis.XInfoGroup) in
 	return missing
 }
 
+// reachedEnd is called when a read after the same look returned all entries that there are: read of them. What Redis does not
+// count as read from then on is a loss that was noted, or one from before this process.
+func (t *trimmed) reachedEnd(stream *goredis.XInfoStream, group goredis.XInfoGroup, read int) {
+	if stream != nil && group.EntriesRead > 0 {
+		t.ahead = stream.EntriesAdded - group.EntriesRead - int64(read)
+	}
+}
+
 // id is that of an entry.
 type id struct{ ms, n uint64 }
 

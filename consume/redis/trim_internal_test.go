@@ -39,5 +39,12 @@ func TestRemovedEntriesAreCountedOnce(t *testing.T) {
 	passed := goredis.XInfoGroup{EntriesRead: 7, LastDeliveredID: "7-18"}
 	about := &goredis.XInfoStream{EntriesAdded: 20, Length: 5, LastGeneratedID: "7-20", FirstEntry: goredis.XMessage{ID: "7-16"}}
 	require.Zero(t, tr.note(about, passed), "a loss that an earlier process has passed")
+	tr = trimmed{}
+	about = &goredis.XInfoStream{EntriesAdded: 20, Length: 12, LastGeneratedID: "7-20", FirstEntry: goredis.XMessage{ID: "7-9"}}
+	require.Zero(t, tr.note(about, passed))
+	tr.reachedEnd(about, passed, 2) // 19 and 20. Redis counts 9 entries as read, so 11 were lost before
+	passed = goredis.XInfoGroup{EntriesRead: 9, LastDeliveredID: "7-20"}
+	about = &goredis.XInfoStream{EntriesAdded: 21, Length: 1, LastGeneratedID: "7-21", FirstEntry: goredis.XMessage{ID: "7-21"}}
+	require.Zero(t, tr.note(about, passed), "entries are removed that were read")
 	require.True(t, idOf("9-1").before(idOf("10-0")) && idOf("9-1").before(idOf("9-10")) && !idOf("9-1").before(idOf("9-1")))
 }
