@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/internal/guard"
 )
 
 // errCancelled is the error of a consumer that the server has ended.
@@ -83,11 +84,17 @@ func (s *session) apply(ctx context.Context) error {
 			continue
 		}
 		ms := make([]receive.Message, len(batch))
+		errs := guard.Each("Config.Key", len(batch), guard.Limit, func(i int) (func(), error) {
+			m := s.message(batch[i])
+			return func() { ms[i] = m }, nil
+		})
 		for i, d := range batch {
 			if _, stream := d.Headers["x-stream-offset"]; stream {
 				return &fatalError{ErrStream}
 			}
-			ms[i] = s.message(d)
+			if errs[i] != nil {
+				return &fatalError{errs[i]}
+			}
 		}
 		outcomes, err := s.r.receiver.Receive(ctx, ms)
 		s.acknowledge(batch, outcomes)

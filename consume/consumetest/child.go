@@ -53,6 +53,7 @@ func isChild(t *testing.T, h Harness) bool {
 		select {}
 	}
 	e, cfg := &effects{}, config(o.Batch)
+	cfg.MaxAttempts = 1_000_000 // no dead letters, however long it takes until it is killed
 	switch o.Place {
 	case inMethod:
 		e.then = func(_ context.Context, _ pgx.Tx, s step, _ int) error {
