@@ -73,6 +73,7 @@ campaign: postgres ## run all cases of the tests of which `make test` takes some
 	cd consume/kafka && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestUnderFaults$$' .
 	cd consume/nats && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
 	cd consume/redis && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
+	cd consume/amqp && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
 
 .PHONY: race
 race: postgres ## run all tests of all modules with the race detector: 25 minutes
