@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -430,6 +431,35 @@ func TestKeysLeaveTheProducerThatWroteThem(t *testing.T) {
 	for _, o := range events[20:] {
 		require.Equal(t, o.ID.String(), last[o.Key])
 	}
+}
+
+// TestEncoderEndsItsGoroutine: in a call with keys of several producers, an encoder that ends its goroutine fails the events
+// of that producer, and none of them counts as sent. The others are sent.
+func TestEncoderEndsItsGoroutine(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	var ends atomic.Bool
+	p := c.publisher(t, func(cfg *kafka.Config) {
+		cfg.Encoder = func(o publish.Outgoing) (publish.Message, error) {
+			if ends.Load() && o.Key == "a" {
+				runtime.Goexit()
+			}
+			return publish.CloudEvents("", publish.Binary)(o)
+		}
+	})
+	h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	require.Error(t, p.Publish(ctx, []publish.Outgoing{event("a", 0)})[0])
+	h.Remove()
+	require.Positive(t, p.Bound(), "the key must be bound to its producer")
+	ends.Store(true)
+	errs := p.Publish(t.Context(), []publish.Outgoing{event("b", 0), event("a", 0), event("a", 1)})
+	require.NoError(t, errs[0])
+	require.ErrorContains(t, errs[1], "publisher called runtime.Goexit")
+	require.ErrorContains(t, errs[2], "publisher called runtime.Goexit")
+	ends.Store(false)
+	require.Equal(t, make([]error, 2), p.Publish(t.Context(), []publish.Outgoing{event("a", 0), event("a", 1)}))
 }
 
 // TestRoundsInQuickSuccession: a call that begins when the one before has just ended succeeds. The client may still be looking
