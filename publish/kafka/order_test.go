@@ -38,13 +38,13 @@ func TestOneBatchForAKey(t *testing.T) {
 		p := c.publisher(t)
 		for range 2 {
 			var events []publish.Outgoing
-			for n := range 2000 {
+			for n := range 800 {
 				events = append(events, event("hot", n))
 			}
 			for _, err := range p.Publish(t.Context(), events) {
 				require.NoError(t, err)
 			}
-			require.Equal(t, []int32{2000}, sizes)
+			require.Equal(t, []int32{800}, sizes)
 			sizes = nil
 		}
 	}
