@@ -238,7 +238,7 @@ func TestWritesWhatPgxWrites(t *testing.T) {
 						ms[i].Entity = outbox.Entity{Type: "order", ID: fmt.Sprint(i), Version: []int64{0, 1<<63 - 1, -1}[i/4%3]}
 					}
 					if i%5 == 0 {
-						ms[i].Headers = map[string]string{`"`: `\`, "é": "", "n": fmt.Sprint(i)}
+						ms[i].Headers = map[string]string{"a'$1|~": `"\ é {,} ?`, "B-`^#%": "", "n": fmt.Sprint(i)}
 					}
 					if i%8 != 0 {
 						ms[i].DedupeKey = fmt.Sprintf(`%s"{\,/%d`, map[bool]string{true: runtimetest.TenantA.String() + "/"}[i%2 == 0], n-i)
