@@ -142,7 +142,7 @@ func sends(statements ...string) func(context.Context, pgx.Tx, *pgxpool.Pool) er
 // owned returns the error of a refused Commit or Rollback, which must be consume.ErrTxOwned.
 func owned(err error) error {
 	if !errors.Is(err, consume.ErrTxOwned) {
-		return errors.New("Commit and Rollback do not answer with consume.ErrTxOwned")
+		return errors.New("the transaction's Commit and Rollback do not answer with consume.ErrTxOwned")
 	}
 	return err
 }

@@ -186,8 +186,8 @@ var mutants = map[string]struct {
 			return err
 		}}},
 	"hides what its methods have failed with": {
-		"a method breaks a deferred constraint, batches of 1", alone(func(p *process, err error) bool {
-			_, err = p.pool.Exec(context.Background(), `UPDATE outbox.inbox_messages SET error = 'it has failed'`)
+		"a method breaks a deferred constraint, batches of 1", alone(func(p *process, _ error) bool {
+			_, err := p.pool.Exec(context.Background(), `UPDATE outbox.inbox_messages SET error = 'it has failed'`)
 			return err != nil
 		})},
 }

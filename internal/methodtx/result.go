@@ -77,7 +77,7 @@ func (f failed) TypeMap() *pgtype.Map                         { return nil }
 type failedBatch struct{ err error }
 
 func (f failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, f.err }
-func (f failedBatch) Query() (pgx.Rows, error)         { return failed{f.err}, f.err }
-func (f failedBatch) QueryRow() pgx.Row                { return failed{f.err} }
+func (f failedBatch) Query() (pgx.Rows, error)         { return failed(f), f.err }
+func (f failedBatch) QueryRow() pgx.Row                { return failed(f) }
 func (f failedBatch) Close() error                     { return f.err }
 func (f failedBatch) Tx() pgx.Tx                       { return nil }
