@@ -126,7 +126,8 @@ func TestRefusedLater(t *testing.T) {
 				c.URL = b.url("me", "old")
 				c.Options = []natsgo.Option{natsgo.Secure(&tls.Config{RootCAs: roots})}
 			}))
-			pgtest.Eventually(t, func() bool { _, err := r.Lag(t.Context()); return err == nil })
+			b.put(1, 1, "a")
+			settlesAt(t, pool, 1) // so it has begun to read
 			b.kill()
 			select {
 			case <-r.done:

@@ -211,6 +211,24 @@ func (c *connection) await(ctx context.Context) error {
 
 var errNotConnected = errors.New("not connected")
 
+// watch calls lost when there has been no connection for a moment, and returns then or when ctx ends. A pull that is under way when
+// the connection is lost waits for the next one, however long, and so would not see that it is refused.
+func (c *connection) watch(ctx context.Context, lost context.CancelCauseFunc) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for away := 0; away < 2; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if away++; c.IsConnected() {
+			away = 0
+		}
+	}
+	lost(errNotConnected)
+}
+
 // final returns an error that wraps ErrRefused or ErrTLS if a connection has failed with something that waiting does not change.
 // Otherwise it returns nil.
 func final(err error) error {

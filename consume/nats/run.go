@@ -162,8 +162,11 @@ func (s *session) pull(ctx context.Context, consumer jetstream.Consumer) error {
 		return err
 	}
 	defer messages.Stop()
+	connected, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go s.c.watch(connected, cancel)
 	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+		m, err := messages.Next(jetstream.NextContext(connected))
 		if ctx.Err() != nil {
 			s.drain(messages, m)
 			return nil
