@@ -20,8 +20,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,10 +32,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second Ctrl-C ends the process immediately. A second SIGTERM does not: timeout(1) always sends two.
-	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
+	ctx := worker.SignalContext(context.Background())
 	err := run(ctx, os.Args[1:], os.Stdout)
 	switch {
 	case errors.Is(err, errUsage):
