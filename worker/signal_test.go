@@ -35,11 +35,11 @@ func TestSignalChild(t *testing.T) {
 	}
 	var o signalOrders
 	require.NoError(t, json.Unmarshal([]byte(text), &o))
-	parent, end := context.WithCancel(t.Context())
-	defer end()
+	parent, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	ctx := worker.SignalContext(parent)
 	if o.ParentEnds {
-		end()
+		cancel()
 	}
 	w := newWorker(t, worker.Part{Name: "hangs", Runner: fake{run: func(ctx context.Context) error {
 		fmt.Println("runs")
@@ -65,23 +65,35 @@ func signalled(t *testing.T, first syscall.Signal) *runtimetest.Child {
 	return c
 }
 
-// untilItEnds sends a signal again and again, until the child has ended, and returns what Wait returns.
-func untilItEnds(t *testing.T, c *runtimetest.Child, s syscall.Signal) error {
+// end waits until the child has ended, and returns what Wait returns.
+func end(t *testing.T, c *runtimetest.Child) error {
 	t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- c.Wait() }()
-	again := time.NewTicker(100 * time.Microsecond)
-	defer again.Stop()
-	for patience := time.After(pgtest.Patience); ; {
-		select {
-		case err := <-ended:
-			return err
-		case <-patience:
-			require.FailNow(t, "the child does not end")
-		case <-again.C:
-			_ = c.Cmd.Process.Signal(s) // the only error is that it has already ended
+	return pgtest.Receive(t, ended, "the end of the child")
+}
+
+// untilItEnds sends a signal again and again, until the child has ended, and returns what Wait returns.
+func untilItEnds(t *testing.T, c *runtimetest.Child, s syscall.Signal) error {
+	t.Helper()
+	enough, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for again := time.NewTicker(100 * time.Microsecond); ; {
+			select {
+			case <-enough:
+				again.Stop()
+				return
+			case <-again.C:
+				_ = c.Cmd.Process.Signal(s) // the only error is that it has already ended
+			}
 		}
-	}
+	}()
+	defer func() {
+		close(enough)
+		<-stopped
+	}()
+	return end(t, c)
 }
 
 // requireInterrupted checks that an interrupt has ended a process, which a shell shows as the status 130.
@@ -113,7 +125,7 @@ func TestSignalsStopGracefully(t *testing.T) {
 				c.Signal(t, s)
 			}
 			c.Tell(t, "end")
-			require.NoError(t, c.Wait())
+			require.NoError(t, end(t, c))
 		})
 	}
 }
@@ -123,12 +135,12 @@ func TestSecondInterruptEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := signalled(t, interrupt)
 	c.Signal(t, interrupt)
-	requireInterrupted(t, c.Wait())
+	requireInterrupted(t, end(t, c))
 
 	c = signalled(t, interrupt)
 	c.Signal(t, term)
 	c.Signal(t, interrupt)
-	requireInterrupted(t, c.Wait())
+	requireInterrupted(t, end(t, c))
 
 	c = signalled(t, term)
 	requireInterrupted(t, untilItEnds(t, c, interrupt)) // nothing shows that the first one has arrived
@@ -152,5 +164,5 @@ func TestSignalContextEndsWithItsParent(t *testing.T) {
 	require.NotEmpty(t, c.Await(t, "stops"))
 	c.Signal(t, term)
 	c.Tell(t, "end")
-	require.NoError(t, c.Wait())
+	require.NoError(t, end(t, c))
 }

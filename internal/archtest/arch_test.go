@@ -5,6 +5,8 @@ package archtest
 import (
 	"encoding/json"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -209,4 +211,23 @@ func TestOneHome(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestProgramsKeepTheirSignals: the programs that users see and copy get their signals from worker.SignalContext. With
+// signal.NotifyContext they would give them back before they have ended.
+func TestProgramsKeepTheirSignals(t *testing.T) {
+	t.Parallel()
+	programs := 0
+	for _, folder := range []string{"cmd", "docs", "examples", "templates"} {
+		require.NoError(t, filepath.WalkDir("../../"+folder, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".go", ".md", ".tmpl"}, filepath.Ext(path)) {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			require.NotRegexp(t, `signal\.Notify(Context)?\(`, string(text), path)
+			programs += strings.Count(string(text), "worker.SignalContext(")
+			return err
+		}))
+	}
+	require.Greater(t, programs, 10)
 }

@@ -6,11 +6,12 @@
 //	worker serve   drains whenever a scheduler sends POST /drain with the bearer key DRAIN_KEY
 //
 // All use the database at DATABASE_URL, or that of the PG* variables, which `outboxgen migrate up` has prepared. They
-// stop gracefully: handlers that run may finish, and their results are kept.
+// stop gracefully: handlers that run may finish, and their results are kept. A second Ctrl-C ends them immediately.
 //
-// The exit status is 0 when drain has come to its end or to one of its bounds, also if some events have failed: those are
-// tried again later, and `outboxgen status --check` watches them. "more" in the report says that a bound has ended the
-// drain. The status is 1 when the database or a handler prevents the work, and 2 for wrong arguments.
+// The exit status is 0 when run or serve was told to stop, however often, and when drain has come to its end or to one of
+// its bounds, also if some events have failed: those are tried again later, and `outboxgen status --check` watches them. "more" in the
+// report says that a bound has ended the drain. The status is 1 when the database or a handler prevents the work, and 2 for
+// wrong arguments.
 package main
 
 import (
