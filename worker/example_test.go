@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,10 +54,18 @@ func newShopWorker(ctx context.Context) *worker.Worker {
 	return w
 }
 
-// A cron job drains what is due, within bounds, and ends. On SIGTERM it stops gracefully.
+// The main function of a program that delivers until it is told to stop, and then ends with 0.
+func ExampleSignalContext() {
+	ctx := worker.SignalContext(context.Background())
+	if err := newShopWorker(ctx).Run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// A cron job drains what is due, within bounds, and ends.
 func ExampleWorker_DrainUpTo() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx := context.Background() // a program uses SignalContext
 	w := newShopWorker(ctx)
 
 	report, err := w.DrainUpTo(ctx, outbox.DrainLimit{Events: 10_000, Time: 50 * time.Second})

@@ -5,19 +5,16 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/outboxgen/outboxgen/internal/cli"
 	"github.com/outboxgen/outboxgen/internal/vet"
+	"github.com/outboxgen/outboxgen/worker"
 )
 
 func main() {
 	if vet.Invoked(os.Args[1:]) {
 		vet.Main()
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Run(ctx, cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}, os.Args[1:])
-	stop()
-	os.Exit(code)
+	ctx := worker.SignalContext(context.Background())
+	os.Exit(cli.Run(ctx, cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}, os.Args[1:]))
 }

@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,13 +21,12 @@ import (
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/queue"
+	"github.com/outboxgen/outboxgen/worker"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Getenv("DATABASE_URL"), os.Stdout)
-	stop()
-	if err != nil {
+	ctx := worker.SignalContext(context.Background())
+	if err := run(ctx, os.Getenv("DATABASE_URL"), os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "formats:", err)
 		os.Exit(1)
 	}

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -21,13 +19,12 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgserver"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
+	"github.com/outboxgen/outboxgen/worker"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Getenv("DATABASE_URL"), os.Stdout)
-	stop()
-	if err != nil {
+	ctx := worker.SignalContext(context.Background())
+	if err := run(ctx, os.Getenv("DATABASE_URL"), os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "minichat:", err)
 		os.Exit(1)
 	}

@@ -9,21 +9,18 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/examples/orders/database"
 	"github.com/outboxgen/outboxgen/internal/pgserver"
+	"github.com/outboxgen/outboxgen/worker"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Getenv("DATABASE_URL"), os.Stdout)
-	stop()
-	if err != nil {
+	ctx := worker.SignalContext(context.Background())
+	if err := run(ctx, os.Getenv("DATABASE_URL"), os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "orders:", err)
 		os.Exit(1)
 	}

@@ -11,22 +11,19 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/examples/threads/database"
 	"github.com/outboxgen/outboxgen/internal/pgserver"
+	"github.com/outboxgen/outboxgen/worker"
 )
 
 func main() {
 	listen := flag.String("listen", "", "serve on this `address`, such as localhost:8080, until interrupted")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Getenv("DATABASE_URL"), *listen, os.Stdout)
-	stop()
-	if err != nil {
+	ctx := worker.SignalContext(context.Background())
+	if err := run(ctx, os.Getenv("DATABASE_URL"), *listen, os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "threads:", err)
 		os.Exit(1)
 	}

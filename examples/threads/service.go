@@ -70,7 +70,10 @@ func (s *service) run(ctx context.Context, l net.Listener) error {
 	defer func() { _ = l.Close() }()
 	// Before the first client connects. A new listener starts here, and skips the messages that were posted while nobody was
 	// connected; clients find those in the table of messages.
-	if _, err := s.broadcast.Drain(ctx); err != nil {
+	switch _, err := s.broadcast.Drain(ctx); {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)

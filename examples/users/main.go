@@ -15,9 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,15 +23,15 @@ import (
 	"github.com/outboxgen/outboxgen/examples/users/cards"
 	"github.com/outboxgen/outboxgen/examples/users/database"
 	"github.com/outboxgen/outboxgen/internal/pgserver"
+	"github.com/outboxgen/outboxgen/worker"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx := worker.SignalContext(context.Background())
 	err := run(ctx, environment{
 		users: os.Getenv("DATABASE_URL"), cards: os.Getenv("CARDS_DATABASE_URL"), brokers: os.Getenv("KAFKA_BROKERS"),
 	}, os.Stdout)
 	interrupted := ctx.Err() != nil
-	stop()
 	switch {
 	case err == nil:
 	case interrupted:

@@ -5,6 +5,8 @@ package archtest
 import (
 	"encoding/json"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -110,7 +112,7 @@ func TestArrows(t *testing.T) {
 		"internal/fit":                {"generator/model", "payload"},
 		"internal/cli":                {"admin", "dashboard", "outbox", "migrate", "internal/dbschema", "generator", "generator/diag", "generator/evolve", "generator/model", "generator/spec", "templates", "internal/export", "internal/fit", "internal/mask", "internal/moment", "internal/pgname", "internal/errtext", "internal/secret", "internal/monitor"},
 		"internal/vet":                {},
-		"cmd/outboxgen":               {"internal/cli", "internal/vet"},
+		"cmd/outboxgen":               {"internal/cli", "internal/vet", "worker"},
 	}
 	all := packages(t)
 	for name, allowed := range may {
@@ -209,4 +211,23 @@ func TestOneHome(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestProgramsKeepTheirSignals: the programs that users see and copy get their signals from worker.SignalContext. With
+// signal.NotifyContext they would give them back before they have ended.
+func TestProgramsKeepTheirSignals(t *testing.T) {
+	t.Parallel()
+	programs := 0
+	for _, folder := range []string{"cmd", "docs", "examples", "templates"} {
+		require.NoError(t, filepath.WalkDir("../../"+folder, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".go", ".md", ".tmpl"}, filepath.Ext(path)) {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			require.NotRegexp(t, `signal\.Notify(Context)?\(`, string(text), path)
+			programs += strings.Count(string(text), "worker.SignalContext(")
+			return err
+		}))
+	}
+	require.Greater(t, programs, 10)
 }

@@ -20,8 +20,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"syscall"
+
+	"github.com/outboxgen/outboxgen/worker"
 )
 
 const (
@@ -36,10 +37,8 @@ func main() {
 	if len(os.Args) == 4 && os.Args[1] == workCommand {
 		os.Exit(workMain(os.Args[2], os.Args[3]))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := demoMain(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	ctx := worker.SignalContext(context.Background())
+	os.Exit(demoMain(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 func demoMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {

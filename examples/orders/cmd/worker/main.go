@@ -5,11 +5,12 @@
 //	worker drain   delivers what is due, prints a report as JSON and ends, for cron jobs
 //
 // Both use the database at DATABASE_URL, or that of the PG* variables, which `outboxgen migrate up` has prepared. They
-// stop gracefully: handlers that run may finish, and their results are kept.
+// stop gracefully: handlers that run may finish, and their results are kept. A second Ctrl-C ends them immediately.
 //
-// The exit status is 0 when drain has come to its end or to one of its bounds, also if some events have failed: those are
-// tried again later, and `outboxgen status --check` watches them. "more" in the report says that a bound has ended the
-// drain. The status is 1 when the database or a handler prevents the work, and 2 for wrong arguments.
+// The exit status is 0 when run was told to stop, however often, and when drain has come to its end or to one of its bounds,
+// also if some events have failed: those are tried again later, and `outboxgen status --check` watches them. "more" in the
+// report says that a bound has ended the drain. The status is 1 when the database or a handler prevents the work, and 2 for
+// wrong arguments.
 package main
 
 import (
@@ -20,8 +21,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,10 +33,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// A second Ctrl-C ends the process immediately. A second SIGTERM does not: timeout(1) always sends two.
-	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
+	ctx := worker.SignalContext(context.Background())
 	err := run(ctx, os.Args[1:], os.Stdout)
 	switch {
 	case errors.Is(err, errUsage):

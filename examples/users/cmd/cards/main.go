@@ -8,22 +8,19 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/examples/users/cards"
+	"github.com/outboxgen/outboxgen/worker"
 )
 
 func main() {
 	rebuild := flag.Bool("rebuild", false, "empty the cards and read from the start")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Getenv("CARDS_DATABASE_URL"), os.Getenv("KAFKA_BROKERS"), *rebuild)
-	stop()
-	if err != nil {
+	ctx := worker.SignalContext(context.Background())
+	if err := run(ctx, os.Getenv("CARDS_DATABASE_URL"), os.Getenv("KAFKA_BROKERS"), *rebuild); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "cards:", err)
 		os.Exit(1)
 	}
