@@ -56,7 +56,9 @@ func TestNumbers(t *testing.T) {
 
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"-runs", "0"}, {"more"}, {"-minutes", "1"}, {"-events", "1"}, {"-capacity", "10000", "-only", "drain"}} {
+	for _, args := range [][]string{
+		{"-runs", "0"}, {"more"}, {"-minutes", "1"}, {"-events", "1"}, {"-capacity", "10000", "-only", "drain"},
+	} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%v: no error", args)
 		}
@@ -137,7 +139,8 @@ func TestFailedWorkload(t *testing.T) {
 	for _, want := range []string{
 		"## Title of none\n\nAbout.\n\n2 January 2026, 0 runs.\n\nNot measured:\n\n- fails: no events\n",
 		"| works | 100 | 100 to 100 |\n\n2 January 2026, 3 runs.\n\nNot measured:\n\n- fails: 21 claims in 60 rounds\n",
-		"| works | 100.00 | at least 1 | met |\n| works / fails |  | at least 1 | not measured |\n| fails |  | at least 1 | not measured |\n",
+		"| works | 100.00 | at least 1 | met |\n| works / fails |  | at least 1 | not measured |\n",
+		"\n| fails |  | at least 1 | not measured |\n",
 		"## Title of fine\n\nAbout.\n\n| | events/s | spread |\n|---|--:|---|\n| works | 7.00 | 7.00 to 7.00 |\n",
 	} {
 		require.Contains(t, report, want)

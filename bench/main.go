@@ -52,8 +52,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.events, "events", 100_000, "events per drain")
 	f.IntVar(&o.history, "history", 1_000_000, "delivered events in the tables of the workloads history and claims, and pending ones of status; the other rows are in proportion")
 	f.IntVar(&o.minutes, "minutes", 0, "minutes of the sustained workload, 1,000 events/s; 0 leaves it out")
-	f.StringVar(&o.out, "out", "", "existing folder for benchmarks.md, benchmarks.json and benchmarks.svg, which are written after each workload "+
-		"and keep what they have of workloads that are not run; empty writes no files")
+	f.StringVar(&o.out, "out", "",
+		"existing folder for benchmarks.md, benchmarks.json and benchmarks.svg, which "+
+			"are written after each workload and keep what they have of workloads that are not run; empty writes no files")
 	f.Func("capacity", "histories, such as 10000000,100000000: print what one server carries next to each, and run no workload", func(list string) error {
 		for _, text := range strings.Split(list, ",") {
 			n, err := strconv.Atoi(text)
@@ -135,7 +136,8 @@ func (o options) selected(all []workload) ([]workload, error) {
 		}
 	}
 	if i := slices.Index(matched, false); i >= 0 {
-		return nil, fmt.Errorf("-only: no workload has a name that begins with %q: use %s; sustained also needs -minutes", o.only[i], names(all))
+		return nil, fmt.Errorf("-only: no workload has a name that begins with %q: use %s; sustained also needs -minutes",
+			o.only[i], names(all))
 	}
 	return chosen, nil
 }
