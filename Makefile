@@ -102,7 +102,7 @@ verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linte
 	@for d in $(EXAMPLES); do \
 		echo "== outboxgen generate --check in $$d" && (cd $$d && $(GO) tool outboxgen generate --check) || exit 1; \
 	done
-	@$(MAKE) --no-print-directory -j2 $(VERIFY)
+	@$(MAKE) --no-print-directory -j2 $(VERIFY) $(ELSEWHERE)
 	@for m in $(wildcard examples/*/go.mod); do \
 		d=$$(dirname $$m) && echo "== outboxgen vet in $$d" && (cd $$d && $(GO) tool outboxgen vet) || exit 1; \
 	done
@@ -114,6 +114,14 @@ VERIFY := $(MODULES:%=verify-in-%)
 .PHONY: $(VERIFY)
 $(VERIFY): verify-in-%: bin/staticcheck
 	@echo "== vet, staticcheck, tidy in $*" && cd $* && $(GO) vet ./... && $(CURDIR)/bin/staticcheck ./... && $(GO) mod tidy -diff
+
+# What users compile must compile for their systems too, tests included.
+ELSEWHERE := verify-on-windows verify-on-darwin
+.PHONY: $(ELSEWHERE)
+$(ELSEWHERE): verify-on-%:
+	@for m in . $(filter-out bench/ docs/% examples/% internal/%,$(filter-out .,$(MODULES))); do \
+		echo "== vet for $* in $$m" && (cd $$m && GOOS=$* GOARCH=amd64 $(GO) vet ./...) || exit 1; \
+	done
 
 .PHONY: generate
 generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/cli.md, examples

@@ -286,15 +286,18 @@ func (s situation) dispatch(ctx context.Context, db *database) (figure float64, 
 		}
 	}
 	tracer.take()
-	for range claimRounds {
+	var times []float64
+	rounds := 0
+	// On a fast machine many claims find a part of a batch, or settle something too. These are left out.
+	for ; rounds < claimRounds || len(times) < claimRounds/2 && rounds < 5*claimRounds; rounds++ {
 		if err := round(claimSize); err != nil {
 			return 0, err
 		}
 		settled()
+		times = append(times, tracer.take()...)
 	}
-	times := tracer.take()
 	if len(times) < claimRounds/2 {
-		return 0, fmt.Errorf("%d claims of a full batch in %d rounds", len(times), claimRounds)
+		return 0, fmt.Errorf("%d claims of a full batch in %d rounds, want %d", len(times), rounds, claimRounds/2)
 	}
 	stop()
 	err = <-ended

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -77,8 +78,15 @@ func (s *server) database(ctx context.Context) (*database, error) {
 	if db.pool, err = db.open(ctx, 16); err != nil {
 		return nil, err
 	}
+	if err := db.fill(ctx); err != nil {
+		return nil, errors.Join(err, db.drop(context.WithoutCancel(ctx)))
+	}
+	return db, nil
+}
+
+func (db *database) fill(ctx context.Context) error {
 	if _, err := migrate.Up(ctx, db.pool, "outbox"); err != nil {
-		return nil, err
+		return err
 	}
 	for _, sql := range [...]string{
 		"CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50)",
@@ -86,10 +94,10 @@ func (s *server) database(ctx context.Context) (*database, error) {
 		"VACUUM ANALYZE account",
 	} {
 		if _, err := db.pool.Exec(ctx, sql); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return db, db.settle(ctx)
+	return db.settle(ctx)
 }
 
 // open returns a pool of another size than db.pool.

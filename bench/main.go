@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +25,9 @@ func main() {
 		if errors.Is(err, flag.ErrHelp) {
 			return
 		}
-		fmt.Fprintln(os.Stderr, "bench:", err)
+		for line := range strings.Lines(err.Error()) { // one per failed workload
+			fmt.Fprintln(os.Stderr, "bench:", strings.TrimSuffix(line, "\n"))
+		}
 		os.Exit(1)
 	}
 }
@@ -46,12 +47,14 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	only := f.String("only", "", "run only these workloads: names or beginnings of names, separated by commas")
+	only := f.String("only", "", "run only these workloads: names or beginnings of names, separated by commas; each must match")
 	f.IntVar(&o.runs, "runs", 5, "runs per contender; the result is the median")
 	f.IntVar(&o.events, "events", 100_000, "events per drain")
 	f.IntVar(&o.history, "history", 1_000_000, "delivered events in the tables of the workloads history and claims, and pending ones of status; the other rows are in proportion")
 	f.IntVar(&o.minutes, "minutes", 0, "minutes of the sustained workload, 1,000 events/s; 0 leaves it out")
-	f.StringVar(&o.out, "out", "", "folder for benchmarks.md, benchmarks.json and benchmarks.svg, which keep what they have of workloads that -only leaves out; empty writes no files")
+	f.StringVar(&o.out, "out", "",
+		"existing folder for benchmarks.md, benchmarks.json and benchmarks.svg, which "+
+			"are written after each workload and keep what they have of workloads that are not run; empty writes no files")
 	f.Func("capacity", "histories, such as 10000000,100000000: print what one server carries next to each, and run no workload", func(list string) error {
 		for _, text := range strings.Split(list, ",") {
 			n, err := strconv.Atoi(text)
@@ -74,7 +77,22 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if *only != "" {
 		o.only = strings.Split(*only, ",")
 	}
-	return o, nil
+	if len(o.capacity) > 0 && (*only != "" || o.out != "") {
+		return o, errors.New("-capacity runs no workload: leave out -only and -out")
+	}
+	return o, o.checkFolder()
+}
+
+// checkFolder writes and removes a file in the folder of -out. A run takes too long to find out at its end.
+func (o options) checkFolder() error {
+	if o.out == "" {
+		return nil
+	}
+	f, err := os.CreateTemp(o.out, temporary)
+	if err != nil {
+		return fmt.Errorf("-out %s: cannot write there: %w", o.out, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 func workloads(o options, report func(sample)) []workload {
@@ -92,17 +110,44 @@ func workloads(o options, report func(sample)) []workload {
 	}
 	all = append(all, claims(o.history)...)
 	all = append(all, fairness(o.events)...)
-	all = append(all,
+	return append(all,
 		generation(), compileTime(), compileMemory(), allocations(),
+		sustained(1000, o.minutes, report),
 	)
-	if o.minutes > 0 {
-		all = append(all, sustained(1000, o.minutes, report))
-	}
-	return all
 }
 
-func (o options) selects(name string) bool {
-	return len(o.only) == 0 || slices.ContainsFunc(o.only, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+// selected returns the workloads that -only and -minutes name. Each name of -only must match one.
+func (o options) selected(all []workload) ([]workload, error) {
+	all = slices.DeleteFunc(slices.Clone(all), func(w workload) bool { return w.name == "sustained" && o.minutes == 0 })
+	if len(o.only) == 0 {
+		return all, nil
+	}
+	var chosen []workload
+	matched := make([]bool, len(o.only))
+	for _, w := range all {
+		taken := false
+		for i, prefix := range o.only {
+			if prefix != "" && strings.HasPrefix(w.name, prefix) {
+				matched[i], taken = true, true
+			}
+		}
+		if taken {
+			chosen = append(chosen, w)
+		}
+	}
+	if i := slices.Index(matched, false); i >= 0 {
+		return nil, fmt.Errorf("-only: no workload has a name that begins with %q: use %s; sustained also needs -minutes",
+			o.only[i], names(all))
+	}
+	return chosen, nil
+}
+
+func names(all []workload) string {
+	var list []string
+	for _, w := range all {
+		list = append(list, w.name)
+	}
+	return strings.Join(list, ", ")
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -113,68 +158,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	log := func(format string, args ...any) {
 		fmt.Fprintf(stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 	}
-	rep := report{Machine: machine(), Started: time.Now().UTC(), Runs: o.runs}
-	all := workloads(o, func(s sample) {
+	r := &session{options: o, stdout: stdout, log: log, rep: report{Machine: machine(), Started: time.Now().UTC(), Runs: o.runs}}
+	r.all = workloads(o, func(s sample) {
 		log("minute %d: %d handled, p50 %.2f ms, p99 %.2f ms, heap %.1f MiB, %d goroutines, table %.1f MiB, indexes %.1f MiB",
 			s.Minute, s.Handled, s.P50, s.P99, s.HeapMiB, s.Goroutines, s.TableMiB, s.IndexMiB)
-		rep.Samples = append(rep.Samples, s)
+		r.rep.Samples = append(r.rep.Samples, s)
 	})
-	selected := slices.DeleteFunc(slices.Clone(all), func(w workload) bool { return !o.selects(w.name) })
-	if len(selected) == 0 {
-		var names []string
-		for _, w := range all {
-			names = append(names, w.name)
-		}
-		return fmt.Errorf("unknown workload %s: use one of %s", strings.Join(o.only, ", "), strings.Join(names, ", "))
+	chosen, err := o.selected(r.all)
+	if err != nil {
+		return err
 	}
 	s, err := start()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = s.stop() }()
-	rep.PostgreSQL = s.version
 	if len(o.capacity) > 0 {
 		return capacities(ctx, s, o.capacity, stdout, log)
 	}
-	var failed error
-	for _, w := range selected {
-		r, err := runWorkload(ctx, s, w, o.runs, log)
-		if err != nil {
-			failed = err
-			break
-		}
-		r.Measured = rep.Started
-		rep.Results = append(rep.Results, r)
-		fmt.Fprint(stdout, r.text())
-	}
-	if o.out == "" || len(rep.Results) == 0 {
-		return failed
-	}
-	if earlier, err := readReport(filepath.Join(o.out, "benchmarks.json")); err != nil {
-		return errors.Join(failed, err)
-	} else if earlier != nil && len(o.only) > 0 {
-		if err := rep.keep(earlier, all); err != nil {
-			return errors.Join(failed, err)
-		}
-	}
-	for name, write := range map[string]func(io.Writer) error{
-		"benchmarks.md": rep.markdown, "benchmarks.json": rep.json, "benchmarks.svg": rep.svg,
-	} {
-		if err := writeFile(filepath.Join(o.out, name), write); err != nil {
-			return errors.Join(failed, err)
-		}
-	}
-	return failed
-}
-
-func writeFile(name string, write func(io.Writer) error) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	if err := write(f); err != nil {
-		_ = f.Close()
-		return err
-	}
-	return f.Close()
+	r.rep.PostgreSQL = s.version
+	return r.run(ctx, chosen, measureOn(s))
 }

@@ -38,6 +38,11 @@ func (rep *report) svg(w io.Writer) error {
 				labelWidth-8, y+13, html.EscapeString(f.Contender), labelWidth, y, length, barHeight-4, colour, labelWidth+length+6, y+13, number(f.Median))
 			y += barHeight
 		}
+		for _, f := range r.Failures {
+			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text><text x="%d" y="%d" fill="#9aa5b1">not measured</text>`+"\n",
+				labelWidth-8, y+13, html.EscapeString(f.Contender), labelWidth, y+13)
+			y += barHeight
+		}
 	}
 	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">
 <rect width="100%%" height="100%%" fill="white"/>

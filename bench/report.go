@@ -24,12 +24,18 @@ type report struct {
 	Samples    []sample  `json:"sustained,omitempty"`
 }
 
-// keep adds to rep the results of an earlier report for workloads that were not run, in the order of all. The earlier report
-// must be of the same machine and the same PostgreSQL, because figures of different ones cannot be compared.
-func (rep *report) keep(earlier *report, all []workload) error {
-	if earlier.Machine != rep.Machine || earlier.PostgreSQL != rep.PostgreSQL {
-		return fmt.Errorf("the earlier results are of %s, PostgreSQL %s: run all workloads, or write to another folder", earlier.Machine, earlier.PostgreSQL)
+// comparable returns an error if the figures of another report cannot be compared with those of rep, because they are of
+// another machine or another PostgreSQL.
+func (rep *report) comparable(earlier *report) error {
+	if earlier.Machine == rep.Machine && earlier.PostgreSQL == rep.PostgreSQL {
+		return nil
 	}
+	return fmt.Errorf("the earlier results are of %s, PostgreSQL %s: run all workloads, or write to another folder",
+		earlier.Machine, earlier.PostgreSQL)
+}
+
+// with returns rep and what an earlier report has of other workloads, in the order of all.
+func (rep *report) with(earlier *report, all []workload) *report {
 	byName := make(map[string]result)
 	for _, r := range earlier.Results {
 		if r.Measured.IsZero() {
@@ -40,16 +46,17 @@ func (rep *report) keep(earlier *report, all []workload) error {
 	for _, r := range rep.Results {
 		byName[r.Workload] = r
 	}
-	rep.Results = nil
+	both := *rep
+	both.Results = nil
 	for _, w := range all {
 		if r, there := byName[w.name]; there {
-			rep.Results = append(rep.Results, r)
+			both.Results = append(both.Results, r)
 		}
 	}
-	if len(rep.Samples) == 0 {
-		rep.Samples = earlier.Samples
+	if len(both.Samples) == 0 {
+		both.Samples = earlier.Samples
 	}
-	return nil
+	return &both
 }
 
 // readReport reads a report that was written before, nil if there is none.
@@ -94,10 +101,28 @@ func (t targetResult) what() string {
 }
 
 func (t targetResult) outcome() string {
-	if t.Met {
+	switch {
+	case t.NotMeasured:
+		return "not measured"
+	case t.Met:
 		return "met"
 	}
 	return "missed"
+}
+
+func (t targetResult) value() string {
+	if t.NotMeasured {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", t.Value)
+}
+
+// runs returns how often each contender ran, 0 if none was measured.
+func (r result) runs() int {
+	if len(r.Figures) == 0 {
+		return 0
+	}
+	return len(r.Figures[0].Runs)
 }
 
 // text formats the result for a terminal.
@@ -109,9 +134,12 @@ func (r result) text() string {
 		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.Contender, number(f.Median), f.spread())
 	}
 	for _, t := range r.Targets {
-		fmt.Fprintf(w, "  %s\t%.2f\t%s: %s\n", t.what(), t.Value, t.Bound, t.outcome())
+		fmt.Fprintf(w, "  %s\t%s\t%s: %s\n", t.what(), t.value(), t.Bound, t.outcome())
 	}
 	_ = w.Flush()
+	for _, f := range r.Failures {
+		fmt.Fprintf(&b, "  %s: not measured: %s\n", f.Contender, f.Error)
+	}
 	return b.String()
 }
 
@@ -133,18 +161,7 @@ round; the table has the median of the rounds.
 ![ratios](benchmarks.svg)
 `, rep.Machine, rep.PostgreSQL)
 	for _, r := range rep.Results {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| | %s | spread |\n|---|--:|---|\n", strings.ToUpper(r.Title[:1])+r.Title[1:], r.About, r.Unit)
-		for _, f := range r.Figures {
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", f.Contender, number(f.Median), f.spread())
-		}
-		fmt.Fprintf(&b, "\n%s, %d runs.\n", r.Measured.Format("2 January 2006"), len(r.Figures[0].Runs))
-		if len(r.Targets) == 0 {
-			continue
-		}
-		fmt.Fprint(&b, "\n| ratio | | target | |\n|---|--:|---|---|\n")
-		for _, t := range r.Targets {
-			fmt.Fprintf(&b, "| %s | %.2f | %s | %s |\n", t.what(), t.Value, t.Bound, t.outcome())
-		}
+		b.WriteString(r.markdown())
 	}
 	if len(rep.Samples) > 0 {
 		fmt.Fprint(&b, "\n### Minute by minute\n\n| minute | handled | p50 ms | p99 ms | heap MiB | goroutines | table MiB | indexes MiB |\n|--:|--:|--:|--:|--:|--:|--:|--:|\n")
@@ -154,4 +171,30 @@ round; the table has the median of the rounds.
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func (r result) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## %s\n\n%s\n", strings.ToUpper(r.Title[:1])+r.Title[1:], r.About)
+	if len(r.Figures) > 0 {
+		fmt.Fprintf(&b, "\n| | %s | spread |\n|---|--:|---|\n", r.Unit)
+	}
+	for _, f := range r.Figures {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.Contender, number(f.Median), f.spread())
+	}
+	fmt.Fprintf(&b, "\n%s, %d runs.\n", r.Measured.Format("2 January 2006"), r.runs())
+	if len(r.Failures) > 0 {
+		fmt.Fprint(&b, "\nNot measured:\n\n")
+	}
+	for _, f := range r.Failures {
+		fmt.Fprintf(&b, "- %s: %s\n", f.Contender, f.Error)
+	}
+	if len(r.Targets) == 0 {
+		return b.String()
+	}
+	fmt.Fprint(&b, "\n| ratio | | target | |\n|---|--:|---|---|\n")
+	for _, t := range r.Targets {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", t.what(), t.value(), t.Bound, t.outcome())
+	}
+	return b.String()
 }

@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // A workload is a task that several contenders do on databases of the same kind.
@@ -67,8 +71,15 @@ type result struct {
 	About    string             `json:"about"`
 	Figures  []figures          `json:"figures"`
 	Targets  []targetResult     `json:"targets,omitempty"`
+	Failures []failure          `json:"failures,omitempty"`
 	Measured time.Time          `json:"measured"` // the start of its run
 	index    map[string]figures // by contender
+}
+
+// A failure says why a contender has no figures.
+type failure struct {
+	Contender string `json:"contender"`
+	Error     string `json:"error"` // one line
 }
 
 // figures are the figures of one contender.
@@ -86,11 +97,14 @@ type targetResult struct {
 	Bound string  `json:"bound"`
 	Value float64 `json:"value"` // median over the rounds
 	Met   bool    `json:"met"`
+	// NotMeasured says that a contender of the target has failed.
+	NotMeasured bool `json:"not_measured,omitempty"`
 }
 
 // runWorkload runs each contender once per round. The order rotates from round to round, so that no contender always runs
-// after a cold start or a long checkpoint.
-func runWorkload(ctx context.Context, server *server, w workload, rounds int, log func(format string, args ...any)) (result, error) {
+// after a cold start or a long checkpoint. A contender that fails has no figures and runs no more; the others go on. An error
+// means that the run must end.
+func runWorkload(ctx context.Context, w workload, rounds int, one measure, log logf) (result, error) {
 	if w.once {
 		rounds = 1
 		w.about += " Run once."
@@ -99,20 +113,50 @@ func runWorkload(ctx context.Context, server *server, w workload, rounds int, lo
 		rounds = 3
 		w.about += " Three runs."
 	}
-	runs := make([][]float64, len(w.contenders))
+	runs, failed := make([][]float64, len(w.contenders)), make([]error, len(w.contenders))
 	for round := range rounds {
 		for i := range w.contenders {
 			n := (i + round) % len(w.contenders)
 			c := w.contenders[n]
+			if failed[n] != nil {
+				continue
+			}
 			log("%s: %s, %d of %d", w.title, c.name, round+1, rounds)
-			figure, err := runOne(ctx, server, c)
-			if err != nil {
+			figure, err := one(ctx, c)
+			switch {
+			case ctx.Err() != nil:
+				return result{}, fmt.Errorf("%s: %s: %w", w.name, c.name, context.Cause(ctx))
+			case errors.Is(err, errNoServer):
 				return result{}, fmt.Errorf("%s: %s: %w", w.name, c.name, err)
+			}
+			if failed[n] = err; err != nil {
+				log("%s: %s: not measured: %s", w.title, c.name, oneLine(err))
 			}
 			runs[n] = append(runs[n], figure)
 		}
 	}
-	return summarise(w, runs), nil
+	return summarise(w, runs, failed), nil
+}
+
+// A measure runs a contender once and returns its figure.
+type measure func(context.Context, contender) (float64, error)
+
+type logf func(format string, args ...any)
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// errNoServer ends a run: without PostgreSQL every other workload would fail too.
+var errNoServer = errors.New("PostgreSQL does not answer")
+
+// measureOn runs contenders on databases of a server.
+func measureOn(server *server) measure {
+	return func(ctx context.Context, c contender) (float64, error) {
+		figure, err := runOne(ctx, server, c)
+		if err != nil && server.admin(ctx, func(*pgx.Conn) error { return nil }) != nil {
+			err = fmt.Errorf("%w: %w", errNoServer, err)
+		}
+		return figure, err
+	}
 }
 
 func runOne(ctx context.Context, server *server, c contender) (figure float64, err error) {
@@ -123,6 +167,7 @@ func runOne(ctx context.Context, server *server, c contender) (figure float64, e
 		return 0, err
 	}
 	defer func() {
+		cancel() // what a failed contender has left running gives its connections back
 		if e := db.drop(context.WithoutCancel(ctx)); err == nil {
 			err = e
 		}
@@ -130,26 +175,56 @@ func runOne(ctx context.Context, server *server, c contender) (figure float64, e
 	return c.run(ctx, db)
 }
 
-func summarise(w workload, runs [][]float64) result {
+// summarise computes the result of a workload from the figures of its contenders, except those that have failed.
+func summarise(w workload, runs [][]float64, failed []error) result {
 	r := result{Workload: w.name, Title: w.title, Unit: w.unit, About: w.about, index: map[string]figures{}}
 	for n, c := range w.contenders {
+		if failed[n] != nil {
+			r.Failures = append(r.Failures, failure{c.name, oneLine(failed[n])})
+			continue
+		}
 		f := figures{Contender: c.name, Runs: runs[n], Median: median(runs[n]), Min: slices.Min(runs[n]), Max: slices.Max(runs[n])}
 		r.Figures = append(r.Figures, f)
 		r.index[c.name] = f
 	}
 	for _, t := range w.targets {
-		values := make([]float64, len(runs[0]))
-		for i := range values {
-			to := 0.0
-			if t.to != "" {
-				to = r.index[t.to].Runs[i]
-			}
-			values[i] = t.value(r.index[t.of].Runs[i], to)
-		}
-		value := median(values)
-		r.Targets = append(r.Targets, targetResult{Of: t.of, To: t.to, Bound: t.bound(), Value: value, Met: t.met(value)})
+		r.Targets = append(r.Targets, r.target(t))
 	}
 	return r
+}
+
+// target compares the contenders of t, round by round.
+func (r result) target(t target) targetResult {
+	out := targetResult{Of: t.of, To: t.to, Bound: t.bound()}
+	of, measured := r.index[t.of]
+	to, compared := r.index[t.to]
+	if !measured || !compared && t.to != "" {
+		out.NotMeasured = true
+		return out
+	}
+	values := make([]float64, len(of.Runs))
+	for i, v := range of.Runs {
+		other := 0.0
+		if t.to != "" {
+			other = to.Runs[i]
+		}
+		values[i] = t.value(v, other)
+	}
+	out.Value = median(values)
+	out.Met = t.met(out.Value)
+	return out
+}
+
+// failure says which contenders of the workload have failed, in one line, "" if none.
+func (r result) failure() string {
+	var parts []string
+	for _, f := range r.Failures {
+		parts = append(parts, f.Contender+": "+f.Error)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return r.Workload + ": " + strings.Join(parts, "; ")
 }
 
 func median(values []float64) float64 {

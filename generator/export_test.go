@@ -8,6 +8,9 @@ import (
 // Creations returns what WriteNew writes.
 var Creations = creations
 
+// WhileBusy is how Write replaces a file that may be open.
+var WhileBusy = whileBusy
+
 // LimitDisk lets c write limit bytes in total.
 func (c *Changes) LimitDisk(limit int) {
 	c.writeTo = func(f *os.File, content []byte) (int, error) {

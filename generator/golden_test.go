@@ -1,6 +1,7 @@
 package generator_test
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"io/fs"
@@ -62,6 +63,36 @@ func TestGolden(t *testing.T) {
 			}
 			require.Equal(t, goFiles(t, want), names)
 		})
+	}
+}
+
+// TestLineEndsDoNotMatter compares, for every case, what comes from a file with CRLF with what comes from the one with LF: the
+// files, and the findings with their positions.
+func TestLineEndsDoNotMatter(t *testing.T) {
+	t.Parallel()
+	sources, err := filepath.Glob("testdata/*/outbox.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, sources)
+	windows := func(text []byte) []byte {
+		if text == nil {
+			return nil // there is no lock
+		}
+		return bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
+	}
+	for _, name := range sources {
+		source, err := os.ReadFile(name)
+		require.NoError(t, err)
+		lock, err := os.ReadFile(generator.LockName(name))
+		if !errors.Is(err, fs.ErrNotExist) {
+			require.NoError(t, err)
+		}
+		want, findings := generator.Generate(source, generator.Options{Lock: lock})
+		got, same := generator.Generate(windows(source), generator.Options{Lock: windows(lock)})
+		require.Equal(t, want, got, name)
+		require.Equal(t, findings, same, name)
+		for _, f := range got {
+			require.NotContains(t, string(f.Content), "\r", "%s: %s", name, f.Name)
+		}
 	}
 }
 

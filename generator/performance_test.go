@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -69,14 +68,6 @@ func TestGenerateThousandTopics(t *testing.T) { // measures
 	require.Less(t, after.Sys, uint64(300<<20))
 	t.Logf("%d files in %s, %s of processor time, %d MiB allocated, %d MiB from the system",
 		len(files), took.Round(time.Millisecond), spent.Round(time.Millisecond), (after.TotalAlloc-before.TotalAlloc)>>20, after.Sys>>20)
-}
-
-// processorTime returns the time that this process has used on all processors.
-func processorTime(t *testing.T) time.Duration {
-	t.Helper()
-	var usage syscall.Rusage
-	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 func BenchmarkGenerateThousandTopics(b *testing.B) {

@@ -229,6 +229,9 @@ func (c *Changes) Pending() []Change {
 	return pending
 }
 
+// noFile stands for a file that does not exist, in a diff, also on Windows.
+const noFile = "/dev/null"
+
 // Diff renders the pending changes as a unified diff, "" when there are none.
 func (c *Changes) Diff() string {
 	var b strings.Builder
@@ -237,9 +240,9 @@ func (c *Changes) Diff() string {
 		current = old
 		switch change.Kind {
 		case Create:
-			old = os.DevNull
+			old = noFile
 		case Remove:
-			current = os.DevNull
+			current = noFile
 		}
 		b.Write(diff.Diff(old, unixLines(change.Old), current, unixLines(change.New)))
 	}

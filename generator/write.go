@@ -172,10 +172,28 @@ func (w *writer) backUp(change Change) (string, error) {
 }
 
 func (w *writer) commit(change Change, staged string) error {
-	if change.Kind == Remove {
-		return w.root.Remove(change.Name)
+	return whileBusy(isBusy, func() error {
+		if change.Kind == Remove {
+			return w.root.Remove(change.Name)
+		}
+		return w.root.Rename(staged, change.Name)
+	})
+}
+
+// busyFor is how long a file may be held open. It is longer than an editor or a virus scanner needs to read one.
+const busyFor = 2 * time.Second
+
+// whileBusy calls do again while its error is one of a file that another program has open, up to busyFor.
+func whileBusy(busy func(error) bool, do func() error) error {
+	deadline, pause := time.Now().Add(busyFor), time.Millisecond
+	for {
+		err := do()
+		if err == nil || !busy(err) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, 100*time.Millisecond)
 	}
-	return w.root.Rename(staged, change.Name)
 }
 
 // undo restores the files as they were before done.
@@ -184,9 +202,9 @@ func (w *writer) undo(done []Change, backups []string) error {
 	for i, change := range done {
 		var err error
 		if change.Kind == Create {
-			err = w.root.Remove(change.Name)
+			err = whileBusy(isBusy, func() error { return w.root.Remove(change.Name) })
 		} else {
-			err = w.root.Rename(backups[i], change.Name)
+			err = whileBusy(isBusy, func() error { return w.root.Rename(backups[i], change.Name) })
 		}
 		if err != nil {
 			errs = append(errs, w.failed("restore", change.Name, err))

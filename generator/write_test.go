@@ -1,6 +1,7 @@
 package generator_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -154,4 +155,27 @@ func TestPlanTakesACheckoutOfWindows(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"update shared-types.outbox.go"}, kinds(changes))
 	require.Equal(t, 1, strings.Count(changes.Diff(), "\n-\t"), "the diff shows the line that differs, not all")
+}
+
+// TestWriteWaitsForAFileThatIsOpen: on Windows a file that an editor or a virus scanner reads cannot be replaced.
+func TestWriteWaitsForAFileThatIsOpen(t *testing.T) {
+	t.Parallel()
+	open, other := errors.New("open elsewhere"), errors.New("disk full")
+	isOpen := func(err error) bool { return errors.Is(err, open) }
+	calls := 0
+	sequence := func(errs ...error) func() error {
+		calls = 0
+		return func() error {
+			calls++
+			return errs[min(calls, len(errs))-1]
+		}
+	}
+	require.NoError(t, generator.WhileBusy(isOpen, sequence(open, open, nil)))
+	require.Equal(t, 3, calls)
+	require.ErrorIs(t, generator.WhileBusy(isOpen, sequence(open, other, nil)), other)
+	require.Equal(t, 2, calls)
+	began := time.Now()
+	require.ErrorIs(t, generator.WhileBusy(isOpen, sequence(open)), open)
+	require.Greater(t, time.Since(began), time.Second, "longer than a scan takes")
+	require.Less(t, time.Since(began), time.Minute)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/suspend"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -164,13 +165,13 @@ func TestListenerStoppedPastItsLease(t *testing.T) {
 		for cycle := range cycles {
 			runtimetest.PutAll(t, pool, fmt.Sprintf("a%d", cycle+1))
 			child.Await(t, runtimetest.Handling)
-			child.Signal(t, syscall.SIGSTOP)
+			child.Signal(t, suspend.Stop)
 			stop := runtimetest.StartListener(t, l)
 			h.Await(t, cycle+1)
 			pgtest.Settles(t, pool, 0, "SELECT count(*) FROM outbox.listeners WHERE in_batch")
 			stop()
 			before := cursors(t, pool)
-			child.Signal(t, syscall.SIGCONT)
+			child.Signal(t, suspend.Continue)
 			require.Contains(t, child.Await(t, `"msg":"cancelled"`), `"cause":"lease lost"`)
 			child.Tell(t, []string{"ok", "fail"}[cycle%2])
 			child.Await(t, map[bool]string{false: "its lease was lost", true: "rolled back"}[transactional])

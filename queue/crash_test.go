@@ -15,6 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/history"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/suspend"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -192,12 +193,12 @@ func TestStoppedPastItsLease(t *testing.T) {
 		id := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(1)...)[0]
 		b.committed(t, id)
 		c.Await(t, runtimetest.Handling)
-		c.Signal(t, syscall.SIGSTOP)
+		c.Signal(t, suspend.Stop)
 		stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, b.handler(topic)))
 		pgtest.Settles(t, pool, 1, "SELECT count(*) FROM testing.events WHERE id = $1 AND status = 'delivered'", id)
 		require.NoError(t, stop())
 		before := runtimetest.StateOf(t, pool, id)
-		c.Signal(t, syscall.SIGCONT)
+		c.Signal(t, suspend.Continue)
 		if cycle%2 == 0 {
 			c.Tell(t, "ok")
 			require.Contains(t, c.Await(t, "lost to another claim"), `"msg":"event was handled but lost to another claim"`)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/redis"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/suspend"
 )
 
 // TestEventsAreAppliedOnceInOrder: each event has its effect once, in the order of its key, and the group has every
@@ -266,7 +266,7 @@ func TestStopAtOnce(t *testing.T) {
 	b.put(1, 1, "a")
 	settlesAt(t, pool, 1)
 	b.acknowledged(users)
-	require.NoError(t, b.Signal(syscall.SIGSTOP))
+	require.NoError(t, b.Signal(suspend.Stop))
 	began := time.Now()
 	require.NoError(t, r.stop())
 	require.Less(t, time.Since(began), 8*time.Second, "a silent server is given up after 11 s")

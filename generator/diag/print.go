@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,8 @@ const (
 	Text          Format = "text"           // file:line:column: message [rule], one per line; "warning: " before the message of a warning
 	JSON          Format = "json"           // one object per line: file line column rule message severity
 	GitHubActions Format = "github-actions" // ::error workflow commands, which become annotations
+
+	// Programs read the last two, so the paths in them have slashes on every system.
 )
 
 // Formats returns every Format.
@@ -76,7 +79,7 @@ func jsonLine(d Diagnostic) string {
 		Rule     Rule     `json:"rule"`
 		Message  string   `json:"message"`
 		Severity Severity `json:"severity"`
-	}{d.Pos.File, d.Pos.Line, d.Pos.Column, d.Rule, d.Message, d.Severity})
+	}{filepath.ToSlash(d.Pos.File), d.Pos.Line, d.Pos.Column, d.Rule, d.Message, d.Severity})
 	if err != nil {
 		return strconv.Quote(err.Error()) // strings and ints always encode
 	}
@@ -101,7 +104,7 @@ func githubLine(d Diagnostic) string {
 		command = "warning"
 	}
 	return fmt.Sprintf("::%s file=%s,line=%d,col=%d,title=%s::%s", command,
-		githubProperty.Replace(printable(d.Pos.File)), d.Pos.Line, d.Pos.Column,
+		githubProperty.Replace(printable(filepath.ToSlash(d.Pos.File))), d.Pos.Line, d.Pos.Column,
 		githubProperty.Replace(string(d.Rule)), githubMessage.Replace(printable(d.Message)))
 }
 

@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"io/fs"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/generator/diag"
 )
 
 // start runs a command line without an environment.
@@ -161,5 +165,48 @@ func TestPackageArgument(t *testing.T) {
 	t.Parallel()
 	for dir, want := range map[string]string{".": ".", "events": "./events", "a/../b/": "./b", "../c": "../c", "..": ".."} {
 		require.Equal(t, want, packageArgument(dir))
+	}
+}
+
+// The folders of a drive of Windows that does not exist end at the drive.
+func TestMissingFolders(t *testing.T) {
+	t.Parallel()
+	none := func(string) (fs.FileInfo, error) { return nil, fs.ErrNotExist }
+	require.Equal(t, folders{filepath.FromSlash("/a"), filepath.FromSlash("/a/b")}, missingFolders("/a/b/", none))
+	require.Empty(t, missingFolders("/", none))
+	require.Equal(t, folders{"a"}, missingFolders("a", none))
+	some := func(path string) (fs.FileInfo, error) {
+		if len(path) > 2 {
+			return nil, fs.ErrNotExist
+		}
+		return nil, nil
+	}
+	require.Equal(t, folders{filepath.FromSlash("/a/b")}, missingFolders("/a/b", some))
+}
+
+// A command in a message can be typed as it is.
+func TestConfigFlag(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		defaultConfig:                        "",
+		"events/outbox.yaml":                 " --config events/outbox.yaml",
+		`events\outbox.yaml`:                 ` --config events\outbox.yaml`,
+		`C:\Users\Jane Doe\shop\outbox.yaml`: ` --config "C:\Users\Jane Doe\shop\outbox.yaml"`,
+		"/Users/jane/My Shop/outbox.yaml":    ` --config "/Users/jane/My Shop/outbox.yaml"`,
+	} {
+		require.Equal(t, want, configFlag(path))
+	}
+}
+
+// The position of a finding of go vet may start with a drive.
+func TestVetPos(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]diag.Pos{
+		"/shop/events/a.go:3:4":    {File: filepath.FromSlash("events/a.go"), Line: 3, Column: 4},
+		"/other/a.go:3:4":          {File: "/other/a.go", Line: 3, Column: 4},
+		`C:\other\a.go:3:4`:        {File: `C:\other\a.go`, Line: 3, Column: 4},
+		"D:/a b/events/a.go:12:34": {File: "D:/a b/events/a.go", Line: 12, Column: 34},
+	} {
+		require.Equal(t, want, vetPos(text, "/shop"), text)
 	}
 }

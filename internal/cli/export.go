@@ -195,16 +195,23 @@ type folders []string
 
 // makeFolder creates dir and its missing parents.
 func makeFolder(dir string) (folders, error) {
-	var made folders
-	for missing := filepath.Clean(dir); ; missing = filepath.Dir(missing) {
-		if _, err := os.Lstat(missing); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		made = append(folders{missing}, made...)
-	}
+	made := missingFolders(dir, os.Lstat)
 	err := os.MkdirAll(dir, 0o755)
 	made.removeIf(err != nil)
 	return made, err
+}
+
+// missingFolders returns dir and its parents, as far as they do not exist. A drive of Windows may not exist either.
+func missingFolders(dir string, stat func(string) (fs.FileInfo, error)) (missing folders) {
+	for dir = filepath.Clean(dir); ; dir = filepath.Dir(dir) {
+		if _, err := stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return missing
+		}
+		if dir == filepath.Dir(dir) {
+			return missing
+		}
+		missing = append(folders{dir}, missing...)
+	}
 }
 
 // removeIf removes those of the folders that are empty, if the command has failed.

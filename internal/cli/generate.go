@@ -141,7 +141,8 @@ func (a *app) generateCommand() *cobra.Command {
 		Long: `generate checks outbox.yaml and writes the Go files that it describes next to it. It writes a file only
 if its bytes change, and writes all files or none. It removes the generated files of topics that are gone.
 It also writes stubs for handlers that are missing; a stub belongs to you and generate never changes it.
-If freeze has written outbox.lock.yaml, the payloads of older versions are generated too.
+If freeze has written outbox.lock.yaml, the payloads of older versions are generated too. A file that differs
+only in its line ends, as in a checkout of Windows, is up to date.
 
 generate never overwrites a file that outboxgen did not write. It refuses an output folder that holds
 another Go package, or in which another YAML generates a file of the same name. The changes are listed on

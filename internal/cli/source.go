@@ -88,6 +88,9 @@ func configFlag(path string) string {
 	if path == defaultConfig {
 		return ""
 	}
+	if strings.ContainsAny(path, " &()'") { // as in C:\Users\Jane Doe
+		path = `"` + path + `"`
+	}
 	return " --config " + path
 }
 

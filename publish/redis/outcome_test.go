@@ -7,7 +7,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/freeport"
+	"github.com/outboxgen/outboxgen/internal/suspend"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/redis"
@@ -221,9 +221,9 @@ func TestSilentServer(t *testing.T) {
 	b := newBroker(t)
 	p = b.publisher(t, func(cfg *redis.Config) { cfg.Timeout = time.Second })
 	settle(t, p, []publish.Outgoing{event("a", 0)})
-	require.NoError(t, b.Signal(syscall.SIGSTOP))
+	require.NoError(t, b.Signal(suspend.Stop))
 	requireOutcome(t, p.Publish(t.Context(), []publish.Outgoing{event("a", 1)})[0], unavailable, "timeout")
-	require.NoError(t, b.Signal(syscall.SIGCONT))
+	require.NoError(t, b.Signal(suspend.Continue))
 	settle(t, p, []publish.Outgoing{event("a", 2)})
 }
 

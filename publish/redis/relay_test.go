@@ -3,7 +3,6 @@ package redis_test
 import (
 	"context"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/internal/brokertest"
+	"github.com/outboxgen/outboxgen/internal/suspend"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/internal/relaytest"
 	"github.com/outboxgen/outboxgen/publish/redis"
@@ -59,7 +59,7 @@ func newRelay(t *testing.T) relaytest.Broker {
 		Publisher: p, Destination: stream, Consume: b.consume(),
 		Faults: []func(){
 			kill,
-			briefly(1500*time.Millisecond, signal(syscall.SIGSTOP), signal(syscall.SIGCONT)),
+			briefly(1500*time.Millisecond, signal(suspend.Stop), signal(suspend.Continue)),
 			briefly(200*time.Millisecond, func() { b.do("CONFIG", "SET", "min-replicas-to-write", 1) }, func() { b.do("CONFIG", "SET", "min-replicas-to-write", 0) }),
 			kill,
 		},
