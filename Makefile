@@ -11,7 +11,7 @@ export GO
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-13s%s\n", $$1, $$2 }'
 
 # `go vet` is left to `make verify`.
 TEST := $(GO) test -vet=off -parallel 8
@@ -156,7 +156,7 @@ fuzz: ## run every fuzz target for 30 s
 	done
 
 .PHONY: postgres
-postgres: ## check that PostgreSQL (14 to 18) can be started; install Debian's if there is none
+postgres: ## check that PostgreSQL (14 to 18) can be started; install Debian's or fetch a build if there is none
 	@tools/need.sh postgres
 
 bin/%: tools/go.mod tools/go.sum

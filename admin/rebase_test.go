@@ -28,8 +28,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// tool runs a program that comes with the server and returns what it writes. The binaries of `make test-matrix` are the
-// server alone: there the test is skipped.
+// tool runs a program that comes with the server and returns what it writes. The binaries that tools/postgres.sh fetches are
+// the server alone: there the test is skipped.
 func tool(t testing.TB, in []byte, name string, args ...string) []byte {
 	t.Helper()
 	bin, err := pgserver.Find()

@@ -2,7 +2,7 @@
 # Checks that this machine has what a target of the Makefile needs, and installs what is missing with apt-get, if apt-get
 # exists and we are root or have sudo without a password.
 #
-#   need.sh postgres   needs a PostgreSQL that can be started; fails without one
+#   need.sh postgres   needs a PostgreSQL that can be started; fetches one if none can be installed; fails without one
 #   need.sh race       needs a C compiler; prints go test's flag for the race detector, or nothing without a compiler
 #   need.sh pgbouncer  needs PgBouncer; fails without it
 #   need.sh brokers    needs RabbitMQ and Redis; fails without them
@@ -13,13 +13,22 @@
 #   need.sh asyncapi   wants Ajv and the parser of AsyncAPI; without them exports are checked in Go only
 set -eu
 
+tools="$(dirname "$0")"
+
+# It looks where Find in internal/pgserver looks, except into the folder of tools/postgres.sh.
 has_postgres() {
-	for dir in "${OUTBOXGEN_PG_BIN:-}" "$(pg_config --bindir 2>/dev/null)" "$(dirname "$(command -v initdb)")" \
-		/usr/lib/postgresql/*/bin /usr/pgsql-*/bin /opt/homebrew/opt/postgresql*/bin /usr/local/opt/postgresql*/bin; do
-		if [ -x "$dir/initdb" ] && [ -x "$dir/postgres" ]; then return 0; fi
-	done
+	if [ -n "${OUTBOXGEN_PG_BIN:-}" ]; then
+		has_server "$OUTBOXGEN_PG_BIN"
+		return
+	fi
+	initdb="$(command -v initdb)" && has_server "$(dirname "$initdb")" && return
+	dir="$(pg_config --bindir 2>/dev/null)" && has_server "$dir" && return
+	while read -r place; do
+		for dir in $place; do has_server "$dir" && return; done
+	done <"$tools/../internal/pgserver/places.txt"
 	return 1
 }
+has_server() { [ -x "$1/initdb" ] && [ -x "$1/postgres" ]; }
 
 # This builds C code and links it, which needs the headers of libc as well.
 has_race() { CGO_ENABLED=1 ${GO:-go} build -race runtime/cgo >/dev/null 2>&1; }
@@ -57,7 +66,9 @@ has_chromium() {
 
 # axe-core comes from the npm registry that npm is configured for. The tests look for it in bin.
 axe=bin/axe-4.14.1.min.js
-has_axe() { echo "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c  $axe" | sha256sum -c --status 2>/dev/null; }
+has_axe() { [ "$(sha256 "$axe")" = 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c ]; }
+# macOS has no sha256sum.
+sha256() { { sha256sum "$1" || shasum -a 256 "$1"; } 2>/dev/null | cut -d' ' -f1; }
 fetch_axe() {
 	command -v npm >/dev/null 2>&1 || return 1
 	echo "fetching axe-core with npm pack" >&2
@@ -89,9 +100,16 @@ has_redis() { command -v redis-server >/dev/null 2>&1; }
 
 case "$1" in
 postgres)
-	has_postgres || { install postgresql && has_postgres; } || {
-		echo "no PostgreSQL found: install it (apt-get install postgresql), or set OUTBOXGEN_PG_BIN to the folder of its initdb" >&2
+	if ! has_postgres && [ -n "${OUTBOXGEN_PG_BIN:-}" ]; then
+		echo "no PostgreSQL found: OUTBOXGEN_PG_BIN=$OUTBOXGEN_PG_BIN does not contain initdb and postgres" >&2
 		exit 1
+	fi
+	has_postgres || { install postgresql && has_postgres; } || {
+		bin="$("$tools/postgres.sh" 18)" || {
+			echo "no PostgreSQL found: install it, or set OUTBOXGEN_PG_BIN to the folder of its initdb" >&2
+			exit 1
+		}
+		echo "no PostgreSQL is installed: using the fetched one in $bin" >&2
 	} ;;
 race)
 	if has_race || { install gcc libc6-dev && has_race; }; then

@@ -2,12 +2,14 @@ package pgserver
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,13 +18,20 @@ import (
 // BinVariable is the environment variable with the folder of the PostgreSQL binaries to use.
 const BinVariable = "OUTBOXGEN_PG_BIN"
 
+// places are the patterns of the folders that the usual packages install to, one per line. tools/need.sh and
+// tools/postgres.sh read the same file.
+//
+//go:embed places.txt
+var places string
+
 // ErrNoBinaries is returned if this machine has no PostgreSQL server to start.
 var ErrNoBinaries = errors.New("find PostgreSQL: no initdb and postgres on this machine; install them with " +
 	"`apt-get install postgresql` (Debian, Ubuntu), `dnf install postgresql-server` (Fedora) or `brew install postgresql` (macOS), " +
-	"or set " + BinVariable + " to their folder")
+	"set " + BinVariable + " to their folder, or fetch them with `make postgres` in a checkout of outboxgen")
 
 // Find returns the folder of initdb and postgres. It takes the first of these: OUTBOXGEN_PG_BIN, the folder that pg_config
-// prints, the newest of the folders that the usual packages install to, the folder on PATH.
+// prints, the newest of the folders that the usual packages install to, the folder on PATH, the newest that tools/postgres.sh
+// has fetched.
 func Find() (string, error) {
 	if dir := os.Getenv(BinVariable); dir != "" {
 		if !hasServer(dir) {
@@ -46,38 +55,68 @@ func candidates() []string {
 	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
 		dirs = append(dirs, strings.TrimSpace(string(out)))
 	}
-	for _, pattern := range []string{
-		"/usr/lib/postgresql/*/bin",
-		"/usr/pgsql-*/bin",
-		"/opt/homebrew/opt/postgresql@*/bin",
-		"/usr/local/opt/postgresql@*/bin",
-		"/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",
-		"/Applications/Postgres.app/Contents/Versions/*/bin",
-	} {
-		found, _ := filepath.Glob(pattern) // the only error is a bad pattern
-		dirs = append(dirs, newestFirst(found)...)
+	for _, pattern := range strings.Fields(places) {
+		dirs = append(dirs, newest(pattern)...)
 	}
 	if initdb, err := exec.LookPath("initdb"); err == nil {
 		dirs = append(dirs, filepath.Dir(initdb))
 	}
+	if cache := cacheDir(); cache != "" {
+		dirs = append(dirs, newest(filepath.Join(cache, "postgres-*-"+platform(runtime.GOOS, runtime.GOARCH), "bin"))...)
+	}
 	return dirs
 }
 
-// newestFirst sorts folders by the major version in their path, so that 18 comes before 9.6.
+// cacheDir returns the folder that tools/postgres.sh fetches into, or "" if there is none.
+func cacheDir() string {
+	if dir := os.Getenv("OUTBOXGEN_CACHE"); dir != "" {
+		return dir
+	}
+	if os.Geteuid() == 0 {
+		return "/var/cache/outboxgen"
+	}
+	if dir := os.Getenv("XDG_CACHE_HOME"); dir != "" {
+		return filepath.Join(dir, "outboxgen")
+	}
+	if home := os.Getenv("HOME"); home != "" {
+		return filepath.Join(home, ".cache", "outboxgen")
+	}
+	return ""
+}
+
+// platform returns the pattern of the builds that run here, with the names that tools/postgres.sh uses. A build for macOS
+// runs on both kinds of processor.
+func platform(system, processor string) string {
+	switch {
+	case system == "darwin":
+		processor = "*"
+	case processor == "amd64":
+		processor = "x64"
+	}
+	return system + "-" + processor
+}
+
+// newest returns the folders that match pattern, the newest version first.
+func newest(pattern string) []string {
+	found, _ := filepath.Glob(pattern) // the only error is a bad pattern
+	return newestFirst(found)
+}
+
+// newestFirst sorts folders named bin by the version in the name of the folder above, so that 18 comes before 9.6.
 func newestFirst(dirs []string) []string {
-	sort.SliceStable(dirs, func(i, j int) bool { return majorIn(dirs[i]) > majorIn(dirs[j]) })
+	slices.SortStableFunc(dirs, func(a, b string) int { return slices.Compare(version(b), version(a)) })
 	return dirs
 }
 
-// majorIn returns the first number in path, or 0 without one.
-func majorIn(path string) int {
-	digits := func(r rune) bool { return r < '0' || r > '9' }
-	for _, number := range strings.FieldsFunc(path, digits) {
-		if n, err := strconv.Atoi(number); err == nil {
-			return n
+// version returns the numbers in the name of the folder above bin.
+func version(bin string) []int {
+	var numbers []int
+	for _, digits := range strings.FieldsFunc(filepath.Base(filepath.Dir(bin)), func(r rune) bool { return r < '0' || r > '9' }) {
+		if n, err := strconv.Atoi(digits); err == nil {
+			numbers = append(numbers, n)
 		}
 	}
-	return 0
+	return numbers
 }
 
 // hasServer reports whether dir contains the two programs that a server needs.
