@@ -7,7 +7,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,18 +53,9 @@ func newShopWorker(ctx context.Context) *worker.Worker {
 	return w
 }
 
-// The main function of a program that delivers until it is told to stop, and then ends with 0.
-func ExampleSignalContext() {
-	ctx := worker.SignalContext(context.Background())
-	if err := newShopWorker(ctx).Run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
 // A cron job drains what is due, within bounds, and ends.
 func ExampleWorker_DrainUpTo() {
-	ctx := context.Background() // a program uses SignalContext
+	ctx := context.Background() // a program uses signals.Context
 	w := newShopWorker(ctx)
 
 	report, err := w.DrainUpTo(ctx, outbox.DrainLimit{Events: 10_000, Time: 50 * time.Second})

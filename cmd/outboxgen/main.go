@@ -8,13 +8,13 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/cli"
 	"github.com/outboxgen/outboxgen/internal/vet"
-	"github.com/outboxgen/outboxgen/worker"
+	"github.com/outboxgen/outboxgen/worker/signals"
 )
 
 func main() {
 	if vet.Invoked(os.Args[1:]) {
 		vet.Main()
 	}
-	ctx := worker.SignalContext(context.Background())
+	ctx := signals.Context(context.Background())
 	os.Exit(cli.Run(ctx, cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}, os.Args[1:]))
 }

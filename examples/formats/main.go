@@ -21,11 +21,11 @@ import (
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/queue"
-	"github.com/outboxgen/outboxgen/worker"
+	"github.com/outboxgen/outboxgen/worker/signals"
 )
 
 func main() {
-	ctx := worker.SignalContext(context.Background())
+	ctx := signals.Context(context.Background())
 	if err := run(ctx, os.Getenv("DATABASE_URL"), os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "formats:", err)
 		os.Exit(1)

@@ -16,13 +16,13 @@ import (
 
 	"github.com/outboxgen/outboxgen/examples/threads/database"
 	"github.com/outboxgen/outboxgen/internal/pgserver"
-	"github.com/outboxgen/outboxgen/worker"
+	"github.com/outboxgen/outboxgen/worker/signals"
 )
 
 func main() {
 	listen := flag.String("listen", "", "serve on this `address`, such as localhost:8080, until interrupted")
 	flag.Parse()
-	ctx := worker.SignalContext(context.Background())
+	ctx := signals.Context(context.Background())
 	if err := run(ctx, os.Getenv("DATABASE_URL"), *listen, os.Stdout); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "threads:", err)
 		os.Exit(1)

@@ -23,11 +23,11 @@ import (
 	"github.com/outboxgen/outboxgen/examples/users/cards"
 	"github.com/outboxgen/outboxgen/examples/users/database"
 	"github.com/outboxgen/outboxgen/internal/pgserver"
-	"github.com/outboxgen/outboxgen/worker"
+	"github.com/outboxgen/outboxgen/worker/signals"
 )
 
 func main() {
-	ctx := worker.SignalContext(context.Background())
+	ctx := signals.Context(context.Background())
 	err := run(ctx, environment{
 		users: os.Getenv("DATABASE_URL"), cards: os.Getenv("CARDS_DATABASE_URL"), brokers: os.Getenv("KAFKA_BROKERS"),
 	}, os.Stdout)

@@ -54,6 +54,7 @@ func TestArrows(t *testing.T) {
 		"listener":                    {"outbox", "publish", "internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/guard", "internal/incoming", "internal/inline", "internal/mark", "internal/methodtx", "internal/pgname", "internal/pgvalue", "internal/shutdown", "internal/testsignal", "internal/process", "internal/errtext"},
 		"admin":                       {"outbox", "internal/pgname", "internal/retention", "internal/settings", "internal/dbschema", "internal/dbsqlc", "internal/backoff", "internal/doorbell", "internal/pgvalue", "internal/process", "internal/jsonb", "migrate", "internal/drift", "internal/errtext"},
 		"dashboard":                   {"admin", "outbox", "internal/moment"},
+		"worker/signals":              {},
 		"worker":                      {"outbox", "internal/absent", "internal/guard", "internal/errtext"},
 		"inbox":                       {"internal/dbschema", "internal/dbsqlc", "internal/absent", "internal/guard", "internal/pgvalue"},
 		"consume":                     {"payload", "inbox", "internal/absent", "internal/guard", "internal/mark", "internal/methodtx", "internal/plainjson", "internal/upcast", "internal/errtext"},
@@ -112,7 +113,7 @@ func TestArrows(t *testing.T) {
 		"internal/fit":                {"generator/model", "payload"},
 		"internal/cli":                {"admin", "dashboard", "outbox", "migrate", "internal/dbschema", "generator", "generator/diag", "generator/evolve", "generator/model", "generator/spec", "templates", "internal/export", "internal/fit", "internal/mask", "internal/moment", "internal/pgname", "internal/errtext", "internal/secret", "internal/monitor"},
 		"internal/vet":                {},
-		"cmd/outboxgen":               {"internal/cli", "internal/vet", "worker"},
+		"cmd/outboxgen":               {"internal/cli", "internal/vet", "worker/signals"},
 	}
 	all := packages(t)
 	for name, allowed := range may {
@@ -137,7 +138,7 @@ func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	for name, p := range packages(t) {
 		switch name {
-		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "payload", "inbox", "consume", "consume/receive", "consume/webhook", "publish", "migrate",
+		case "outbox", "queue", "listener", "admin", "dashboard", "worker", "worker/signals", "payload", "inbox", "consume", "consume/receive", "consume/webhook", "publish", "migrate",
 			"internal/relay", "internal/report", "internal/retention", "internal/settings", "internal/absent", "internal/advisory", "internal/backoff", "internal/dbschema",
 			"internal/dbsqlc", "internal/doorbell", "internal/drift", "internal/errtext", "internal/guard", "internal/incoming", "internal/inline", "internal/jsonb", "internal/lane",
 			"internal/lograte", "internal/mark", "internal/moment", "internal/natsurl", "internal/pgname", "internal/pgvalue", "internal/plainjson", "internal/process", "internal/shape", "internal/shutdown", "internal/testsignal", "internal/upcast":
@@ -213,7 +214,7 @@ func TestOneHome(t *testing.T) {
 	}
 }
 
-// TestProgramsKeepTheirSignals: the programs that users see and copy get their signals from worker.SignalContext. With
+// TestProgramsKeepTheirSignals: the programs that users see and copy get their signals from signals.Context. With
 // signal.NotifyContext they would give them back before they have ended.
 func TestProgramsKeepTheirSignals(t *testing.T) {
 	t.Parallel()
@@ -225,7 +226,7 @@ func TestProgramsKeepTheirSignals(t *testing.T) {
 			}
 			text, err := os.ReadFile(path)
 			require.NotRegexp(t, `signal\.Notify(Context)?\(`, string(text), path)
-			programs += strings.Count(string(text), "worker.SignalContext(")
+			programs += strings.Count(string(text), "signals.Context(")
 			return err
 		}))
 	}

@@ -22,7 +22,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/outboxgen/outboxgen/worker"
+	"github.com/outboxgen/outboxgen/worker/signals"
 )
 
 const (
@@ -37,7 +37,7 @@ func main() {
 	if len(os.Args) == 4 && os.Args[1] == workCommand {
 		os.Exit(workMain(os.Args[2], os.Args[3]))
 	}
-	ctx := worker.SignalContext(context.Background())
+	ctx := signals.Context(context.Background())
 	os.Exit(demoMain(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -30,10 +30,11 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 	"github.com/outboxgen/outboxgen/worker"
+	"github.com/outboxgen/outboxgen/worker/signals"
 )
 
 func main() {
-	ctx := worker.SignalContext(context.Background())
+	ctx := signals.Context(context.Background())
 	err := run(ctx, os.Args[1:], os.Stdout)
 	switch {
 	case errors.Is(err, errUsage):

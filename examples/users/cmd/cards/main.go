@@ -13,13 +13,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/examples/users/cards"
-	"github.com/outboxgen/outboxgen/worker"
+	"github.com/outboxgen/outboxgen/worker/signals"
 )
 
 func main() {
 	rebuild := flag.Bool("rebuild", false, "empty the cards and read from the start")
 	flag.Parse()
-	ctx := worker.SignalContext(context.Background())
+	ctx := signals.Context(context.Background())
 	if err := run(ctx, os.Getenv("CARDS_DATABASE_URL"), os.Getenv("KAFKA_BROKERS"), *rebuild); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "cards:", err)
 		os.Exit(1)

@@ -1,4 +1,5 @@
-package worker
+// Package signals stops a program gracefully. It imports only the standard library.
+package signals
 
 import (
 	"context"
@@ -7,7 +8,7 @@ import (
 	"syscall"
 )
 
-// SignalContext returns a context for the whole of a program that runs until it is told to stop. It ends with parent, and
+// Context returns a context for the whole of a program that runs until it is told to stop. It ends with parent, and
 // with the first SIGTERM or interrupt (SIGINT, Ctrl-C). So the program stops gracefully, and its exit status is its own:
 //
 //   - More SIGTERMs have no effect, however many there are and however late: those that schedulers, timeout(1) or a nervous
@@ -17,7 +18,7 @@ import (
 // Call it once, at the beginning of main. There is nothing to release: the signals are handled until the process has
 // ended. With signal.NotifyContext, whose stop function gives them back before main returns, a late SIGTERM would end the
 // process with an error.
-func SignalContext(parent context.Context) context.Context {
+func Context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	terminated, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	interrupted, giveBack := signal.NotifyContext(context.Background(), os.Interrupt)

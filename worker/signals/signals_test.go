@@ -1,4 +1,4 @@
-package worker_test
+package signals_test
 
 import (
 	"bufio"
@@ -16,18 +16,18 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 	"github.com/outboxgen/outboxgen/internal/runtimetest"
-	"github.com/outboxgen/outboxgen/worker"
+	"github.com/outboxgen/outboxgen/worker/signals"
 )
 
 // signalVariable makes TestSignalChild a child process.
 const signalVariable = "OUTBOXGEN_TEST_SIGNALS"
 
 type signalOrders struct {
-	ParentEnds bool // the worker stops without a signal
+	ParentEnds bool // the program stops without a signal
 }
 
-// TestSignalChild is not a test but the main function of the child processes: a worker whose part hangs when it is told to
-// stop, until it reads a line.
+// TestSignalChild is not a test but the main function of the child processes: a program that stops when it is
+// told to, and that has stopped when it reads a line.
 func TestSignalChild(t *testing.T) {
 	text := os.Getenv(signalVariable)
 	if text == "" {
@@ -37,18 +37,14 @@ func TestSignalChild(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(text), &o))
 	parent, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ctx := worker.SignalContext(parent)
+	ctx := signals.Context(parent)
 	if o.ParentEnds {
 		cancel()
 	}
-	w := newWorker(t, worker.Part{Name: "hangs", Runner: fake{run: func(ctx context.Context) error {
-		fmt.Println("runs")
-		<-ctx.Done()
-		fmt.Println("stops")
-		_, err := bufio.NewReader(os.Stdin).ReadString('\n')
-		return err
-	}}})
-	if err := w.Run(ctx); err != nil {
+	fmt.Println("runs")
+	<-ctx.Done()
+	fmt.Println("stops")
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -130,7 +126,7 @@ func TestSignalsStopGracefully(t *testing.T) {
 	}
 }
 
-// TestSecondInterruptEndsAtOnce: an interrupt of a worker that stops, and hangs, ends it if it is the second one.
+// TestSecondInterruptEndsAtOnce: an interrupt of a program that stops, and hangs, ends it if it is the second one.
 func TestSecondInterruptEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := signalled(t, interrupt)
@@ -157,8 +153,8 @@ func TestSIGTERMWhileTheProcessExits(t *testing.T) {
 	}
 }
 
-// TestSignalContextEndsWithItsParent, and SIGTERM has no effect after that either.
-func TestSignalContextEndsWithItsParent(t *testing.T) {
+// TestContextEndsWithItsParent, and SIGTERM has no effect after that either.
+func TestContextEndsWithItsParent(t *testing.T) {
 	t.Parallel()
 	c := runtimetest.Spawn(t, "TestSignalChild", signalVariable, signalOrders{ParentEnds: true})
 	require.NotEmpty(t, c.Await(t, "stops"))
@@ -166,3 +162,5 @@ func TestSignalContextEndsWithItsParent(t *testing.T) {
 	c.Tell(t, "end")
 	require.NoError(t, end(t, c))
 }
+
+func TestMain(m *testing.M) { runtimetest.Main(m) }
