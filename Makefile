@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -17,8 +17,8 @@ help: ## list the targets
 TEST := $(GO) test -vet=off -parallel 8
 
 .PHONY: test
-test: postgres ## run all tests of all modules with PostgreSQL, and the fast ones with the race detector if there is a C compiler
-	@tools/need.sh promtool && tools/need.sh chromium && tools/need.sh axe && tools/need.sh asyncapi && tools/need.sh no-brokers
+test: fetch ## run all tests of all modules with PostgreSQL, and the fast ones with the race detector if there is a C compiler
+	@tools/need.sh no-brokers
 	@race="$$(tools/need.sh race)" && PATH="$(CURDIR)/bin:$$PATH" $(MAKE) --no-print-directory -j2 $(TESTS) $${race:+test-race}
 
 # Most tests wait, for PostgreSQL or for a lease, so more of them run concurrently than there are processors. Two modules
@@ -86,6 +86,17 @@ test-brokers: postgres ## test the publishers and consumers for RabbitMQ and Red
 		echo "== go test ./... in $$m with the real server" && (cd $$m && OUTBOXGEN_TEST_BROKERS=1 $(TEST) -count=1 -timeout 20m ./...) || exit 1; \
 	done
 
+# What `make test` and `make verify` need of the network. Without it, GOPROXY=off suffices for them.
+.PHONY: fetch
+fetch: postgres ## fetch what the tests need from the network: the Go modules of all our modules, and the programs that the tests use
+	@tools/need.sh race >/dev/null && tools/need.sh promtool && tools/need.sh chromium && tools/need.sh axe && tools/need.sh asyncapi
+	@$(MAKE) --no-print-directory -j8 $(FETCH)
+
+FETCH := $(patsubst %,fetch-in-%,$(sort $(MODULES) tools/))
+.PHONY: $(FETCH)
+$(FETCH): fetch-in-%:
+	@cd $* && $(GO) mod download
+
 # What most changes touch. The packages that only start servers, or only use the runtime, are left to `make test`.
 QUICK := ./listener ./queue ./admin ./outbox ./generator/... ./payload ./publish ./internal/archtest ./internal/mark ./internal/relay
 .PHONY: quick
@@ -146,6 +157,17 @@ bench: postgres ## compare with hand-written SQL, River and watermill in docs/be
 .PHONY: chaos
 chaos: postgres ## run 8 writers against the listeners for a million steps, and check query plans with a backlog of a million
 	OUTBOXGEN_CHAOS_STEPS=1000000 OUTBOXGEN_PLAN_BACKLOG=1000000 $(GO) test ./listener -timeout 3h -v -run '^(TestChaos|TestCursor|TestChaosChecker|TestListenerPlans)'
+
+.PHONY: release
+release: ## commit and tag a release, for example VERSION=v0.1.0, after all checks; CHECKS=none leaves out test and verify; pushes nothing
+	@cd tools/release && $(GO) run . release -checks "$(or $(CHECKS),test verify)" "$(VERSION)"
+
+# A folder with the module proxy, and with the module cache of the newcomer. It has one name, so that the build cache serves it again.
+REHEARSAL = $(or $(TMPDIR),/tmp)/outboxgen-rehearsal-$(shell id -u)
+.PHONY: rehearsal
+rehearsal: postgres ## pack what would be released, and follow README and tutorial with it in an empty folder: 5 minutes
+	@cd tools/release && $(GO) run . rehearse "$(REHEARSAL)"
+	@cd docs/check && OUTBOXGEN_REHEARSAL="$(REHEARSAL)" $(GO) test -vet=off -count=1 -timeout 20m -run '^TestRehearsal' .
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for 30 s

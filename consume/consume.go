@@ -43,10 +43,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// IsAtLeastVersion0_1_0 is referred to by generated code, so that code from a newer generator does not compile against
-// an older runtime.
-const IsAtLeastVersion0_1_0 = true
-
 // Event is the metadata of an event: what a message says about it apart from the payload. Fields that the event does not
 // have are zero.
 type Event struct {

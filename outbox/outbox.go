@@ -28,10 +28,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/jsonb"
 )
 
-// IsAtLeastVersion0_1_0 is used by generated code, so that code from a newer generator does not compile against an older
-// runtime.
-const IsAtLeastVersion0_1_0 = true
-
 // Limits of an event, checked before anything is sent.
 const (
 	MaxKeyBytes     = 512            // of a dedupe key, partition key or entity id

@@ -37,7 +37,7 @@ func newModule(t *testing.T) (dir string, run func(name string, args ...string) 
 		cmd := exec.CommandContext(t.Context(), name, args...)
 		cmd.Dir = dir
 		// Everything that it needs was downloaded to build this test.
-		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off", "GOSUMDB=off")
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GOSUMDB=off")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s %v: %s", name, args, out)
 		return string(out)
@@ -81,7 +81,7 @@ func TestFindingsUnderGoGenerateAreClickable(t *testing.T) {
 	for folder, arg := range map[string]string{".": "./...", "events": "."} {
 		cmd := exec.CommandContext(t.Context(), "go", "generate", arg)
 		cmd.Dir = filepath.Join(dir, folder)
-		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off", "GOSUMDB=off")
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GOSUMDB=off")
 		out, err := cmd.CombinedOutput()
 		require.Error(t, err)
 		path, _, found := strings.Cut(string(out), ":2:1: unknown key \"pakage\"")

@@ -79,7 +79,7 @@ func TestVet(t *testing.T) {
 	call := func(name string, args ...string) (code int, stdout, stderr string) {
 		cmd := exec.CommandContext(t.Context(), name, args...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off", "GOSUMDB=off")
+		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GOSUMDB=off")
 		var out, errs strings.Builder
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		var exit *exec.ExitError

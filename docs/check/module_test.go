@@ -19,8 +19,8 @@ type module struct {
 	dir string
 }
 
-// newModule returns an empty module example.com/app. Its requirements are those of this module, because everything that
-// they need has been downloaded to build this test.
+// newModule returns an empty module example.com/app. Its requirements are those of this module, which has every library
+// that a page uses.
 func newModule(t testing.TB) module {
 	t.Helper()
 	m := module{t, t.TempDir()}
@@ -51,9 +51,9 @@ func (m module) write(name, text string) {
 	require.NoError(m.t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-// environment returns the variables for a go command in the module, which cannot download anything.
+// environment returns the variables for a go command in the module. The checksums are those of go.sum.
 func environment(more ...string) []string {
-	return append(append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off", "GOSUMDB=off", "CGO_ENABLED=0"), more...)
+	return append(append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "GOSUMDB=off", "CGO_ENABLED=0"), more...)
 }
 
 // run runs a command in the folder of the module, and returns what it prints.
