@@ -13,13 +13,11 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
-// TestTutorial does what docs/tutorial.md says, in an empty folder with a real PostgreSQL: it writes each file, runs each
-// command, and compares the output with what the page shows. "..." stands for anything within a line, and alone for any lines.
-// Three commands are replaced: nothing is downloaded and the database is there.
+// TestTutorial does what docs/tutorial.md says, in an empty folder with a real PostgreSQL, with this checkout instead of a
+// release: it takes the requirements of this module, and the database is there. TestRehearsal does it word for word.
 func TestTutorial(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
-	url := pgtest.Empty(t)
 	dir := t.TempDir()
 	m := module{t, dir}
 	m.write("shop.mod", requirements(t, "example.com/shop"))
@@ -32,7 +30,15 @@ func TestTutorial(t *testing.T) {
 		"createdb shop", "",
 		"export DATABASE_URL=postgres://localhost/shop", "",
 	)
-	at, last, steps := ".", "", 0
+	followTutorial(t, dir, environment("DATABASE_URL="+pgtest.Empty(t)), replaced.Replace)
+}
+
+// followTutorial writes each file of docs/tutorial.md, runs each command, after replace has changed it, and compares the
+// output with what the page shows. "..." stands for anything within a line, and alone for any lines. As in a terminal, a
+// command keeps the folder and the variables of those before it.
+func followTutorial(t *testing.T, dir string, env []string, replace func(string) string) {
+	t.Helper()
+	sh, last, steps := shell{t, dir, env}, "", 0
 	for _, b := range read(t, "docs/tutorial.md") {
 		name, file := b.comments["file"]
 		_, output := b.comments["output"]
@@ -40,7 +46,7 @@ func TestTutorial(t *testing.T) {
 		switch {
 		case skipped:
 		case file:
-			module{t, filepath.Join(dir, at)}.write(name, b.text)
+			module{t, sh.folder()}.write(name, b.text)
 		case output:
 			want := `\A`
 			for line := range strings.Lines(b.text) {
@@ -54,18 +60,38 @@ func TestTutorial(t *testing.T) {
 			require.Regexp(t, want+`\z`, last, "%s", b)
 		case b.language == "sh":
 			steps++
-			script := "set -eo pipefail\ncd " + at + "\n" + replaced.Replace(b.text) + "\npwd > " + filepath.Join(dir, "pwd") + "\n"
-			cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
-			cmd.Dir, cmd.Env = dir, environment("DATABASE_URL="+url)
-			out, err := cmd.CombinedOutput()
-			require.NoError(t, err, "%s:\n%s\n%s", b, b.text, out)
-			pwd, err := os.ReadFile(filepath.Join(dir, "pwd"))
-			require.NoError(t, err)
-			at, err = filepath.Rel(dir, strings.TrimSpace(string(pwd)))
-			require.NoError(t, err)
-			last = string(out)
-			t.Logf("%s\n%s", b.text, out)
+			last = downloading.ReplaceAllString(sh.run(replace(b.text), b.String()), "")
+			t.Logf("%s\n%s", b.text, last)
 		}
 	}
 	require.Greater(t, steps, 10)
+}
+
+// downloading are the lines that the go command prints on a machine with an empty module cache.
+var downloading = regexp.MustCompile(`(?m)^go: downloading .*\n`)
+
+// shell runs scripts as a terminal does. It keeps its state in the folder in which it starts.
+type shell struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+// run runs a script in the folder and with the variables of the one before, and returns what it prints.
+func (s shell) run(script, what string) string {
+	s.t.Helper()
+	state := filepath.Join(s.dir, ".state")
+	script = "set -eo pipefail\nif [ -e " + state + " ]; then . " + state + "; fi\n" + script +
+		"\n{ export -p; echo cd \"'$PWD'\"; } > " + state + "\n"
+	cmd := exec.CommandContext(s.t.Context(), "bash", "-c", script)
+	cmd.Dir, cmd.Env = s.dir, s.env
+	out, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, "%s:\n%s\n%s", what, script, out)
+	return string(out)
+}
+
+// folder returns the folder in which the shell is.
+func (s shell) folder() string {
+	s.t.Helper()
+	return strings.TrimSpace(s.run("pwd", "pwd"))
 }

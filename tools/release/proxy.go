@@ -62,7 +62,7 @@ func pack(ctx context.Context, repo git, m module, version, commit, proxy string
 	if p.files, err = checkFiles(ctx, repo, m, commit, b.Bytes(), v); err != nil {
 		return p, err
 	}
-	at, err := repo.line(ctx, "show", "--no-patch", "--format=%cI", commit)
+	at, err := repo.line(ctx, "show", "--no-patch", "--format=%cI", commit+"^{commit}")
 	if err != nil {
 		return p, err
 	}

@@ -127,7 +127,7 @@ func (r *release) commit(ctx context.Context, tree git) (string, error) {
 		}
 	}
 	for _, m := range r.modules { // after all of them have changed, because they read each other's
-		list := exec.CommandContext(ctx, "go", "list", "-mod=readonly", "-deps", "./...")
+		list := exec.CommandContext(ctx, "go", "list", "-mod=readonly", "-test", "-deps", "./...")
 		list.Dir = path(m.dir)
 		if out, err := list.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("go list in %s: %w: %s", m.dir, err, out)
