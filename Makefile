@@ -63,10 +63,9 @@ test-go-before: postgres
 	@cd publish/webhook && GOTOOLCHAIN=$(GO_BEFORE) $(GO) build ./...
 
 .PHONY: campaign
-campaign: postgres ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random YAML, 2,000 pairs of payloads, every mutant of a payload, 20,000 events to consumers
+campaign: fetch ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random YAML, 2,000 pairs of payloads, every mutant of a payload, 20,000 events to consumers
 	OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(Test.*CutConnection|Test.*CutAtEveryByte|TestWireClass|TestGenerateDeterministic|TestMaskPayload)' ./queue ./listener ./generator
 	cd dashboard/browsertest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
-	@tools/need.sh asyncapi
 	cd internal/export/exporttest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
 	cd publish/webhook && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestReceiverUnderFaults$$' .
 	cd publish/kafka && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestOrderUnderRandomRefusals$$' .
@@ -76,7 +75,7 @@ campaign: postgres ## run all cases of the tests of which `make test` takes some
 	cd consume/amqp && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
 
 .PHONY: race
-race: postgres ## run all tests of all modules with the race detector: 25 minutes
+race: fetch ## run all tests of all modules with the race detector: 25 minutes
 	@race="$$(tools/need.sh race)" && test -n "$$race" && CGO_ENABLED=1 $(MAKE) --no-print-directory -j2 $(TESTS) RACE=-race CGO_ENABLED=1
 
 .PHONY: test-brokers

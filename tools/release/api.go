@@ -56,7 +56,23 @@ func few(messages []string) string {
 	return strings.Join(messages, "; ")
 }
 
-// exported returns the packages of a module that users can import, with their types.
+// mayChange are the packages of the root without a promise, each with those below it. docs/upgrading.md says so.
+var mayChange = []string{"consume/receive", "generator", "schema", "templates"}
+
+// isPromised tells whether semantic versions are about a package.
+func isPromised(importPath string) bool {
+	if strings.Contains(importPath+"/", "/internal/") {
+		return false
+	}
+	for _, dir := range mayChange {
+		if strings.HasPrefix(importPath+"/", rootPath+"/"+dir+"/") {
+			return false
+		}
+	}
+	return true
+}
+
+// exported returns the packages of a module that semantic versions are about, with their types.
 func exported(ctx context.Context, root string, m module) (*apidiff.Module, error) {
 	cfg := &packages.Config{
 		Context: ctx,
@@ -69,7 +85,7 @@ func exported(ctx context.Context, root string, m module) (*apidiff.Module, erro
 	}
 	found := &apidiff.Module{Path: m.path}
 	for _, p := range list {
-		if p.Name == "main" || strings.Contains(p.PkgPath+"/", "/internal/") {
+		if p.Name == "main" || !isPromised(p.PkgPath) {
 			continue
 		}
 		var problems []error

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -243,6 +244,46 @@ func TestChangesOfTheAPIThatAreAllowed(t *testing.T) {
 	replace(t, repo, "CHANGELOG.md", "## [0.1.1]", "## [Unreleased]\n\n- Less.\n\n## [0.1.1]")
 	commit(t, repo)
 	require.NoError(t, releaseOf(t, repo, "v0.2.0").run(t.Context()))
+}
+
+// TestPromises: docs/upgrading.md has every package that users can import, and says of the same ones that they may change.
+func TestPromises(t *testing.T) {
+	t.Parallel()
+	repo := git{dir: "../.."}
+	text, err := os.ReadFile("../../docs/upgrading.md")
+	require.NoError(t, err)
+	promised, free := "", ""
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case strings.Contains(line, "may change in any version"):
+			free += line
+		case strings.HasPrefix(line, "| "):
+			promised += line
+		}
+	}
+	for _, dir := range mayChange {
+		require.Contains(t, free, "`"+dir+"`")
+	}
+	modules, err := modulesOf(t.Context(), repo)
+	require.NoError(t, err)
+	found := 0
+	for _, m := range modules {
+		if !m.public {
+			continue
+		}
+		list := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Name}} {{.ImportPath}}", "./...")
+		list.Dir = filepath.Join(repo.dir, m.dir)
+		out, err := list.Output()
+		require.NoError(t, err)
+		for line := range strings.Lines(string(out)) {
+			name, path, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if name != "main" && isPromised(path) {
+				found++
+				require.Contains(t, promised, "`"+strings.TrimPrefix(path, rootPath+"/")+"`", "say in docs/upgrading.md what is promised")
+			}
+		}
+	}
+	require.Greater(t, found, 20)
 }
 
 // TestRehearse: what users would get, of the commit that is checked out, without a change of the repository.
