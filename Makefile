@@ -81,7 +81,7 @@ race: fetch ## run all tests of all modules with the race detector: 25 minutes
 .PHONY: test-brokers
 test-brokers: postgres ## test the publishers and consumers for RabbitMQ and Redis with the real servers; install Debian's if there are none: 3 minutes
 	@tools/need.sh brokers
-	@for m in publish/amqp publish/redis consume/amqp consume/redis; do \
+	@for m in publish/amqp publish/redis consume/amqp consume/redis consume/relaytest; do \
 		echo "== go test ./... in $$m with the real server" && (cd $$m && OUTBOXGEN_TEST_BROKERS=1 $(TEST) -count=1 -timeout 20m ./...) || exit 1; \
 	done
 

@@ -3,14 +3,10 @@ package amqp_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
@@ -18,9 +14,6 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/amqp"
 	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/outbox"
-	"github.com/outboxgen/outboxgen/publish"
-	publisher "github.com/outboxgen/outboxgen/publish/amqp"
 )
 
 // TestEventsAreAppliedOnceInOrder: with every type of queue, each event has its effect once, in the order of its key, and is
@@ -53,25 +46,11 @@ func TestEventsAreAppliedOnceInOrder(t *testing.T) {
 	}
 }
 
-// TestEncodings: what publish/amqp writes is applied, whatever its encoder is.
-func TestEncodings(t *testing.T) {
+// TestKeyOfAMessage: Config.Key gets what is known of an event, and the routing key of its message.
+func TestKeyOfAMessage(t *testing.T) {
 	t.Parallel()
 	b, pool := newBroker(t, classic), database(t)
-	n := 0
-	for _, encoder := range []publish.Encoder{nil, publish.CloudEvents("/users", publish.Structured), publish.JSON()} {
-		p, err := publisher.New(publisher.Config{URL: b.URL("guest"), Encoder: encoder, Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		defer p.Close()
-		n++
-		o := publish.Outgoing{
-			Event: outbox.Event{
-				ID: uuid.Must(uuid.NewV7()), Namespace: "users", Topic: "step_taken", Version: 1, PartitionKey: "a", Attempt: 1, MaxAttempts: 1,
-				CreatedAt: time.Now(),
-			},
-			Payload: fmt.Appendf(nil, `{"key":"a","n":%d}`, n), Destination: "/queues/" + b.queue, Key: "a",
-		}
-		require.Equal(t, []error{nil}, p.Publish(t.Context(), []publish.Outgoing{o}))
-	}
+	b.put(1, 3, "a")
 	var mu sync.Mutex
 	keys := make(map[string]bool)
 	run(t, pool, &effects{}, b.config(func(c *amqp.Config) {
@@ -82,8 +61,8 @@ func TestEncodings(t *testing.T) {
 			return e.PartitionKey
 		}
 	}))
-	settlesAt(t, pool, n)
-	requireSteps(t, pool, n, "a")
+	settlesAt(t, pool, 3)
+	requireSteps(t, pool, 3, "a")
 	mu.Lock()
 	defer mu.Unlock()
 	require.Equal(t, map[string]bool{"a " + b.queue: true}, keys)

@@ -6,7 +6,6 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/outboxgen/outboxgen v0.0.0
-	github.com/outboxgen/outboxgen/publish/amqp v0.0.0-00010101000000-000000000000
 	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
@@ -21,7 +20,4 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 )
 
-replace (
-	github.com/outboxgen/outboxgen => ../..
-	github.com/outboxgen/outboxgen/publish/amqp => ../../publish/amqp
-)
+replace github.com/outboxgen/outboxgen => ../..

@@ -28,7 +28,6 @@ import (
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
-	publishkafka "github.com/outboxgen/outboxgen/publish/kafka"
 )
 
 const (
@@ -81,6 +80,29 @@ func TestChild(t *testing.T) {
 	t.Fatal(receiver(t, pool, unruly(new(atomic.Bool)), c.config()).Run(t.Context()))
 }
 
+// sender is the publisher of the relay. It writes one record of a key after another, in the form of publish/kafka.
+// That publisher is not a requirement of this module: consume/relaytest tests the two together.
+type sender struct{ client *kgo.Client }
+
+func (s sender) Publish(ctx context.Context, events []publish.Outgoing) []error {
+	encoder := publish.CloudEvents("/test", publish.Binary)
+	return publish.Each(ctx, events, faultKeys, func(ctx context.Context, o publish.Outgoing) error {
+		m, err := encoder.Encode(o)
+		if err != nil {
+			return err
+		}
+		r := &kgo.Record{Topic: o.Destination, Key: []byte(o.Key), Value: m.Body}
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "content-type", Value: []byte(m.ContentType)})
+		for name, value := range m.Attributes {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "ce_" + name, Value: []byte(value)})
+		}
+		if err := s.client.ProduceSync(ctx, r).FirstErr(); err != nil {
+			return outbox.Unavailable(err)
+		}
+		return nil
+	})
+}
+
 // TestUnderFaults relays events from one database by Kafka into another one, while members of the group come, go and are
 // killed, connections are cut, the cluster is killed, the database ends its sessions and falls silent, and the consumer fails.
 // No event is lost, the order per key is kept, and each effect happens once. What can never be applied is a dead letter.
@@ -100,13 +122,13 @@ func TestUnderFaults(t *testing.T) {
 			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", payload.(*counted).Key))}
 		},
 	})
-	publisher, err := publishkafka.New(publishkafka.Config{Brokers: c.addrs, Timeout: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.DisableClientMetrics(), kgo.RecordDeliveryTimeout(2*time.Second))
 	require.NoError(t, err)
-	defer publisher.Close()
+	defer client.Close()
 	relay, err := listener.New(producer, listener.Spec{Name: "relay", Retry: outbox.Retry{MaxAttempts: 50, BaseDelay: 50 * time.Millisecond, MaxDelay: 500 * time.Millisecond}},
 		listener.Config{
 			BatchSize: 500, PollInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-			Publishers: map[string]publish.Publisher{"kafka": publisher},
+			Publishers: map[string]publish.Publisher{"kafka": sender{client}},
 		},
 		listener.Publish(counts, publish.Publication{Broker: "kafka", Destination: topic}))
 	require.NoError(t, err)

@@ -6,7 +6,6 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/outboxgen/outboxgen v0.0.0
-	github.com/outboxgen/outboxgen/publish/kafka v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 	github.com/twmb/franz-go v1.22.2
 	github.com/twmb/franz-go/pkg/kadm v1.19.0
@@ -27,5 +26,3 @@ require (
 )
 
 replace github.com/outboxgen/outboxgen => ../..
-
-replace github.com/outboxgen/outboxgen/publish/kafka => ../../publish/kafka

@@ -3,6 +3,7 @@ package nats_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/consume"
@@ -24,7 +26,6 @@ import (
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
-	publisher "github.com/outboxgen/outboxgen/publish/nats"
 )
 
 var stepEnqueued = outbox.NewTopic[step](outbox.TopicSpec{
@@ -99,6 +100,27 @@ func newProcess(t testing.TB, b *broker, pool *pgxpool.Pool, e *effects) *proces
 	return p
 }
 
+// sender is the publisher of the relay. It publishes one message of a key after another, in the form of publish/nats.
+// That publisher is not a requirement of this module: consume/relaytest tests the two together.
+type sender struct{ js jetstream.JetStream }
+
+func (s sender) Publish(ctx context.Context, events []publish.Outgoing) []error {
+	return publish.Each(ctx, events, 64, func(ctx context.Context, o publish.Outgoing) error {
+		var p step
+		if err := json.Unmarshal(o.Payload, &p); err != nil {
+			return outbox.Permanent(err)
+		}
+		m := message(p.Key, p.N)
+		m.Header["ce-id"] = []string{o.ID.String()}
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		if _, err := s.js.PublishMsg(ctx, m); err != nil {
+			return outbox.Unavailable(err)
+		}
+		return nil
+	})
+}
+
 // TestConsumeUnderFaults: a listener publishes events to JetStream, and two processes consume them, while the server is killed,
 // connections are cut, the database goes away, effects fail, and processes are cut off and replaced. In the end the effect of
 // each event is there once, in order per key. In a campaign these are 20,000 events.
@@ -165,12 +187,9 @@ func TestConsumeUnderFaults(t *testing.T) {
 	})
 
 	quiet := slog.New(slog.DiscardHandler)
-	p, err := publisher.New(publisher.Config{URL: b.url("", ""), Timeout: 2 * time.Second, Logger: quiet})
-	require.NoError(t, err)
-	t.Cleanup(p.Close)
 	l, err := listener.New(pool, listener.Spec{
 		Name: "relay", Retry: outbox.Retry{MaxAttempts: 1000, BaseDelay: 10 * time.Millisecond, MaxDelay: 100 * time.Millisecond},
-	}, listener.Config{BatchSize: 500, Logger: quiet, Publishers: map[string]publish.Publisher{"nats": p}},
+	}, listener.Config{BatchSize: 500, Logger: quiet, Publishers: map[string]publish.Publisher{"nats": sender{b.js}}},
 		listener.Publish(stepEnqueued, publish.Publication{Broker: "nats", Destination: "users.step"}))
 	require.NoError(t, err)
 

@@ -8,7 +8,6 @@ require (
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/outboxgen/outboxgen v0.0.0
-	github.com/outboxgen/outboxgen/publish/nats v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 )
@@ -32,7 +31,4 @@ require (
 	golang.org/x/time v0.16.0 // indirect
 )
 
-replace (
-	github.com/outboxgen/outboxgen => ../..
-	github.com/outboxgen/outboxgen/publish/nats => ../../publish/nats
-)
+replace github.com/outboxgen/outboxgen => ../..

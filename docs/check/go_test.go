@@ -38,6 +38,7 @@ var packages = names(`
 	github.com/outboxgen/outboxgen/publish/webhook
 	github.com/outboxgen/outboxgen/queue
 	github.com/outboxgen/outboxgen/worker
+	github.com/outboxgen/outboxgen/worker/signals
 	github.com/prometheus/client_golang/prometheus
 	github.com/stretchr/testify/require
 	github.com/twmb/franz-go/pkg/kgo

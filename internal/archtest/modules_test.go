@@ -1,7 +1,10 @@
 package archtest
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,7 +23,7 @@ func TestModulesAreDocumented(t *testing.T) {
 		files, err := filepath.Glob("../../" + pattern + "/go.mod")
 		require.NoError(t, err)
 		for _, file := range files {
-			if dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../"); dir != "telemetry/promtest" { // has only tests
+			if dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../"); !strings.HasSuffix(dir, "test") { // has only tests
 				modules = append(modules, dir)
 			}
 		}
@@ -53,4 +56,93 @@ func TestModulesAreDocumented(t *testing.T) {
 			require.Contains(t, replaced, "`"+needed[1]+"`", "%s requires it", dir)
 		}
 	}
+}
+
+// requirement is a line of a go.mod.
+type requirement struct{ module, library, version string }
+
+// requirements returns what the go.mod files require, with the Go version that each of them asks for. It leaves out tools:
+// its programs are compiled alone, with the versions of libraries that they were released with.
+func requirements(t *testing.T) (all []requirement, language map[string]string) {
+	t.Helper()
+	language = make(map[string]string)
+	line := regexp.MustCompile(`(?m)^(?:require )?\s*(\S+\.\S+/\S+) (v\S+)(?: // indirect)?$`)
+	require.NoError(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || d.Name() == "bin" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2) {
+			return filepath.SkipDir
+		}
+		dir := strings.Trim(strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../.."), "/")
+		if d.Name() != "go.mod" || dir == "tools" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		language[dir] = regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(text))[1]
+		text = regexp.MustCompile(`(?s)\nreplace (\(.*?\n\)|[^\n]*)`).ReplaceAll(text, nil)
+		for _, m := range line.FindAllStringSubmatch(string(text), -1) {
+			all = append(all, requirement{dir, m[1], m[2]})
+		}
+		return nil
+	}))
+	require.Greater(t, len(language), 20)
+	require.Greater(t, len(all), 300)
+	return all, language
+}
+
+// TestOneVersionOfEachLibrary: all modules require a library with one version, so that what one of them has fetched and
+// tested serves all of them. A module for an older Go may have an older version, if the newer one does not compile with its Go.
+func TestOneVersionOfEachLibrary(t *testing.T) {
+	t.Parallel()
+	all, language := requirements(t)
+	first := make(map[string]requirement) // by library
+	older := make(map[string]requirement)
+	for _, r := range all {
+		same := first
+		if language[r.module] != "1.26" {
+			same = older
+		}
+		if have, ok := same[r.library]; ok {
+			require.Equal(t, have.version, r.version, "%s in %s/go.mod and %s/go.mod", r.library, have.module, r.module)
+		}
+		same[r.library] = r
+	}
+	for library, old := range older {
+		latest, ok := first[library]
+		if !ok || latest.version == old.version {
+			continue
+		}
+		list := exec.CommandContext(t.Context(), "go", "list", "-mod=readonly", "-m", "-f", "{{.GoVersion}}", library)
+		list.Dir = "../../" + latest.module
+		out, err := list.CombinedOutput()
+		require.NoError(t, err, string(out))
+		needs := regexp.MustCompile(`^\d+\.\d+`).FindString(string(out))
+		require.Greater(t, needs, language[old.module], fmt.Sprintf("%s/go.mod requires %s %s, and %s/go.mod %s, which does not need a newer Go",
+			old.module, library, old.version, latest.module, latest.version))
+	}
+}
+
+// TestUsersLoadOnlyWhatTheyUse: no module that users import requires one that has only tests, and no consumer a publisher.
+func TestUsersLoadOnlyWhatTheyUse(t *testing.T) {
+	t.Parallel()
+	all, _ := requirements(t)
+	users := 0
+	for _, r := range all {
+		library, ours := strings.CutPrefix(r.library, "github.com/outboxgen/outboxgen/")
+		public := regexp.MustCompile(`^(consume|publish|telemetry|sqltx)(/|$)`).MatchString(r.module) && !strings.HasSuffix(r.module, "test")
+		if !public {
+			continue
+		}
+		users++
+		if !ours {
+			continue
+		}
+		require.False(t, strings.HasSuffix(library, "test"), "%s requires %s", r.module, r.library)
+		require.False(t, strings.HasPrefix(r.module, "consume/") && strings.HasPrefix(library, "publish/"), "%s requires %s", r.module, r.library)
+	}
+	require.Greater(t, users, 50)
 }

@@ -15,7 +15,7 @@ require (
 	github.com/jmoiron/sqlx v1.4.0
 	github.com/lib/pq v1.12.3
 	github.com/outboxgen/outboxgen v0.0.0
-	github.com/outboxgen/outboxgen/sqltx v0.0.0-00010101000000-000000000000
+	github.com/outboxgen/outboxgen/sqltx v0.0.0
 	github.com/stretchr/testify v1.12.1
 	github.com/uptrace/bun v1.3.0
 	github.com/uptrace/bun/dialect/pgdialect v1.3.0

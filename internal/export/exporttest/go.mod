@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/outboxgen/outboxgen => ../../..
 
 require (
-	github.com/outboxgen/outboxgen v0.0.0-00010101000000-000000000000
+	github.com/outboxgen/outboxgen v0.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/stretchr/testify v1.12.1
 )

@@ -21,10 +21,18 @@ const secret = "S3CRET"
 
 var secrets = []string{secret, "1987", "4711"}
 
+// timeless leaves out the time: its digits may be those of a secret.
+var timeless = &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}}
+
 func person() events.Joined {
 	card := events.Card{Number: secret, Expires: payload.Date{Year: 2030, Month: time.March, Day: 1}}
 	return events.Joined{
-		PersonID: uuid.New(),
+		PersonID: uuid.MustParse("aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa"),
 		Email:    secret,
 		Phone:    pointer(secret),
 		Born:     &payload.Date{Year: 1987, Month: time.May, Day: 4},
@@ -68,8 +76,8 @@ func TestFormatMasks(t *testing.T) {
 func TestSlogMasks(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]func(*bytes.Buffer) slog.Handler{
-		"text": func(b *bytes.Buffer) slog.Handler { return slog.NewTextHandler(b, nil) },
-		"json": func(b *bytes.Buffer) slog.Handler { return slog.NewJSONHandler(b, nil) },
+		"text": func(b *bytes.Buffer) slog.Handler { return slog.NewTextHandler(b, timeless) },
+		"json": func(b *bytes.Buffer) slog.Handler { return slog.NewJSONHandler(b, timeless) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,14 +95,14 @@ func TestWhatMaskingDoesNotReach(t *testing.T) {
 	t.Parallel()
 	p := person()
 	var asText, asJSON bytes.Buffer
-	slog.New(slog.NewTextHandler(&asText, nil)).Info("payloads", "list", []events.Joined{p}, "struct", struct{ P events.Joined }{p})
+	slog.New(slog.NewTextHandler(&asText, timeless)).Info("payloads", "list", []events.Joined{p}, "struct", struct{ P events.Joined }{p})
 	requireMasked(t, asText.String())
 	requireNoSecret(t, asText.String())
-	slog.New(slog.NewJSONHandler(&asJSON, nil)).Info("payloads", "list", []events.Joined{p})
+	slog.New(slog.NewJSONHandler(&asJSON, timeless)).Info("payloads", "list", []events.Joined{p})
 	require.Contains(t, asJSON.String(), secret, "JSON is what is delivered")
 	require.Contains(t, fmt.Sprintf("%v", struct{ p events.Joined }{p}), secret, "fmt calls no method of an unexported field")
 	var delivery bytes.Buffer
-	slog.New(slog.NewJSONHandler(&delivery, nil)).Info("handled", "delivery", outbox.Delivery[events.Joined]{Payload: p})
+	slog.New(slog.NewJSONHandler(&delivery, timeless)).Info("handled", "delivery", outbox.Delivery[events.Joined]{Payload: p})
 	requireNoSecret(t, delivery.String())
 	require.NotContains(t, delivery.String(), "masked", "nothing of the payload")
 }
