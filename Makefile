@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod examples/*/go.mod tools/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -74,6 +74,7 @@ campaign: postgres ## run all cases of the tests of which `make test` takes some
 	cd consume/nats && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
 	cd consume/redis && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
 	cd consume/amqp && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
+	cd tools && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestSameBytesInEachFolder$$' ./binaries
 
 .PHONY: race
 race: postgres ## run all tests of all modules with the race detector: 25 minutes
@@ -154,6 +155,10 @@ fuzz: ## run every fuzz target for 30 s
 			echo "== $$f in $$d" && $(GO) test ./$$d -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 10x || exit 1; \
 		done; \
 	done
+
+.PHONY: binaries
+binaries: ## build outboxgen for Linux, macOS and Windows into dist, with checksums and SBOMs; VERSION=v0.1.0, or the tag of the checkout
+	@rm -rf dist && cd tools && $(GO) run ./binaries -root .. -out ../dist -version "$(VERSION)"
 
 .PHONY: postgres
 postgres: ## check that PostgreSQL (14 to 18) can be started; install Debian's or fetch a build if there is none
