@@ -65,7 +65,8 @@ func zipball(files []entry, at time.Time) ([]byte, error) {
 // program. The command cyclonedx-gomod would add the time, a random number, and a hash of itself, which differs from one
 // machine to the other. So its library is called.
 func sbom(program, version string) ([]byte, error) {
-	generator, err := bin.NewGenerator(program, bin.WithLogger(zerolog.Nop()), bin.WithIncludeStdlib(true), bin.WithVersionOverride(version))
+	generator, err := bin.NewGenerator(program, bin.WithLogger(zerolog.Nop()), bin.WithIncludeStdlib(true), bin.WithVersionOverride(version),
+		bin.WithShortPURLS(true)) // the long ones name the platform that builds
 	if err != nil {
 		return nil, err
 	}
