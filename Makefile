@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -73,6 +73,7 @@ campaign: fetch ## run all cases of the tests of which `make test` takes some: c
 	cd consume/nats && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
 	cd consume/redis && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
 	cd consume/amqp && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(TestConsumeUnderFaults|TestKilledInABatch)$$' .
+	cd tools && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestSameBytesInEachFolder$$' ./binaries
 
 .PHONY: race
 race: fetch ## run all tests of all modules with the race detector: 25 minutes
@@ -91,7 +92,7 @@ fetch: postgres ## fetch what the tests need from the network: the Go modules of
 	@tools/need.sh race >/dev/null && tools/need.sh promtool && tools/need.sh chromium && tools/need.sh axe && tools/need.sh asyncapi
 	@$(MAKE) --no-print-directory -j8 $(FETCH)
 
-FETCH := $(patsubst %,fetch-in-%,$(sort $(MODULES) tools/))
+FETCH := $(MODULES:%=fetch-in-%)
 .PHONY: $(FETCH)
 $(FETCH): fetch-in-%: # go mod tidy reads more modules than a build; whether it would change something is for make verify
 	@cd $* && $(GO) mod download && { $(GO) mod tidy -diff >/dev/null 2>&1 || true; }
@@ -129,7 +130,7 @@ $(VERIFY): verify-in-%: bin/staticcheck
 ELSEWHERE := verify-on-windows verify-on-darwin
 .PHONY: $(ELSEWHERE)
 $(ELSEWHERE): verify-on-%:
-	@for m in . $(filter-out bench/ docs/% examples/% internal/%,$(filter-out .,$(MODULES))); do \
+	@for m in . $(filter-out bench/ docs/% examples/% internal/% tools/%,$(filter-out .,$(MODULES))); do \
 		echo "== vet for $* in $$m" && (cd $$m && GOOS=$* GOARCH=amd64 $(GO) vet ./...) || exit 1; \
 	done
 
@@ -175,6 +176,10 @@ fuzz: ## run every fuzz target for 30 s
 			echo "== $$f in $$d" && $(GO) test ./$$d -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 10x || exit 1; \
 		done; \
 	done
+
+.PHONY: binaries
+binaries: ## build outboxgen for Linux, macOS and Windows into dist, with checksums and SBOMs; VERSION=v0.1.0, or the tag of the checkout
+	@rm -rf dist && cd tools && $(GO) run ./binaries -root .. -out ../dist -version "$(VERSION)"
 
 .PHONY: postgres
 postgres: ## check that PostgreSQL (14 to 18) can be started; install Debian's or fetch a build if there is none

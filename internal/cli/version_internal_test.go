@@ -26,3 +26,19 @@ func TestVersionTellsTheBuild(t *testing.T) {
 		require.Equal(t, want, v.String())
 	}
 }
+
+// TestVersionTellsTheStamp: a binary that was built without git knows its version and its commit, or its version only.
+func TestVersionTellsTheStamp(t *testing.T) {
+	t.Parallel()
+	const commit = "0123456789abcdef0123456789abcdef01234567"
+	for stamp, want := range map[string]string{
+		"":       "outboxgen v0.3.0 go1.26 linux/amd64",
+		"v0.1.0": "outboxgen v0.1.0 go1.26 linux/amd64",
+		"v0.1.0 " + commit + " 2026-11-21T13:14:15Z":           "outboxgen v0.1.0 (commit 0123456789ab of 2026-11-21T13:14:15Z) go1.26 linux/amd64",
+		"(devel) " + commit + " 2026-11-21T13:14:15Z modified": "outboxgen (devel) (commit 0123456789ab of 2026-11-21T13:14:15Z, modified) go1.26 linux/amd64",
+	} {
+		v := versionInfo{Version: "v0.3.0", Go: "go1.26", Platform: "linux/amd64"}
+		v.readStamp(stamp)
+		require.Equal(t, want, v.String())
+	}
+}
