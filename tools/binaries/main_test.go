@@ -239,17 +239,18 @@ func TestVersionOfASource(t *testing.T) {
 	changed := repository("v0.1.0")
 	require.NoError(t, os.WriteFile(filepath.Join(changed, "file"), []byte("2"), 0o644))
 	folder := repository()
-	require.NoError(t, os.Mkdir(filepath.Join(folder, "inner"), 0o755))
+	inner := filepath.Join(folder, "inner")
+	require.NoError(t, os.Mkdir(inner, 0o755))
 	for _, c := range []struct{ name, root, version, epoch, want, wrong string }{
 		{name: "tag", root: repository("v0.1.0"), want: `0\.1\.0: v0\.1\.0 [0-9a-f]{40} ` + at},
 		{name: "highest tag", root: repository("v0.9.0", "v0.10.0", "vnext"), want: `0\.10\.0: v0\.10\.0 .*`},
-		{name: "version", root: repository(), version: "v0.2.0-rc.1", want: `0\.2\.0-rc\.1: v0\.2\.0-rc\.1 [0-9a-f]{40} ` + at},
+		{name: "version", root: repository(), version: "v0.2.0-rc.1", want: `0\.2\.0-rc\.1: v0\.2\.0-rc\.1 .* ` + at},
 		{name: "commit", root: repository(), want: `0\.0\.0-20261121131415-[0-9a-f]{12}: \(devel\) [0-9a-f]{40} ` + at},
-		{name: "changed", root: changed, want: `0\.0\.0-20261121131415-[0-9a-f]{12}-modified: \(devel\) [0-9a-f]{40} ` + at + ` modified`},
+		{name: "changed", root: changed, want: `0\.0\.0-20261121131415-.{12}-modified: \(devel\) .* ` + at + ` modified`},
 		{name: "changed version", root: changed, version: "v0.1.0", want: `0\.1\.0-modified: v0\.1\.0 .* modified`},
-		{name: "no git", root: filepath.Join(folder, "inner"), version: "v0.1.0", epoch: "1763730855", want: `0\.1\.0: v0\.1\.0`},
-		{name: "no version", root: filepath.Join(folder, "inner"), epoch: "1763730855", wrong: "give VERSION"},
-		{name: "no time", root: filepath.Join(folder, "inner"), version: "v0.1.0", wrong: "set SOURCE_DATE_EPOCH"},
+		{name: "no git", root: inner, version: "v0.1.0", epoch: "1763730855", want: `0\.1\.0: v0\.1\.0`},
+		{name: "no version", root: inner, epoch: "1763730855", wrong: "give VERSION"},
+		{name: "no time", root: inner, version: "v0.1.0", wrong: "set SOURCE_DATE_EPOCH"},
 		{name: "wrong version", root: repository(), version: "0.1", wrong: `"0.1" is not a version`},
 		{name: "wrong time", root: repository(), epoch: "today", wrong: `SOURCE_DATE_EPOCH: "today" is not a number`},
 	} {
