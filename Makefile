@@ -178,7 +178,7 @@ fuzz: ## run every fuzz target for 30 s
 	done
 
 .PHONY: binaries
-binaries: ## build outboxgen for Linux, macOS and Windows into dist, with checksums and SBOMs; VERSION=v0.1.0, or the tag of the checkout
+binaries: ## build outboxgen for Linux, macOS and Windows into dist, with checksums and SBOMs; VERSION=v0.1.0
 	@rm -rf dist && cd tools && $(GO) run ./binaries -root .. -out ../dist -version "$(VERSION)"
 
 .PHONY: postgres

@@ -12,9 +12,9 @@ import (
 	"github.com/outboxgen/outboxgen/internal/pgtest"
 )
 
-// TestDockerfileBlocks does what the Dockerfiles of the pages say, without an engine for containers, in a module with the worker of
-// `outboxgen init --worker`: the files of each COPY are there or are built, and the command that builds works. The program starts in
-// the folder of that module, and needs no dynamic loader, which scratch does not have.
+// TestDockerfileBlocks does what the Dockerfiles of the pages say, without an engine for containers, in a module with
+// the worker of `outboxgen init --worker`: the files of each COPY are there or are built, and the command that builds
+// works. The program starts in the folder of that module, and needs no dynamic loader, which scratch does not have.
 func TestDockerfileBlocks(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -22,7 +22,7 @@ func TestDockerfileBlocks(t *testing.T) {
 	require.NotEmpty(t, blocks)
 	m := newModule(t)
 	for _, args := range []string{"init --worker events", "generate --config events/outbox.yaml"} {
-		out, err := m.run("go", append([]string{"run", "github.com/outboxgen/outboxgen/cmd/outboxgen"}, strings.Fields(args)...)...)
+		out, err := m.run("go", strings.Fields("run github.com/outboxgen/outboxgen/cmd/outboxgen "+args)...)
 		require.NoError(t, err, out)
 	}
 	for _, b := range blocks {

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWorkflowsHaveNoLogic: the workflows check out, set up Go, and call what runs on every machine. A value that comes from outside is
-// never a part of a command, but in a variable.
+// TestWorkflowsHaveNoLogic: the workflows check out, set up Go, and call what runs on every machine. A value that
+// comes from outside is never a part of a command, but in a variable.
 func TestWorkflowsHaveNoLogic(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../.github/workflows/*")
@@ -22,7 +22,8 @@ func TestWorkflowsHaveNoLogic(t *testing.T) {
 		require.NoError(t, err)
 		for _, m := range regexp.MustCompile(`(?m)^\s*(?:- )?(run|uses): *(.*)$`).FindAllStringSubmatch(string(text), -1) {
 			require.Contains(t, []string{
-				"run .ci/run", "run make rehearsal", `run make binaries VERSION="$GITHUB_REF_NAME"`, `run make release VERSION="$VERSION"`,
+				"run .ci/run", "run make rehearsal", `run make binaries VERSION="$GITHUB_REF_NAME"`,
+				`run make release VERSION="$VERSION"`,
 				`run gh release create "$GITHUB_REF_NAME" --verify-tag --title "$GITHUB_REF_NAME" dist/*`,
 				"uses actions/checkout@v4", "uses actions/setup-go@v5",
 			}, m[1]+" "+m[2], filepath.Base(file))

@@ -20,9 +20,9 @@ type versionInfo struct {
 	Platform string `json:"platform"`
 }
 
-// stamp is set by `make binaries` and the Dockerfile, with -ldflags -X, because their builds do not ask git, so that the same
-// source gives the same bytes everywhere. It holds up to four words: the version, and of the commit the hash, the time, and
-// "modified" if there were changes to it.
+// stamp is set by `make binaries` and the Dockerfile, with -ldflags -X. Their builds do not ask git, so that the same
+// source gives the same bytes everywhere. It holds up to four words: the version, and of the commit the hash, the
+// time, and "modified" if there were changes to it.
 var stamp string
 
 func (a *app) versionCommand() *cobra.Command {

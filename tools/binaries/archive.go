@@ -30,7 +30,10 @@ func tarball(files []entry, at time.Time) ([]byte, error) {
 	}
 	tw := tar.NewWriter(zw)
 	for _, f := range files {
-		header := tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: int64(f.mode), Size: int64(len(f.content)), ModTime: at, Format: tar.FormatUSTAR}
+		header := tar.Header{
+			Typeflag: tar.TypeReg, Name: f.name, Mode: int64(f.mode), Size: int64(len(f.content)), ModTime: at,
+			Format: tar.FormatUSTAR,
+		}
 		if err := tw.WriteHeader(&header); err != nil {
 			return nil, err
 		}
@@ -61,11 +64,12 @@ func zipball(files []entry, at time.Time) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// sbom returns what a program contains, as CycloneDX: its modules with their checksums, the Go release, and the hashes of the
-// program. The command cyclonedx-gomod would add the time, a random number, and a hash of itself, which differs from one
-// machine to the other. So its library is called.
+// sbom returns what a program contains, as CycloneDX: its modules with their checksums, the Go release, and the
+// hashes of the program. The command cyclonedx-gomod would add the time, a random number, and a hash of itself, which
+// differs from one machine to the other. So its library is called.
 func sbom(program, version string) ([]byte, error) {
-	generator, err := bin.NewGenerator(program, bin.WithLogger(zerolog.Nop()), bin.WithIncludeStdlib(true), bin.WithVersionOverride(version),
+	generator, err := bin.NewGenerator(program,
+		bin.WithLogger(zerolog.Nop()), bin.WithIncludeStdlib(true), bin.WithVersionOverride(version),
 		bin.WithShortPURLS(true)) // the long ones name the platform that builds
 	if err != nil {
 		return nil, err

@@ -1,5 +1,6 @@
-// Command binaries builds the program outboxgen for each platform, and writes what a release offers for download: an archive and
-// an SBOM per platform, and checksums. The same source, version and Go release give the same bytes, in whatever folder.
+// Command binaries builds the program outboxgen for each platform, and writes what a release offers for download: an
+// archive and an SBOM per platform, and checksums. The same source, version and Go release give the same bytes, in
+// whatever folder.
 //
 //	binaries [-version v0.1.0] [-platforms linux/amd64,windows/arm64] [-root ..] [-out dist]
 package main
@@ -24,7 +25,7 @@ const everywhere = "darwin/amd64,darwin/arm64,linux/amd64,linux/arm64,windows/am
 func main() {
 	root := flag.String("root", "..", "the `folder` of the source")
 	out := flag.String("out", "../dist", "the `folder` to write to, which must be empty or missing")
-	version := flag.String("version", "", "the `version`, v0.1.0 for example; without it, the tag of a clean checkout, or the commit")
+	version := flag.String("version", "", "the `version`, v0.1.0 for example; by default the tag of a clean checkout")
 	platforms := flag.String("platforms", everywhere, "a `list` of GOOS/GOARCH")
 	flag.Parse()
 	err := errors.New("there are no arguments, only flags: see -help")
@@ -116,7 +117,8 @@ func (s source) build(dir, goos, goarch string) (string, error) {
 		program += ".exe"
 	}
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
-		"-s -w -buildid= -X 'github.com/outboxgen/outboxgen/internal/cli.stamp="+s.stamp+"'", "-o", program, "./cmd/outboxgen")
+		"-s -w -buildid= -X 'github.com/outboxgen/outboxgen/internal/cli.stamp="+s.stamp+"'",
+		"-o", program, "./cmd/outboxgen")
 	cmd.Dir = s.root
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0",
 		"GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off", "GOFLAGS=", "GOWORK=off")
@@ -126,7 +128,8 @@ func (s source) build(dir, goos, goarch string) (string, error) {
 	return program, nil
 }
 
-// extras returns the files that are in each archive. The program of this machine, which it builds in dir, writes the completions.
+// extras returns the files that are in each archive. The program of this machine, which it builds in dir, writes the
+// completions.
 func (s source) extras(dir string) (files []entry, err error) {
 	for _, name := range []string{"CHANGELOG.md", "LICENSE", "README.md"} {
 		content, err := os.ReadFile(filepath.Join(s.root, name))

@@ -24,13 +24,15 @@ import (
 
 var committed = time.Date(2026, 11, 21, 13, 14, 15, 0, time.UTC)
 
-// checkoutOf makes a git repository with the files of this checkout in a new folder, with one commit, the same each time.
+// checkoutOf makes a git repository with the files of this checkout in a new folder, with one commit, the same each
+// time.
 func checkoutOf(t *testing.T, tags ...string) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "outboxgen")
-	list, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-co", "--exclude-standard", "-z").Output()
+	all := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-co", "--exclude-standard", "-z")
+	list, err := all.Output()
 	require.NoError(t, err)
 	for name := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join(root, name))
@@ -55,14 +57,16 @@ func git(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...)
 	at := committed.Format(time.RFC3339)
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com",
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1",
+		"GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com",
 		"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com", "GIT_AUTHOR_DATE="+at, "GIT_COMMITTER_DATE="+at)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
 }
 
-// TestSameBytesInEachFolder builds a tagged commit in two folders. All files are the same to the byte, are complete, and the program
-// tells the tag. With OUTBOXGEN_TEST_CAMPAIGN it builds for all platforms, and the second time without the cache of the first.
+// TestSameBytesInEachFolder builds a tagged commit in two folders. All files are the same to the byte, are complete,
+// and the program tells the tag. With OUTBOXGEN_TEST_CAMPAIGN it builds for all platforms, and the second time
+// without the cache of the first.
 func TestSameBytesInEachFolder(t *testing.T) {
 	platforms := []string{"linux/amd64", "windows/amd64"}
 	campaign := os.Getenv("OUTBOXGEN_TEST_CAMPAIGN") != ""
@@ -108,8 +112,8 @@ func TestSameBytesInEachFolder(t *testing.T) {
 			require.NotEmpty(t, e.content, e.name)
 			require.Equal(t, e.name == program, e.mode == 0o755, e.name)
 		}
-		require.Equal(t, []string{program, "CHANGELOG.md", "LICENSE", "README.md", "completions/_outboxgen", "completions/outboxgen.bash",
-			"completions/outboxgen.fish", "completions/outboxgen.ps1"}, names)
+		require.Equal(t, []string{program, "CHANGELOG.md", "LICENSE", "README.md", "completions/_outboxgen",
+			"completions/outboxgen.bash", "completions/outboxgen.fish", "completions/outboxgen.ps1"}, names)
 		requireBuild(t, entries[0].content, goos, goarch)
 		requireSBOM(t, first[name+".cdx.json"], entries[0].content, goos, goarch)
 		if goos == runtime.GOOS && goarch == runtime.GOARCH {
@@ -117,7 +121,8 @@ func TestSameBytesInEachFolder(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, entries[0].content, 0o755))
 			head, err := exec.CommandContext(t.Context(), path, "version").Output()
 			require.NoError(t, err)
-			require.Regexp(t, `^outboxgen v0\.10\.0 \(commit [0-9a-f]{12} of 2026-11-21T13:14:15Z\) `+runtime.Version()+" "+platform+`\n$`, string(head))
+			require.Regexp(t, `^outboxgen v0\.10\.0 \(commit [0-9a-f]{12} of 2026-11-21T13:14:15Z\) `+
+				runtime.Version()+" "+platform+`\n$`, string(head))
 		}
 	}
 }
@@ -143,7 +148,9 @@ func requireBuild(t *testing.T, program []byte, goos, goarch string) {
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	for key, want := range map[string]string{"GOOS": goos, "GOARCH": goarch, "CGO_ENABLED": "0", "-trimpath": "true", "vcs": ""} {
+	for key, want := range map[string]string{
+		"GOOS": goos, "GOARCH": goarch, "CGO_ENABLED": "0", "-trimpath": "true", "vcs": "",
+	} {
 		require.Equal(t, want, settings[key], key)
 	}
 	require.False(t, goos == "linux" && bytes.Contains(program, []byte("/ld-linux")), "the program is not static")
@@ -164,7 +171,8 @@ func requireSBOM(t *testing.T, text, program []byte, goos, goarch string) {
 	require.Equal(t, "CycloneDX 1.6", bom.BOMFormat+" "+bom.SpecVersion)
 	require.Empty(t, bom.SerialNumber+bom.Metadata.Timestamp)
 	require.False(t, bytes.Contains(text, []byte("goos=")), "the SBOM names the platform that builds")
-	require.Equal(t, "github.com/outboxgen/outboxgen v0.10.0", bom.Metadata.Component.Name+" "+bom.Metadata.Component.Version)
+	main := bom.Metadata.Component
+	require.Equal(t, "github.com/outboxgen/outboxgen v0.10.0", main.Name+" "+main.Version)
 	properties := make(map[string]string)
 	for _, p := range bom.Metadata.Properties {
 		properties[strings.TrimPrefix(p.Name, "cdx:gomod:")] = p.Value
@@ -213,7 +221,8 @@ func unzip(t *testing.T, packed []byte) (entries []entry) {
 	return entries
 }
 
-// TestVersionOfASource: a tag of a clean checkout, a given version, a commit, a changed checkout, and a folder without git.
+// TestVersionOfASource: a tag of a clean checkout, a given version, a commit, a changed checkout, and a folder
+// without git.
 func TestVersionOfASource(t *testing.T) {
 	repository := func(tags ...string) string {
 		dir := t.TempDir()
@@ -226,20 +235,22 @@ func TestVersionOfASource(t *testing.T) {
 		}
 		return dir
 	}
+	const at = "2026-11-21T13:14:15Z"
 	changed := repository("v0.1.0")
 	require.NoError(t, os.WriteFile(filepath.Join(changed, "file"), []byte("2"), 0o644))
 	folder := repository()
-	require.NoError(t, os.Mkdir(filepath.Join(folder, "inner"), 0o755))
+	inner := filepath.Join(folder, "inner")
+	require.NoError(t, os.Mkdir(inner, 0o755))
 	for _, c := range []struct{ name, root, version, epoch, want, wrong string }{
-		{name: "tag", root: repository("v0.1.0"), want: `0\.1\.0: v0\.1\.0 [0-9a-f]{40} 2026-11-21T13:14:15Z`},
+		{name: "tag", root: repository("v0.1.0"), want: `0\.1\.0: v0\.1\.0 [0-9a-f]{40} ` + at},
 		{name: "highest tag", root: repository("v0.9.0", "v0.10.0", "vnext"), want: `0\.10\.0: v0\.10\.0 .*`},
-		{name: "version", root: repository(), version: "v0.2.0-rc.1", want: `0\.2\.0-rc\.1: v0\.2\.0-rc\.1 [0-9a-f]{40} 2026-11-21T13:14:15Z`},
-		{name: "commit", root: repository(), want: `0\.0\.0-20261121131415-[0-9a-f]{12}: \(devel\) [0-9a-f]{40} 2026-11-21T13:14:15Z`},
-		{name: "changed", root: changed, want: `0\.0\.0-20261121131415-[0-9a-f]{12}-modified: \(devel\) [0-9a-f]{40} 2026-11-21T13:14:15Z modified`},
+		{name: "version", root: repository(), version: "v0.2.0-rc.1", want: `0\.2\.0-rc\.1: v0\.2\.0-rc\.1 .* ` + at},
+		{name: "commit", root: repository(), want: `0\.0\.0-20261121131415-[0-9a-f]{12}: \(devel\) [0-9a-f]{40} ` + at},
+		{name: "changed", root: changed, want: `0\.0\.0-20261121131415-.{12}-modified: \(devel\) .* ` + at + ` modified`},
 		{name: "changed version", root: changed, version: "v0.1.0", want: `0\.1\.0-modified: v0\.1\.0 .* modified`},
-		{name: "no git", root: filepath.Join(folder, "inner"), version: "v0.1.0", epoch: "1763730855", want: `0\.1\.0: v0\.1\.0`},
-		{name: "no version", root: filepath.Join(folder, "inner"), epoch: "1763730855", wrong: "give VERSION"},
-		{name: "no time", root: filepath.Join(folder, "inner"), version: "v0.1.0", wrong: "set SOURCE_DATE_EPOCH"},
+		{name: "no git", root: inner, version: "v0.1.0", epoch: "1763730855", want: `0\.1\.0: v0\.1\.0`},
+		{name: "no version", root: inner, epoch: "1763730855", wrong: "give VERSION"},
+		{name: "no time", root: inner, version: "v0.1.0", wrong: "set SOURCE_DATE_EPOCH"},
 		{name: "wrong version", root: repository(), version: "0.1", wrong: `"0.1" is not a version`},
 		{name: "wrong time", root: repository(), epoch: "today", wrong: `SOURCE_DATE_EPOCH: "today" is not a number`},
 	} {

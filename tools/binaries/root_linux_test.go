@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// inRoot returns a command that has folder as its root, and the user of the image, or nil if this process may not do that.
+// inRoot returns a command that has folder as its root, and the user of the image, or nil if this process may not do
+// that.
 func inRoot(folder, name string, args ...string) *exec.Cmd {
 	if os.Geteuid() != 0 || runtime.GOARCH != "amd64" {
 		return nil

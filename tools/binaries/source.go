@@ -13,8 +13,8 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// inspect tells what the source in root is. Git knows the commit, its time, and whether it has the tag of a version. Without git,
-// in an unpacked archive of the source, the version and SOURCE_DATE_EPOCH must be given.
+// inspect tells what the source in root is. Git knows the commit, its time, and whether it has the tag of a version.
+// Without git, in an unpacked archive of the source, the version and SOURCE_DATE_EPOCH must be given.
 func inspect(root, version string) (source, error) {
 	s := source{root: root}
 	epoch, err := epoch()
@@ -29,7 +29,7 @@ func inspect(root, version string) (source, error) {
 	case noGit != nil && version == "":
 		return s, fmt.Errorf("no version: give VERSION, because git does not tell the commit: %w", noGit)
 	case noGit != nil && epoch.IsZero():
-		return s, fmt.Errorf("no time for the files in the archives: set SOURCE_DATE_EPOCH, because git does not tell the commit: %w", noGit)
+		return s, fmt.Errorf("no time for files: set SOURCE_DATE_EPOCH, because git does not tell the commit: %w", noGit)
 	case version == "" && !modified:
 		version = tag
 	}
@@ -57,7 +57,8 @@ func inspect(root, version string) (source, error) {
 	return s, nil
 }
 
-// checkout returns the commit of the checkout in root, whether files differ from it, and the highest version among its tags.
+// checkout returns the commit of the checkout in root, whether files differ from it, and the highest version among
+// its tags.
 func checkout(root string, at *time.Time) (commit string, modified bool, tag string, err error) {
 	git := func(args ...string) string {
 		if err != nil {
