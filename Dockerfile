@@ -22,6 +22,6 @@ LABEL org.opencontainers.image.title="outboxgen" \
 # For sslmode=verify-full with a certificate of a public authority. Mount your own and name it with sslrootcert.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/outboxgen /usr/local/bin/outboxgen
-WORKDIR /work
+WORKDIR /data
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/outboxgen"]
