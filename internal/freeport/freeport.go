@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 )
 
 // The ports that are tried: below those that systems hand out themselves.
@@ -40,12 +41,23 @@ func Find() (int, error) {
 		if !claim(port) {
 			continue
 		}
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			return port, l.Close()
+		if err = try(port); err == nil {
+			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("find a free port from %d to %d: %w", low, high, err)
+}
+
+// try returns an error if somebody listens at port. No process is started meanwhile: until it runs its program it would have
+// the listener too, and for that time the port would not be free.
+func try(port int) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 // claim reports whether port was not claimed before.
