@@ -3,9 +3,7 @@
 package vet
 
 import (
-	"encoding/json"
 	"go/ast"
-	"os"
 	"strings"
 
 	"golang.org/x/tools/go/analysis"
@@ -33,24 +31,7 @@ func Invoked(args []string) bool {
 
 // Main is the main function of the tool of go vet. It does not return.
 func Main() {
-	if skip(os.Args[len(os.Args)-1]) {
-		os.Exit(0)
-	}
 	unitchecker.Main(Analyzers()...)
-}
-
-// skip reports whether go vet asks only for the facts of a package, in the file of its name. The analyzers have none, so
-// that the package need not be read.
-func skip(config string) bool {
-	var unit struct {
-		VetxOnly   bool
-		VetxOutput string
-	}
-	text, err := os.ReadFile(config)
-	if err != nil || json.Unmarshal(text, &unit) != nil || !unit.VetxOnly || unit.VetxOutput == "" {
-		return false
-	}
-	return os.WriteFile(unit.VetxOutput, nil, 0o666) == nil
 }
 
 // allow starts a comment that permits an enqueue outside an operation, with the reason after it. It stands on the same line or the
