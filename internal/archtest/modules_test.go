@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestModulesAreDocumented: a page has the go get of each module that users require, and CONTRIBUTING has the modules that must be
-// replaced to use it from a checkout.
+// TestModulesAreDocumented: a page has the go get of each module that users require, and CONTRIBUTING has the modules
+// that must be replaced to use it from a checkout.
 func TestModulesAreDocumented(t *testing.T) {
 	t.Parallel()
 	var modules []string
@@ -23,7 +23,7 @@ func TestModulesAreDocumented(t *testing.T) {
 		files, err := filepath.Glob("../../" + pattern + "/go.mod")
 		require.NoError(t, err)
 		for _, file := range files {
-			if dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../"); !strings.HasSuffix(dir, "test") { // has only tests
+			if dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../"); isPublic(dir) {
 				modules = append(modules, dir)
 			}
 		}
@@ -35,7 +35,8 @@ func TestModulesAreDocumented(t *testing.T) {
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
-		for _, line := range regexp.MustCompile(`(?m)go get github.com/outboxgen/outboxgen/.*$`).FindAllString(string(text), -1) {
+		get := regexp.MustCompile(`(?m)go get github.com/outboxgen/outboxgen/.*$`)
+		for _, line := range get.FindAllString(string(text), -1) {
 			documented += line + "\n"
 		}
 	}
@@ -51,18 +52,27 @@ func TestModulesAreDocumented(t *testing.T) {
 			return strings.HasPrefix(row, "|") && strings.Contains(imports, "`"+dir+"`")
 		}))]
 		require.Contains(t, row, "`"+dir+"`", "CONTRIBUTING.md has no row for it")
-		for _, needed := range regexp.MustCompile(`(?m)^\tgithub.com/outboxgen/outboxgen/(\S+) v`).FindAllStringSubmatch(string(mod), -1) {
+		requires := regexp.MustCompile(`(?m)^\tgithub.com/outboxgen/outboxgen/(\S+) v`)
+		for _, needed := range requires.FindAllStringSubmatch(string(mod), -1) {
 			_, replaced, _ := strings.Cut(strings.TrimPrefix(row, "|"), "|")
 			require.Contains(t, replaced, "`"+needed[1]+"`", "%s requires it", dir)
 		}
 	}
 }
 
+// isPublic tells whether users load the module of a folder; that of the root is "". A module that has only tests says
+// so in its name.
+func isPublic(dir string) bool {
+	top, _, _ := strings.Cut(dir, "/")
+	ours := slices.Contains([]string{"bench", "docs", "examples", "internal", "tools"}, top)
+	return !ours && !strings.HasSuffix(dir, "test")
+}
+
 // requirement is a line of a go.mod.
 type requirement struct{ module, library, version string }
 
-// requirements returns what the go.mod files require, with the Go version that each of them asks for. It leaves out tools:
-// its programs are compiled alone, with the versions of libraries that they were released with.
+// requirements returns what the go.mod files require, with the Go version that each of them asks for. It leaves out
+// tools: its programs are compiled alone, with the versions of libraries that they were released with.
 func requirements(t *testing.T) (all []requirement, language map[string]string) {
 	t.Helper()
 	language = make(map[string]string)
@@ -71,7 +81,8 @@ func requirements(t *testing.T) (all []requirement, language map[string]string) 
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (d.Name() == "testdata" || d.Name() == "bin" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2) {
+		hidden := strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2
+		if d.IsDir() && (hidden || slices.Contains([]string{"testdata", "bin", "node_modules"}, d.Name())) {
 			return filepath.SkipDir
 		}
 		dir := strings.Trim(strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../.."), "/")
@@ -95,7 +106,8 @@ func requirements(t *testing.T) (all []requirement, language map[string]string) 
 }
 
 // TestOneVersionOfEachLibrary: all modules require a library with one version, so that what one of them has fetched and
-// tested serves all of them. A module for an older Go may have an older version, if the newer one does not compile with its Go.
+// tested serves all of them. A module for an older Go may have an older version, if the newer one does not compile with
+// its Go.
 func TestOneVersionOfEachLibrary(t *testing.T) {
 	t.Parallel()
 	all, language := requirements(t)
@@ -107,7 +119,8 @@ func TestOneVersionOfEachLibrary(t *testing.T) {
 			same = older
 		}
 		if have, ok := same[r.library]; ok {
-			require.Equal(t, have.version, r.version, "%s in %s/go.mod and %s/go.mod", r.library, have.module, r.module)
+			require.Equal(t, have.version, r.version,
+				"%s in %s/go.mod and %s/go.mod", r.library, have.module, r.module)
 		}
 		same[r.library] = r
 	}
@@ -121,28 +134,30 @@ func TestOneVersionOfEachLibrary(t *testing.T) {
 		out, err := list.CombinedOutput()
 		require.NoError(t, err, string(out))
 		needs := regexp.MustCompile(`^\d+\.\d+`).FindString(string(out))
-		require.Greater(t, needs, language[old.module], fmt.Sprintf("%s/go.mod requires %s %s, and %s/go.mod %s, which does not need a newer Go",
+		require.Greater(t, needs, language[old.module], fmt.Sprintf(
+			"%s/go.mod requires %s %s, and %s/go.mod %s, which does not need a newer Go",
 			old.module, library, old.version, latest.module, latest.version))
 	}
 }
 
-// TestUsersLoadOnlyWhatTheyUse: no module that users import requires one that has only tests, and no consumer a publisher.
+// TestUsersLoadOnlyWhatTheyUse: no module that users load, that of the root included, requires one that they do not,
+// such as one that has only tests, and no consumer requires a publisher.
 func TestUsersLoadOnlyWhatTheyUse(t *testing.T) {
 	t.Parallel()
 	all, _ := requirements(t)
 	users := 0
 	for _, r := range all {
 		library, ours := strings.CutPrefix(r.library, "github.com/outboxgen/outboxgen/")
-		public := regexp.MustCompile(`^(consume|publish|telemetry|sqltx)(/|$)`).MatchString(r.module) && !strings.HasSuffix(r.module, "test")
-		if !public {
+		if !isPublic(r.module) {
 			continue
 		}
 		users++
 		if !ours {
 			continue
 		}
-		require.False(t, strings.HasSuffix(library, "test"), "%s requires %s", r.module, r.library)
-		require.False(t, strings.HasPrefix(r.module, "consume/") && strings.HasPrefix(library, "publish/"), "%s requires %s", r.module, r.library)
+		require.True(t, isPublic(library), "go.mod of %q requires %s", r.module, r.library)
+		publisher := strings.HasPrefix(library, "publish/")
+		require.False(t, strings.HasPrefix(r.module, "consume/") && publisher, "%s requires %s", r.module, r.library)
 	}
 	require.Greater(t, users, 50)
 }
