@@ -3,7 +3,6 @@ package nats_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -100,21 +99,26 @@ func newProcess(t testing.TB, b *broker, pool *pgxpool.Pool, e *effects) *proces
 	return p
 }
 
-// sender is the publisher of the relay. It publishes one message of a key after another, in the form of publish/nats.
-// That publisher is not a requirement of this module: consume/relaytest tests the two together.
+// sender is the publisher of the relay. It publishes one message of a key after another, with the envelope of
+// publish/nats. That publisher is not a requirement of this module: consume/relaytest tests the two together.
 type sender struct{ js jetstream.JetStream }
 
 func (s sender) Publish(ctx context.Context, events []publish.Outgoing) []error {
+	encoder := publish.CloudEvents("/users", publish.Binary)
 	return publish.Each(ctx, events, 64, func(ctx context.Context, o publish.Outgoing) error {
-		var p step
-		if err := json.Unmarshal(o.Payload, &p); err != nil {
-			return outbox.Permanent(err)
+		m, err := encoder.Encode(o)
+		if err != nil {
+			return err
 		}
-		m := message(p.Key, p.N)
-		m.Header["ce-id"] = []string{o.ID.String()}
+		msg := natsgo.NewMsg(o.Destination)
+		msg.Data = m.Body
+		msg.Header["content-type"] = []string{m.ContentType}
+		for name, value := range m.Attributes {
+			msg.Header["ce-"+name] = []string{value}
+		}
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		if _, err := s.js.PublishMsg(ctx, m); err != nil {
+		if _, err := s.js.PublishMsg(ctx, msg, jetstream.WithMsgID(o.ID.String())); err != nil {
 			return outbox.Unavailable(err)
 		}
 		return nil
