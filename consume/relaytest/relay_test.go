@@ -56,6 +56,10 @@ var (
 	consumed = consume.NewTopic[step](consume.TopicSpec{Namespace: "users", Name: "step_taken"})
 )
 
+const effectsTable = `CREATE TABLE effects (
+	no bigint GENERATED ALWAYS AS IDENTITY, event uuid NOT NULL, key text NOT NULL, n integer NOT NULL
+)`
+
 // effects is a consumer that appends a row per event.
 type effects struct{}
 
@@ -79,7 +83,9 @@ type broker struct {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-var brokers = map[string]func(t *testing.T) broker{"Kafka": kafkaBroker, "NATS": natsBroker, "RabbitMQ": amqpBroker, "Redis": redisBroker}
+var brokers = map[string]func(t *testing.T) broker{
+	"Kafka": kafkaBroker, "NATS": natsBroker, "RabbitMQ": amqpBroker, "Redis": redisBroker,
+}
 
 func kafkaBroker(t *testing.T) broker {
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "steps"))
@@ -91,7 +97,9 @@ func kafkaBroker(t *testing.T) broker {
 			return kafka.New(kafka.Config{Brokers: c.ListenAddrs(), Encoder: e, Logger: quiet})
 		},
 		run: func(ctx context.Context, pool *pgxpool.Pool, c1 *consume.Consumer, cfg receive.Config) error {
-			return consumekafka.Run(ctx, pool, c1, consumekafka.Config{Brokers: c.ListenAddrs(), Topics: []string{"steps"}, Receive: cfg})
+			return consumekafka.Run(ctx, pool, c1, consumekafka.Config{
+				Brokers: c.ListenAddrs(), Topics: []string{"steps"}, Receive: cfg,
+			})
 		},
 	}
 }
@@ -160,15 +168,17 @@ func redisBroker(t *testing.T) broker {
 	}
 }
 
-// TestRelay: a listener publishes events, and another service consumes them. Each is applied once, in the order of its key,
-// with the id that it had, whatever the publisher's encoder is.
+// TestRelay: a listener publishes events, and another service consumes them. Each is applied once, in the order of its
+// key, with the id that it had, whatever the publisher's encoder is.
 func TestRelay(t *testing.T) {
+	t.Parallel()
 	for name, start := range brokers {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			const keys, each = 5, 20
 			b := start(t)
 			producer, pool := pgtest.Database(t), pgtest.Database(t)
-			pgtest.Execute(t, pool, "CREATE TABLE effects (no bigint GENERATED ALWAYS AS IDENTITY, event uuid NOT NULL, key text NOT NULL, n integer NOT NULL)")
+			pgtest.Execute(t, pool, effectsTable)
 			ib, err := inbox.New(inbox.Config{Group: "projection"})
 			require.NoError(t, err)
 			consumer, err := consume.New(ib, consume.Handle(consumed, effects{}, effects.ConsumeStepTaken))
@@ -198,8 +208,9 @@ func TestRelay(t *testing.T) {
 				stop()
 				publisher.Close()
 			}
-			require.Zero(t, pgtest.Count(t, pool, `SELECT count(*) FROM (SELECT n, row_number() OVER (PARTITION BY key ORDER BY no) AS want FROM effects) AS e
-				WHERE n <> want`), "out of the order of their key")
+			require.Zero(t, pgtest.Count(t, pool, `SELECT count(*) FROM (
+				SELECT n, row_number() OVER (PARTITION BY key ORDER BY no) AS want FROM effects
+			) AS e WHERE n <> want`), "out of the order of their key")
 			require.Equal(t, pgtest.Value[[]uuid.UUID](t, producer, "SELECT array_agg(id ORDER BY id) FROM outbox.log"),
 				pgtest.Value[[]uuid.UUID](t, pool, "SELECT array_agg(event ORDER BY event) FROM effects"))
 			require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.inbox_messages"))
