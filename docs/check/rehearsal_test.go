@@ -68,6 +68,8 @@ func newcomer(t *testing.T, folder string) visitor {
 		"GOPROXY=file://"+n.proxy+","+strings.TrimSpace(string(usual)),
 		"GOMODCACHE="+filepath.Join(folder, "mod"),
 		"GONOSUMDB=github.com/outboxgen", // nobody has published these
+		// Each rehearsal releases the same version with other content. The go command would remember the imports of the one before.
+		"GODEBUG=goindex=0",
 		"CGO_ENABLED=0",
 		"PGHOST="+server.Hostname(), "PGPORT="+server.Port(), "PGUSER="+server.User.Username(), "PGPASSWORD="+password,
 	)
