@@ -19,7 +19,7 @@ TEST := $(GO) test -vet=off -parallel 8
 .PHONY: test
 test: fetch ## run all tests of all modules with PostgreSQL, and the fast ones with the race detector if there is a C compiler
 	@tools/need.sh no-brokers
-	@race="$$(tools/need.sh race)" && PATH="$(CURDIR)/bin:$$PATH" $(MAKE) --no-print-directory -j2 $(TESTS) $${race:+test-race}
+	@race="$$(tools/need.sh race 2>/dev/null)" && PATH="$(CURDIR)/bin:$$PATH" $(MAKE) --no-print-directory -j2 $(TESTS) $${race:+test-race}
 
 # Most tests wait, for PostgreSQL or for a lease, so more of them run concurrently than there are processors. Two modules
 # run concurrently: the first, which is the largest, and one of the others. In the first module the slowest packages
@@ -77,7 +77,7 @@ campaign: fetch ## run all cases of the tests of which `make test` takes some: c
 
 .PHONY: race
 race: fetch ## run all tests of all modules with the race detector: 25 minutes
-	@race="$$(tools/need.sh race)" && test -n "$$race" && CGO_ENABLED=1 $(MAKE) --no-print-directory -j2 $(TESTS) RACE=-race CGO_ENABLED=1
+	@race="$$(tools/need.sh race 2>/dev/null)" && test -n "$$race" && CGO_ENABLED=1 $(MAKE) --no-print-directory -j2 $(TESTS) RACE=-race CGO_ENABLED=1
 
 .PHONY: test-brokers
 test-brokers: postgres ## test the publishers and consumers for RabbitMQ and Redis with the real servers; install Debian's if there are none: 3 minutes

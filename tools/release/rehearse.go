@@ -25,7 +25,7 @@ func rehearse(ctx context.Context, repo git, dir string, log io.Writer) ([]packe
 		return nil, err
 	}
 	if len(status) > 0 {
-		fmt.Fprintf(log, "%d files are changed or not tracked: the rehearsal is without them\n", len(status))
+		fmt.Fprintf(log, "the rehearsal is without what is not committed: %s\n", few(status))
 	}
 	clone := git{dir: filepath.Join(dir, "clone")}
 	if _, err := repo.run(ctx, "", "clone", "--quiet", "--no-checkout", repo.dir, clone.dir); err != nil {

@@ -38,7 +38,7 @@ func (r *release) run(ctx context.Context) (err error) {
 		return err
 	}
 	if len(status) > 0 {
-		return fmt.Errorf("%d files are changed or not tracked (git status): commit or remove them", len(status))
+		return fmt.Errorf("some files are changed or new, commit or remove them: %s", few(status))
 	}
 	if r.branch, err = r.repo.line(ctx, "symbolic-ref", "--quiet", "HEAD"); err != nil {
 		return errors.New("no branch is checked out: git switch to the branch of the release")
@@ -174,7 +174,7 @@ func rewrite(file string, change func(text string) (string, error)) error {
 
 // publish moves the branch to the commit and creates all tags, or does nothing. Then it updates the files of the checkout.
 func (r *release) publish(ctx context.Context, commit string) error {
-	head, err := r.repo.line(ctx, "rev-parse", "HEAD")
+	head, err := r.repo.line(ctx, "rev-parse", commit+"^") // if the branch has moved since, nothing happens
 	if err != nil {
 		return err
 	}

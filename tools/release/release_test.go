@@ -144,9 +144,9 @@ func TestReleaseIsRefused(t *testing.T) {
 		"a module is tagged": {version: "v0.2.0", want: "the tag consume/kafka/v0.2.0 exists: choose a higher version",
 			prepare: func(t *testing.T, repo git) { must(t, repo, "tag", "consume/kafka/v0.2.0") }},
 		"lower": {version: "v0.0.9", want: "it is not higher than v0.1.0, the latest release"},
-		"changed file": {version: "v0.2.0", want: "1 files are changed or not tracked (git status): commit or remove them",
+		"changed file": {version: "v0.2.0", want: "some files are changed or new, commit or remove them:  M LICENSE",
 			prepare: func(t *testing.T, repo git) { write(t, repo, "LICENSE", "another") }},
-		"new file": {version: "v0.2.0", want: "1 files are changed or not tracked (git status): commit or remove them",
+		"new file": {version: "v0.2.0", want: "some files are changed or new, commit or remove them: ?? outbox/new.go",
 			prepare: func(t *testing.T, repo git) { write(t, repo, "outbox/new.go", "package outbox\n") }},
 		"no branch": {version: "v0.2.0", want: "no branch is checked out: git switch to the branch of the release",
 			prepare: func(t *testing.T, repo git) { must(t, repo, "switch", "--quiet", "--detach") }},
@@ -212,6 +212,28 @@ func TestReleaseIsRefused(t *testing.T) {
 			require.Equal(t, before, state())
 		})
 	}
+}
+
+// TestBranchMovesMeanwhile: a commit that comes while the release is made is not lost, and nothing is tagged.
+func TestBranchMovesMeanwhile(t *testing.T) {
+	t.Parallel()
+	repo := tagged(t)
+	r := releaseOf(t, repo, "v0.2.0")
+	var err error
+	r.modules, err = modulesOf(t.Context(), repo)
+	require.NoError(t, err)
+	r.branch = "refs/heads/main"
+	require.NoError(t, r.worktree(t.Context(), "HEAD", func(tree git) error {
+		made, err := r.commit(t.Context(), tree)
+		require.NoError(t, err)
+		write(t, repo, "outbox/new.go", "package outbox\n")
+		commit(t, repo)
+		require.ErrorContains(t, r.publish(t.Context(), made), "git update-ref: ")
+		return nil
+	}))
+	require.Equal(t, "a change", must(t, repo, "log", "-1", "--format=%s"))
+	require.FileExists(t, filepath.Join(repo.dir, "outbox", "new.go"))
+	require.Equal(t, "consume/kafka/v0.1.0\nv0.1.0", must(t, repo, "tag", "--list"))
 }
 
 // TestVersionsThatMayChangeTheAPI: what semantic versioning allows, before and after v1.
