@@ -309,8 +309,9 @@ func TestDrainHandlerStopsWithItsClient(t *testing.T) {
 	}))
 	gone, over := make(chan struct{}), make(chan queue.Report, 1)
 	h := newHandler(t, outbox.DrainLimit{}, part("jobs", func(ctx context.Context, limit outbox.DrainLimit) (outbox.DrainReport, error) {
-		context.AfterFunc(ctx, func() { close(gone) })
-		r, err := d.DrainUpTo(ctx, limit)
+		told, tell := context.WithCancel(context.WithoutCancel(ctx)) // tell returns when the drain's own context has ended
+		context.AfterFunc(ctx, func() { tell(); close(gone) })
+		r, err := d.DrainUpTo(told, limit)
 		over <- r
 		return r, err
 	}))
