@@ -1,4 +1,4 @@
-// Package archtest fails if a package imports against the arrows of docs/architecture.md, or if the documents name
+// Package archtest fails if a package imports against the arrows of docs/inside/architecture.md, or if the documents name
 // something that does not exist.
 package archtest
 

@@ -19,10 +19,10 @@ var (
 	fenced   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 )
 
-// TestConformanceNamesTests checks that every rule in docs/conformance.md names a test and that these tests exist.
+// TestConformanceNamesTests checks that every rule in docs/inside/conformance.md names a test and that these tests exist.
 func TestConformanceNamesTests(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/conformance.md")
+	text, err := os.ReadFile("../../docs/inside/conformance.md")
 	require.NoError(t, err)
 	named := testName.FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(named), 100, "the table has lost its tests")
@@ -31,7 +31,7 @@ func TestConformanceNamesTests(t *testing.T) {
 		if tests[m[1]] == nil {
 			tests[m[1]] = testsOf(t, m[1])
 		}
-		require.True(t, tests[m[1]][m[2]], "docs/conformance.md names %s, which %s does not have", m[2], m[1])
+		require.True(t, tests[m[1]][m[2]], "docs/inside/conformance.md names %s, which %s does not have", m[2], m[1])
 	}
 	for _, m := range goldens.FindAllStringSubmatch(string(text), -1) {
 		require.DirExists(t, filepath.Join("../../generator/testdata", m[1]))
@@ -39,7 +39,7 @@ func TestConformanceNamesTests(t *testing.T) {
 	// Every rule names a test.
 	for n, line := range strings.Split(string(text), "\n") {
 		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| rule") {
-			require.True(t, testName.MatchString(line) || goldens.MatchString(line), "docs/conformance.md:%d names no test", n+1)
+			require.True(t, testName.MatchString(line) || goldens.MatchString(line), "docs/inside/conformance.md:%d names no test", n+1)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func anchors(text []byte) map[string]bool {
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	var docs []string
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../examples/*/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/*/*.md", "../../examples/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		docs = append(docs, found...)
