@@ -7,7 +7,7 @@ COPY . .
 ARG TARGETOS=linux TARGETARCH=amd64 VERSION="(devel)" REVISION CREATED
 # The flags of tools/binaries: with the same Go release the program is the one in the archive.
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOFLAGS= go build -trimpath -buildvcs=false -ldflags \
-	"-s -w -buildid= -X 'github.com/outboxgen/outboxgen/internal/cli.stamp=$VERSION $REVISION $CREATED'" \
+	"-s -w -buildid= -X 'github.com/outboxgen/outboxgen/cmd/outboxgen/internal/cli.stamp=$VERSION $REVISION $CREATED'" \
 	-o /out/outboxgen ./cmd/outboxgen
 
 FROM scratch

@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -31,10 +31,11 @@ $(TESTS): test-in-%:
 
 # Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
 # Packages of internal without goroutines, and those of the tests' servers, are left to it too.
-CALM  := $(addprefix ./internal/,absent archtest backoff campaign fit freeport incoming jsonb lane mark mask moment pgname \
-	pgserver pgtest secret shape upcast)
+CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil machine/tenantlane payloads/decode payloads/masking \
+	payloads/upcast postgres/jsonb postgres/pgname tool/humantime tool/payloadcheck tool/redact tool/yamlmask \
+	$(addprefix testing/,archtest campaign freeport pgserver pgtest))
 RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume/... ./worker ./publish/... \
-	$(filter-out $(CALM),$(patsubst %/,./%,$(sort $(dir $(wildcard internal/*/*_test.go)))))
+	$(filter-out $(CALM),$(patsubst %/,./%,$(sort $(dir $(wildcard internal/*/*/*_test.go)))))
 .PHONY: test-race
 test-race:
 	@echo "== go test -race -short" && CGO_ENABLED=1 $(TEST) -race -short -timeout 20m $(RACED)
@@ -53,7 +54,7 @@ $(MATRIX:%=test-postgres-%): test-postgres-%:
 .PHONY: test-pgbouncer
 test-pgbouncer: postgres
 	@tools/need.sh pgbouncer
-	@echo "== PgBouncer" && $(TEST) -count=1 -timeout 10m -run PgBouncer ./queue ./admin ./internal/runtimetest
+	@echo "== PgBouncer" && $(TEST) -count=1 -timeout 10m -run PgBouncer ./queue ./admin ./internal/testing/runtimetest
 
 # The go command fetches the toolchain.
 GO_BEFORE := go1.25.5
@@ -66,7 +67,7 @@ test-go-before: postgres
 campaign: fetch ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random YAML, 2,000 pairs of payloads, every mutant of a payload, 20,000 events to consumers
 	OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(Test.*CutConnection|Test.*CutAtEveryByte|TestWireClass|TestGenerateDeterministic|TestMaskPayload)' ./queue ./listener ./generator
 	cd dashboard/browsertest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
-	cd internal/export/exporttest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
+	cd internal/tool/describe/exporttest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
 	cd publish/webhook && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestReceiverUnderFaults$$' .
 	cd publish/kafka && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestOrderUnderRandomRefusals$$' .
 	cd consume/kafka && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestUnderFaults$$' .
@@ -98,7 +99,7 @@ $(FETCH): fetch-in-%: # go mod tidy reads more modules than a build; whether it 
 	@cd $* && $(GO) mod download && { $(GO) mod tidy -diff >/dev/null 2>&1 || true; }
 
 # What most changes touch. The packages that only start servers, or only use the runtime, are left to `make test`.
-QUICK := ./listener ./queue ./admin ./outbox ./generator/... ./payload ./publish ./internal/archtest ./internal/mark ./internal/relay
+QUICK := ./listener ./queue ./admin ./outbox ./generator/... ./payload ./publish ./internal/testing/archtest ./internal/call/errclass ./internal/machine/target
 .PHONY: quick
 quick: postgres ## run the fast tests of the generator and the runtime, in under a minute
 	$(TEST) -short $(QUICK)
@@ -138,7 +139,7 @@ $(ELSEWHERE): verify-on-%:
 generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/reference/cli.md, examples
 	bin/sqlc generate
 	for f in docs/reference/outbox.schema.json $(SCHEMAS); do $(GO) run ./cmd/outboxgen schema > $$f || exit 1; done
-	$(GO) test ./internal/cli -run '^TestDocsOfTheCommands$$' -update
+	$(GO) test ./cmd/outboxgen/internal/cli -run '^TestDocsOfTheCommands$$' -update
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) generate ./...) || exit 1; done
 
 .PHONY: demo

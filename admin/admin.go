@@ -26,10 +26,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -37,7 +37,7 @@ import (
 // run meanwhile. It has no state and may be used from any number of goroutines.
 type Admin struct {
 	pool     *pgxpool.Pool
-	db       *dbschema.Schema
+	db       *schemadb.Schema
 	preview  bool
 	who, why string // of As
 	progress func(done, total int64)
@@ -48,7 +48,7 @@ func New(pool *pgxpool.Pool, schema string) (*Admin, error) {
 	if pool == nil {
 		return nil, errors.New("new admin: no pool")
 	}
-	db, err := dbschema.Open(schema)
+	db, err := schemadb.Open(schema)
 	if err != nil {
 		return nil, fmt.Errorf("new admin: %w", err)
 	}
@@ -183,7 +183,7 @@ type TopicVersion struct {
 // log.
 func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 	var list []ListenerStatus
-	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) error {
+	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
 		s, err := readShared(ctx, q)
 		if err != nil {
 			return err
@@ -197,7 +197,7 @@ func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 	return list, nil
 }
 
-func readListeners(ctx context.Context, q *dbsqlc.Queries, in shared) ([]ListenerStatus, error) {
+func readListeners(ctx context.Context, q *queries.Queries, in shared) ([]ListenerStatus, error) {
 	rows, err := q.ListenerList(ctx)
 	if err != nil {
 		return nil, err
@@ -262,8 +262,8 @@ func (s *ListenerStatus) stopsAt(v TopicVersion) {
 }
 
 // fillHeads fills in Head of the shards of one listener.
-func fillHeads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) error {
-	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
+func fillHeads(ctx context.Context, q *queries.Queries, shards []ListenerStatus) error {
+	rows, err := q.ListenerHead(ctx, queries.ListenerHeadParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func fillHeads(ctx context.Context, q *dbsqlc.Queries, shards []ListenerStatus) 
 	return nil
 }
 
-func statusOf(r dbsqlc.ListenerListRow) ListenerStatus {
+func statusOf(r queries.ListenerListRow) ListenerStatus {
 	s := ListenerStatus{
 		Listener: r.Listener, Shard: int(r.Shard), Shards: int(r.Shards), ReshardTo: int(r.ReshardTo), Paused: r.Paused,
 		Position: r.Position, Unread: r.Unread, Lag: max(microseconds(r.LagUs), 0), MaxLag: microseconds(r.MaxLagUs),
@@ -328,7 +328,7 @@ func (a *Admin) Detach(ctx context.Context, name string) (DetachReport, error) {
 	if err != nil {
 		return r, err
 	}
-	err = a.locked(ctx, what, func(q *dbsqlc.Queries) error {
+	err = a.locked(ctx, what, func(q *queries.Queries) error {
 		if err := requireAttached(ctx, q, name); err != nil {
 			return err
 		}
@@ -353,7 +353,7 @@ func (a *Admin) Detach(ctx context.Context, name string) (DetachReport, error) {
 }
 
 // requireAttached returns an error unless the listener is attached.
-func requireAttached(ctx context.Context, q *dbsqlc.Queries, name string) error {
+func requireAttached(ctx context.Context, q *queries.Queries, name string) error {
 	names, err := q.ListenerNames(ctx)
 	if err != nil {
 		return err
@@ -368,7 +368,7 @@ func requireAttached(ctx context.Context, q *dbsqlc.Queries, name string) error 
 
 // requireMovable is requireAttached, and also returns ErrRestored if the cursors hold xids of another cluster, so that
 // they cannot be moved.
-func requireMovable(ctx context.Context, q *dbsqlc.Queries, name string) error {
+func requireMovable(ctx context.Context, q *queries.Queries, name string) error {
 	if err := requireAttached(ctx, q, name); err != nil {
 		return err
 	}
@@ -386,9 +386,9 @@ const adminTries = 10
 
 // locked runs call under the lock of the schema's cursors, and repeats it after a deadlock. In a preview everything is
 // rolled back.
-func (a *Admin) locked(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
+func (a *Admin) locked(ctx context.Context, what string, call func(*queries.Queries) error) error {
 	return a.retried(func() error {
-		return a.db.WithCursorLock(ctx, a.pool, what, func(q *dbsqlc.Queries) error {
+		return a.db.WithCursorLock(ctx, a.pool, what, func(q *queries.Queries) error {
 			return cmp.Or(call(q), a.endPreview())
 		})
 	})

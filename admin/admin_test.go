@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/admin"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -201,8 +201,8 @@ func TestAdminListReadsLittleOfALongLog(t *testing.T) {
 		SELECT 'test', 'said', '{}', n % 32768 FROM generate_series(1, 100000) AS n`)
 	pgtest.Execute(t, pool, "ANALYZE outbox.log")
 	for query, args := range map[string][]any{
-		dbsqlc.ListenerList: nil,
-		dbsqlc.ListenerHead: {int32(1), true, "first"},
+		queries.ListenerList: nil,
+		queries.ListenerHead: {int32(1), true, "first"},
 	} {
 		rows, err := pool.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+strings.ReplaceAll(query, "outbox_schema", "outbox"),
 			append([]any{pgx.QueryExecModeExec}, args...)...)

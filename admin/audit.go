@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // AuditFilter selects entries of the audit. Its zero value selects all. An entry must match every field that is set.
@@ -68,7 +68,7 @@ func (a *Admin) Audit(ctx context.Context, f AuditFilter, page Page) (AuditPage,
 			return AuditPage{}, fmt.Errorf("%s: %w", what, argumentError("Page", "After is not the Next of a page"))
 		}
 	}
-	rows, err := a.db.Each(a.pool).AuditList(ctx, dbsqlc.AuditListParams{
+	rows, err := a.db.Each(a.pool).AuditList(ctx, queries.AuditListParams{
 		BeforeNo: before, Who: f.Who, Act: f.Action, Since: bound(f.Since), Until: bound(f.Until), EntryLimit: int32(limit + 1),
 	})
 	if err != nil {
@@ -212,23 +212,23 @@ func moment(t time.Time) *time.Time {
 }
 
 // audit records that act did what to n events of s. q is in the transaction that does it.
-func (act Act) audit(ctx context.Context, q *dbsqlc.Queries, what string, s auditScope, n int64) error {
+func (act Act) audit(ctx context.Context, q *queries.Queries, what string, s auditScope, n int64) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	return q.AuditInsert(ctx, dbsqlc.AuditInsertParams{Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n})
+	return q.AuditInsert(ctx, queries.AuditInsertParams{Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n})
 }
 
 // auditPart records, in the transaction of q, that one of several transactions of act has changed n events. no is what the
 // first one returned, and 0 before.
-func (act Act) auditPart(ctx context.Context, q *dbsqlc.Queries, no int64, what string, s auditScope, n int64) (int64, error) {
+func (act Act) auditPart(ctx context.Context, q *queries.Queries, no int64, what string, s auditScope, n int64) (int64, error) {
 	if no != 0 {
-		return no, q.AuditAdd(ctx, dbsqlc.AuditAddParams{Events: n, No: no})
+		return no, q.AuditAdd(ctx, queries.AuditAddParams{Events: n, No: no})
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		return 0, err
 	}
-	return q.AuditStart(ctx, dbsqlc.AuditStartParams{Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n})
+	return q.AuditStart(ctx, queries.AuditStartParams{Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n})
 }

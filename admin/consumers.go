@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/errtext"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // ConsumerStatus says what a consumer group keeps in this database because it could not apply it.
@@ -38,7 +38,7 @@ func (a *Admin) Consumers(ctx context.Context) ([]ConsumerStatus, error) {
 	return list, a.db.Wrap("list consumer groups", err)
 }
 
-func readConsumers(ctx context.Context, q *dbsqlc.Queries) ([]ConsumerStatus, error) {
+func readConsumers(ctx context.Context, q *queries.Queries) ([]ConsumerStatus, error) {
 	rows, err := q.InboxMessageStatus(ctx, CountLimit+1)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func readConsumers(ctx context.Context, q *dbsqlc.Queries) ([]ConsumerStatus, er
 // checkConsumers: consumers apply what they have parked, and nobody has forgotten their dead letters.
 func checkConsumers(ctx context.Context, e *examination) (found []Finding, err error) {
 	var list []ConsumerStatus
-	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *dbsqlc.Queries) (err error) {
+	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) (err error) {
 		if err = q.SessionGuard(ctx); err == nil {
 			list, err = readConsumers(ctx, q)
 		}

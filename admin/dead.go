@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -97,8 +97,8 @@ type deadScan struct {
 
 // scanDead calls visit with the dead letters that f selects. It ends when visit returns false. more says that there are others
 // than the most that were read. Each piece is read in a separate transaction.
-func (a *Admin) scanDead(ctx context.Context, f Filter, s deadScan, visit func(dbsqlc.DeadLetterScanRow) bool) (more bool, err error) {
-	p := dbsqlc.DeadLetterScanParams{
+func (a *Admin) scanDead(ctx context.Context, f Filter, s deadScan, visit func(queries.DeadLetterScanRow) bool) (more bool, err error) {
+	p := queries.DeadLetterScanParams{
 		Ids:    pgvalue.UUIDs(slices.Compact(slices.SortedFunc(slices.Values(f.IDs), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }))),
 		Newest: s.newest, Texts: s.texts || f.Group != "", Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener,
 		TenantID: pgvalue.NullUUID(f.TenantID), Key: f.Key, Since: pgvalue.Time(pgvalue.Clamp(f.Since)), Until: pgvalue.Time(pgvalue.Clamp(f.Until)), Error: f.Error,
@@ -117,7 +117,7 @@ func (a *Admin) scanDead(ctx context.Context, f Filter, s deadScan, visit func(d
 			return false, err
 		}
 		if s.most > 0 && read == s.most {
-			return slices.ContainsFunc(rows, func(r dbsqlc.DeadLetterScanRow) bool { return r.Scanned > 0 }), nil
+			return slices.ContainsFunc(rows, func(r queries.DeadLetterScanRow) bool { return r.Scanned > 0 }), nil
 		}
 		for _, r := range rows {
 			switch {
@@ -163,7 +163,7 @@ func (a *Admin) deadGroups(ctx context.Context, f Filter, s deadScan) ([]DeadGro
 		tenants map[uuid.UUID]struct{}
 	}
 	groups := make(map[string]*group)
-	more, err := a.scanDead(ctx, f, s, func(r dbsqlc.DeadLetterScanRow) bool {
+	more, err := a.scanDead(ctx, f, s, func(r queries.DeadLetterScanRow) bool {
 		key := groupKey(r.Namespace, r.Topic, ownerOf(r.Listener, f.Consumer), r.Error)
 		g := groups[key]
 		if g == nil {
@@ -210,7 +210,7 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	var nos []int64
-	_, err = a.scanDead(ctx, f, deadScan{newest: true, before: before}, func(r dbsqlc.DeadLetterScanRow) bool {
+	_, err = a.scanDead(ctx, f, deadScan{newest: true, before: before}, func(r queries.DeadLetterScanRow) bool {
 		nos = append(nos, r.No)
 		return len(nos) < limit || len(f.IDs) > 0 // those of ids come in no order
 	})
@@ -276,7 +276,7 @@ func (a *Admin) selectDead(ctx context.Context, f Filter, limit int) (refs []dea
 		names[s] = s
 		return s
 	}
-	_, err = a.scanDead(ctx, f, deadScan{}, func(r dbsqlc.DeadLetterScanRow) bool {
+	_, err = a.scanDead(ctx, f, deadScan{}, func(r queries.DeadLetterScanRow) bool {
 		refs = append(refs, deadRef{no: r.No, seq: r.Seq, listener: name(r.Listener), namespace: name(r.Namespace)})
 		return limit <= 0 || len(refs) < limit || len(f.IDs) > 0 // those of ids come in no order
 	})

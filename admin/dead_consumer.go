@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -58,7 +58,7 @@ func (a *Admin) Parked(ctx context.Context, consumer string, limit int) ([]Parke
 	if limit < 1 || limit > math.MaxInt32 {
 		return nil, fmt.Errorf("%s: %w", what, argumentError("limit", "%d is not a positive number", limit))
 	}
-	rows, err := a.db.Each(a.pool).InboxParked(ctx, dbsqlc.InboxParkedParams{ConsumerGroup: consumer, Most: behindLimit + 1, PageSize: int32(limit)})
+	rows, err := a.db.Each(a.pool).InboxParked(ctx, queries.InboxParkedParams{ConsumerGroup: consumer, Most: behindLimit + 1, PageSize: int32(limit)})
 	if err != nil {
 		return nil, a.db.Wrap(what, err)
 	}
@@ -69,7 +69,7 @@ func (a *Admin) Parked(ctx context.Context, consumer string, limit int) ([]Parke
 	return list, nil
 }
 
-func parkedOf(r dbsqlc.InboxParkedRow) ParkedMessage {
+func parkedOf(r queries.InboxParkedRow) ParkedMessage {
 	m := ParkedMessage{
 		No: r.No, Place: r.Place, Topic: r.Topic, Key: r.Key, EventID: r.EventID.Bytes,
 		TenantID: uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid}, Attempts: int(r.Attempts), AttemptsLeft: -1, Error: r.Error,
@@ -97,7 +97,7 @@ type ParkedDetail struct {
 // ParkedMessage returns the message with a number that a consumer group has parked, also if it waits behind another one. ok is
 // false if the group has none parked with this number.
 func (a *Admin) ParkedMessage(ctx context.Context, consumer string, no int64) (d ParkedDetail, ok bool, err error) {
-	r, err := a.db.Each(a.pool).InboxParkedMessage(ctx, dbsqlc.InboxParkedMessageParams{ConsumerGroup: consumer, Most: behindLimit + 1, No: no})
+	r, err := a.db.Each(a.pool).InboxParkedMessage(ctx, queries.InboxParkedMessageParams{ConsumerGroup: consumer, Most: behindLimit + 1, No: no})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return d, false, nil
 	}
@@ -105,7 +105,7 @@ func (a *Admin) ParkedMessage(ctx context.Context, consumer string, no int64) (d
 		return d, false, a.db.Wrap("read parked message", err)
 	}
 	d = ParkedDetail{
-		ParkedMessage: parkedOf(dbsqlc.InboxParkedRow{
+		ParkedMessage: parkedOf(queries.InboxParkedRow{
 			No: r.No, Place: r.Place, Key: r.Key, EventID: r.EventID, Topic: r.Topic, TenantID: r.TenantID, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts,
 			Error: r.Error, ReceivedAt: r.ReceivedAt, FailedAt: r.FailedAt, NextAttemptAt: r.NextAttemptAt, Behind: r.Behind,
 		}),
@@ -141,17 +141,17 @@ func timeOf(headers map[string]string, body []byte) time.Time {
 }
 
 // scanPiece reads a piece of the dead letters: those of a consumer group, if the filter names one.
-func scanPiece(ctx context.Context, q *dbsqlc.Queries, consumer string, p dbsqlc.DeadLetterScanParams) ([]dbsqlc.DeadLetterScanRow, error) {
+func scanPiece(ctx context.Context, q *queries.Queries, consumer string, p queries.DeadLetterScanParams) ([]queries.DeadLetterScanRow, error) {
 	if consumer == "" {
 		return q.DeadLetterScan(ctx, p)
 	}
-	found, err := q.InboxMessageScan(ctx, dbsqlc.InboxMessageScanParams{
+	found, err := q.InboxMessageScan(ctx, queries.InboxMessageScanParams{
 		Ids: p.Ids, Newest: p.Newest, AfterNo: p.AfterNo, Piece: p.Piece, Texts: p.Texts, ConsumerGroup: consumer, Namespace: p.Namespace,
 		Topic: p.Topic, TenantID: p.TenantID, Key: p.Key, Since: p.Since, Until: p.Until, Error: p.Error,
 	})
-	rows := make([]dbsqlc.DeadLetterScanRow, len(found))
+	rows := make([]queries.DeadLetterScanRow, len(found))
 	for i, r := range found {
-		rows[i] = dbsqlc.DeadLetterScanRow{
+		rows[i] = queries.DeadLetterScanRow{
 			Matches: r.Matches, No: r.No, Namespace: r.Namespace, Topic: r.Topic, TenantID: r.TenantID, DiedAt: r.DiedAt, Error: r.Error, Scanned: r.Scanned,
 		}
 	}
@@ -222,10 +222,10 @@ func headersOf(column string) map[string]string {
 }
 
 // replayConsumed parks dead letters of a consumer group again, in the transaction of q.
-func (a *Admin) replayConsumed(ctx context.Context, q *dbsqlc.Queries, consumer string, refs []deadRef) (int64, error) {
+func (a *Admin) replayConsumed(ctx context.Context, q *queries.Queries, consumer string, refs []deadRef) (int64, error) {
 	r, err := q.InboxMessageReplay(ctx, numbers(refs))
 	if err != nil || len(r.Keys) == 0 {
 		return r.Replayed, err
 	}
-	return r.Replayed, q.InboxMessagePromote(ctx, dbsqlc.InboxMessagePromoteParams{Keys: r.Keys, ConsumerGroup: consumer})
+	return r.Replayed, q.InboxMessagePromote(ctx, queries.InboxMessagePromoteParams{Keys: r.Keys, ConsumerGroup: consumer})
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestDeadLetterPlans explains each statement for dead letters with no statistics, with those of an empty table and with fresh
@@ -30,7 +30,7 @@ func TestDeadLetterPlans(t *testing.T) {
 	}
 	const piece, chunk = 5000, 500
 	pool := pgtest.Database(t)
-	db, err := dbschema.Open("")
+	db, err := schemadb.Open("")
 	require.NoError(t, err)
 	for _, table := range []string{"events", "queue", "dead_letters", "parked", "listeners"} {
 		pgtest.Execute(t, pool, "ALTER TABLE outbox."+table+" SET (autovacuum_enabled = off)")
@@ -63,25 +63,25 @@ func TestDeadLetterPlans(t *testing.T) {
 		}
 		queued, heard := nos("listener IS NULL"), nos("listener IS NOT NULL")
 		ids := pgtest.Value[[]uuid.UUID](t, pool, "SELECT array_agg(id) FROM (SELECT id FROM outbox.dead_letters WHERE no = ANY ($1) LIMIT 100) AS d", append(heard[:50:50], queued[:50]...))
-		scan := dbsqlc.DeadLetterScanParams{Ids: []pgtype.UUID{}, Piece: piece, Texts: true, Namespace: "test", Topic: "ping", Error: "kind c"}
+		scan := queries.DeadLetterScanParams{Ids: []pgtype.UUID{}, Piece: piece, Texts: true, Namespace: "test", Topic: "ping", Error: "kind c"}
 		newest, byID := scan, scan
 		newest.Newest, newest.AfterNo = true, math.MaxInt64
 		byID.Ids = pgvalue.UUIDs(ids)
 		for _, e := range []pgtest.Explained{
-			{Name: "scan", Reads: piece, Call: func(q *dbsqlc.Queries) { _, _ = q.DeadLetterScan(t.Context(), scan) }},
-			{Name: "scan newest", Reads: piece, Call: func(q *dbsqlc.Queries) { _, _ = q.DeadLetterScan(t.Context(), newest) }},
-			{Name: "scan ids", Reads: 200, Call: func(q *dbsqlc.Queries) { _, _ = q.DeadLetterScan(t.Context(), byID) }},
-			{Name: "read", Reads: chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.DeadLetterRead(t.Context(), queued) }},
-			{Name: "replay", Reads: 2 * chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.DeadLetterReplay(t.Context(), queued) }},
-			{Name: "followed", Reads: 2 * chunk, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.DeadLetterFollowed(t.Context(), dbsqlc.DeadLetterFollowedParams{Nos: heard, Listener: "ears"})
+			{Name: "scan", Reads: piece, Call: func(q *queries.Queries) { _, _ = q.DeadLetterScan(t.Context(), scan) }},
+			{Name: "scan newest", Reads: piece, Call: func(q *queries.Queries) { _, _ = q.DeadLetterScan(t.Context(), newest) }},
+			{Name: "scan ids", Reads: 200, Call: func(q *queries.Queries) { _, _ = q.DeadLetterScan(t.Context(), byID) }},
+			{Name: "read", Reads: chunk, Call: func(q *queries.Queries) { _, _ = q.DeadLetterRead(t.Context(), queued) }},
+			{Name: "replay", Reads: 2 * chunk, Call: func(q *queries.Queries) { _, _ = q.DeadLetterReplay(t.Context(), queued) }},
+			{Name: "followed", Reads: 2 * chunk, Call: func(q *queries.Queries) {
+				_, _ = q.DeadLetterFollowed(t.Context(), queries.DeadLetterFollowedParams{Nos: heard, Listener: "ears"})
 			}},
-			{Name: "park", Reads: 20_000, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.DeadLetterPark(t.Context(), dbsqlc.DeadLetterParkParams{Nos: heard, Listener: "ears"})
+			{Name: "park", Reads: 20_000, Call: func(q *queries.Queries) {
+				_, _ = q.DeadLetterPark(t.Context(), queries.DeadLetterParkParams{Nos: heard, Listener: "ears"})
 			}},
-			{Name: "discard", Reads: 2 * chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.DeadLetterDiscard(t.Context(), queued) }},
-			{Name: "edit", Reads: 2, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.DeadLetterEdit(t.Context(), dbsqlc.DeadLetterEditParams{Payload: []byte(`{}`), No: queued[0]})
+			{Name: "discard", Reads: 2 * chunk, Call: func(q *queries.Queries) { _, _ = q.DeadLetterDiscard(t.Context(), queued) }},
+			{Name: "edit", Reads: 2, Call: func(q *queries.Queries) {
+				_, _ = q.DeadLetterEdit(t.Context(), queries.DeadLetterEditParams{Payload: []byte(`{}`), No: queued[0]})
 			}},
 		} {
 			e.Sorts, e.Tables = 2*piece, []string{"dead_letters", "events", "queue", "parked"}

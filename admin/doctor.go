@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
@@ -229,12 +229,12 @@ func (e *examination) undone(ctx context.Context, name string, err error) error 
 }
 
 // read runs call in a READ COMMITTED transaction that is rolled back and whose statements are bounded.
-func (e *examination) read(ctx context.Context, call func(context.Context, pgx.Tx, *dbsqlc.Queries) error) error {
+func (e *examination) read(ctx context.Context, call func(context.Context, pgx.Tx, *queries.Queries) error) error {
 	return e.try(ctx, pgx.ReadOnly, call)
 }
 
 // try is read for a transaction of any mode; "" is the default of the role.
-func (e *examination) try(ctx context.Context, mode pgx.TxAccessMode, call func(context.Context, pgx.Tx, *dbsqlc.Queries) error) error {
+func (e *examination) try(ctx context.Context, mode pgx.TxAccessMode, call func(context.Context, pgx.Tx, *queries.Queries) error) error {
 	within, cancel := context.WithTimeout(ctx, 2*checkTime) // the server's timeout comes first, and keeps the connection
 	defer cancel()
 	tx, err := e.pool.BeginTx(within, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: mode})

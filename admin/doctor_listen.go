@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
 )
 
 // notifyTime is how long a notification may take. It is longer than checkTime, because a busy machine must not look like a

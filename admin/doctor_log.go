@@ -7,17 +7,17 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // checkLog: the sequence and the defaults of the log number its events as listeners need it.
 func checkLog(ctx context.Context, e *examination) (found []Finding, err error) {
-	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *dbsqlc.Queries) error {
+	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) error {
 		_, _, err := e.db.CheckSequence(ctx, q)
 		return err
 	})
-	if errors.Is(err, dbschema.ErrSequence) {
+	if errors.Is(err, schemadb.ErrSequence) {
 		return []Finding{{
 			Severity: SeverityError, Text: err.Error(),
 			Means: "listeners refuse to start, because they would miss events", Fix: "run what the text says; docs/run/listeners.md explains it",

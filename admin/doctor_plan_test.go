@@ -6,9 +6,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestDoctorReadsHeads: what the doctor reads of the queue and of delivered events does not grow with them, whatever the
@@ -17,7 +17,7 @@ func TestDoctorReadsHeads(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	pool := pgtest.Plain(t)
-	db, err := dbschema.Open("outbox")
+	db, err := schemadb.Open("outbox")
 	require.NoError(t, err)
 	const head, batch = 100, 500
 	for _, table := range []string{"events", "queue", "delivered", "dead_letters"} {
@@ -34,10 +34,10 @@ func TestDoctorReadsHeads(t *testing.T) {
 	check := func() {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			for _, e := range []pgtest.Explained{
-				{Name: "DoctorQueue", Reads: 64 * head, Sorts: 64 * head, Call: func(q *dbsqlc.Queries) { _, _ = q.DoctorQueue(t.Context(), head) }},
-				{Name: "DoctorMisfits", Reads: 3 * batch, Sorts: batch, Call: func(q *dbsqlc.Queries) {
+				{Name: "DoctorQueue", Reads: 64 * head, Sorts: 64 * head, Call: func(q *queries.Queries) { _, _ = q.DoctorQueue(t.Context(), head) }},
+				{Name: "DoctorMisfits", Reads: 3 * batch, Sorts: batch, Call: func(q *queries.Queries) {
 					first := pgtype.UUID{Valid: true}
-					_, _ = q.DoctorMisfits(t.Context(), dbsqlc.DoctorMisfitsParams{AfterQueued: first, AfterEnqueued: first, AfterDelivered: first, BatchSize: batch})
+					_, _ = q.DoctorMisfits(t.Context(), queries.DoctorMisfitsParams{AfterQueued: first, AfterEnqueued: first, AfterDelivered: first, BatchSize: batch})
 				}},
 			} {
 				e.Run(t, db, pool, mode)

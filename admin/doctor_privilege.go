@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -23,7 +23,7 @@ func checkPrivileges(ctx context.Context, e *examination) ([]Finding, error) {
 	}
 	missing, able := make(map[migrate.Role][]migrate.Grant), []string(nil)
 	var user string
-	err := e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+	err := e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		if err := tx.QueryRow(ctx, "SELECT current_user").Scan(&user); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func checkRowSecurity(ctx context.Context, e *examination) (found []Finding, err
 		Policies []string
 	}
 	var rows []secured
-	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		rows, err = rowsOf[secured](ctx, tx, `SELECT r.relname::text, ARRAY(SELECT p.polname::text FROM pg_catalog.pg_policy AS p WHERE p.polrelid = r.oid ORDER BY 1)
 			FROM (`+ownRelations+`) AS r WHERE row_security_active(r.oid) ORDER BY 1`, e.db.Name(), ownTables())
 		return err
@@ -170,7 +170,7 @@ func checkEnqueue(ctx context.Context, e *examination) (found []Finding, err err
 	}
 	for _, log := range []bool{false, true} {
 		m := outbox.Message{Namespace: "outboxgen", Topic: "doctor", DedupeKey: uuid.NewString(), Payload: []byte("{}"), Log: log}
-		err := e.try(ctx, "", func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+		err := e.try(ctx, "", func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 			first, err := outbox.Enqueue(ctx, tx, e.db.Name(), m)
 			if err != nil {
 				return err

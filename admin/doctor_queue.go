@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 const (
@@ -23,8 +23,8 @@ const (
 )
 
 // queueHeads reads what DoctorQueue does.
-func (e *examination) queueHeads(ctx context.Context) (rows []dbsqlc.DoctorQueueRow, err error) {
-	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *dbsqlc.Queries) error {
+func (e *examination) queueHeads(ctx context.Context) (rows []queries.DoctorQueueRow, err error) {
+	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) error {
 		if err := q.SessionGuard(ctx); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ type runner struct {
 }
 
 // runners returns the processes that are alive.
-func runners(rows []dbsqlc.DoctorProcessesRow) (alive []runner) {
+func runners(rows []queries.DoctorProcessesRow) (alive []runner) {
 	for _, r := range rows {
 		if microseconds(r.AgeUs) > aliveFor {
 			continue
@@ -118,8 +118,8 @@ func checkHandlers(ctx context.Context, e *examination) (found []Finding, err er
 	if err != nil {
 		return nil, err
 	}
-	var rows []dbsqlc.DoctorProcessesRow
-	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *dbsqlc.Queries) error {
+	var rows []queries.DoctorProcessesRow
+	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) error {
 		rows, err = q.DoctorProcesses(ctx)
 		return err
 	})
@@ -205,8 +205,8 @@ func (e *examination) idleListeners(ctx context.Context, alive []runner) (found 
 
 // checkProcesses: the processes that have said that they run still do.
 func checkProcesses(ctx context.Context, e *examination) (found []Finding, err error) {
-	var rows []dbsqlc.DoctorProcessesRow
-	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *dbsqlc.Queries) error {
+	var rows []queries.DoctorProcessesRow
+	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) error {
 		rows, err = q.DoctorProcesses(ctx)
 		return err
 	})
@@ -226,8 +226,8 @@ func checkProcesses(ctx context.Context, e *examination) (found []Finding, err e
 
 // checkPauses reports what is paused.
 func checkPauses(ctx context.Context, e *examination) (found []Finding, err error) {
-	var rows []dbsqlc.DoctorPausesRow
-	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *dbsqlc.Queries) error {
+	var rows []queries.DoctorPausesRow
+	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) error {
 		rows, err = q.DoctorPauses(ctx)
 		return err
 	})
@@ -284,13 +284,13 @@ const misfitBatch = 5000
 
 // checkRows: the rows of an event fit together. It checks as many as it can in its time, the oldest ids first.
 func checkRows(ctx context.Context, e *examination) (found []Finding, err error) {
-	var total dbsqlc.DoctorMisfitsRow
+	var total queries.DoctorMisfitsRow
 	whole := false
 	began := time.Now()
-	at := dbsqlc.DoctorMisfitsParams{
+	at := queries.DoctorMisfitsParams{
 		AfterQueued: pgtype.UUID{Valid: true}, AfterEnqueued: pgtype.UUID{Valid: true}, AfterDelivered: pgtype.UUID{Valid: true}, BatchSize: misfitBatch,
 	}
-	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *dbsqlc.Queries) error {
+	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) error {
 		if err := q.SessionGuard(ctx); err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/drift"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadrift"
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
@@ -22,7 +22,7 @@ type schemaState struct {
 
 // checkMigrations: the migrations are applied, all of them, and with the text of this version of outboxgen.
 func checkMigrations(ctx context.Context, e *examination) ([]Finding, error) {
-	err := e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+	err := e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		return tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM (`+ownRelations+`) AS t),
 			EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 				WHERE n.nspname = $1 AND c.relname = 'schema_migrations')`, e.db.Name(), ownTables()).Scan(&e.state.tables, &e.state.recorded)
@@ -99,13 +99,13 @@ func checkSchema(ctx context.Context, e *examination) (found []Finding, err erro
 	if e.state.version == 0 {
 		return nil, nil
 	}
-	var all []drift.Difference
-	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
-		all, err = drift.Compare(ctx, tx, e.db.Name(), e.state.version)
+	var all []schemadrift.Difference
+	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
+		all, err = schemadrift.Compare(ctx, tx, e.db.Name(), e.state.version)
 		return err
 	})
 	for _, d := range all {
-		if d.Kind == drift.Storage && d.Name == "autovacuum_enabled" {
+		if d.Kind == schemadrift.Storage && d.Name == "autovacuum_enabled" {
 			continue // checkVacuum says what it does
 		}
 		found = append(found, e.driftFinding(d))
@@ -114,7 +114,7 @@ func checkSchema(ctx context.Context, e *examination) (found []Finding, err erro
 }
 
 // driftFinding says what a difference means.
-func (e *examination) driftFinding(d drift.Difference) Finding {
+func (e *examination) driftFinding(d schemadrift.Difference) Finding {
 	what := fmt.Sprintf("%s %s", d.Kind, d.Table)
 	if d.Name != "" {
 		what = fmt.Sprintf("%s %s of %s", d.Kind, d.Name, d.Table)
@@ -129,14 +129,14 @@ func (e *examination) driftFinding(d drift.Difference) Finding {
 		f.Text = fmt.Sprintf("%s is %s, and the migrations make %s", what, d.Have, d.Want)
 	}
 	switch d.Kind {
-	case drift.Table:
+	case schemadrift.Table:
 		f.Means = "what uses the table fails"
 		if d.Have != "" {
 			f.Text = fmt.Sprintf("table %s is %s, and the migrations make it %s", d.Table, d.Have, d.Want)
 			f.Means = "a crash of the server empties an unlogged table, and a standby does not have it"
 			f.Fix = fmt.Sprintf("ALTER TABLE %s.%s SET LOGGED;", pgx.Identifier{e.db.Name()}.Sanitize(), d.Table)
 		}
-	case drift.Column:
+	case schemadrift.Column:
 		f.Means = "statements that use the column fail, or write something else"
 		if d.Want == "" {
 			f.Severity, f.Means = SeverityNotice, "outboxgen does not use it; a later migration may"
@@ -144,7 +144,7 @@ func (e *examination) driftFinding(d drift.Difference) Finding {
 				f.Severity, f.Means = SeverityError, "inserts fail, because they do not fill it"
 			}
 		}
-	case drift.Index:
+	case schemadrift.Index:
 		f.Means = "what reads through the index reads the whole table instead, and a unique one no longer keeps duplicates out"
 		if strings.Contains(d.Have, "-- not valid") {
 			f.Text = fmt.Sprintf("index %s of %s is not valid: its build was interrupted", d.Name, d.Table)
@@ -154,7 +154,7 @@ func (e *examination) driftFinding(d drift.Difference) Finding {
 				f.Means += "; a unique index may refuse events"
 			}
 		}
-	case drift.Constraint:
+	case schemadrift.Constraint:
 		f.Means = "rows that do not fit are not refused"
 		switch {
 		case strings.Contains(d.Want, "KEY ") || strings.Contains(d.Want, "UNIQUE "):
@@ -167,15 +167,15 @@ func (e *examination) driftFinding(d drift.Difference) Finding {
 		default:
 			f.Severity = SeverityWarning
 		}
-	case drift.Storage:
+	case schemadrift.Storage:
 		f.Severity, f.Means = SeverityWarning, "autovacuum or the space for heap-only updates is not as measured: claims and looks may get slower and slower"
-	case drift.Trigger:
+	case schemadrift.Trigger:
 		f.Severity, f.Means = SeverityWarning, "each row costs more, and an error of the trigger fails enqueues or claims"
-	case drift.Sequence:
+	case schemadrift.Sequence:
 		f.Means, f.Fix = "events of log topics cannot be numbered", "restore it from the migrations: outboxgen migrate get"
-	case drift.View:
+	case schemadrift.View:
 		f.Severity, f.Means = SeverityWarning, "people and programs that read the view see something else"
-	case drift.Function:
+	case schemadrift.Function:
 		f.Text = fmt.Sprintf("function %s is not as the migrations make it", d.Table)
 		if d.Have == "" {
 			f.Text = fmt.Sprintf("function %s is missing", d.Table)

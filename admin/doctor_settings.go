@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // The versions of PostgreSQL that outboxgen is made for.
@@ -22,7 +22,7 @@ func checkServer(ctx context.Context, e *examination) (found []Finding, err erro
 	var number int
 	var encoding, fsync, autovacuum, counts, readOnly string
 	var standby bool
-	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		return tx.QueryRow(ctx, `SELECT current_setting('server_version_num')::integer, current_setting('server_encoding'), pg_is_in_recovery(),
 			current_setting('fsync'), current_setting('autovacuum'), current_setting('track_counts'), current_setting('default_transaction_read_only')`).
 			Scan(&number, &encoding, &standby, &fsync, &autovacuum, &counts, &readOnly)
@@ -145,7 +145,7 @@ const clockBound = time.Second
 // checkClock: the clocks of the database and of this process agree.
 func checkClock(ctx context.Context, e *examination) ([]Finding, error) {
 	var found []Finding
-	err := e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+	err := e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		var there time.Time
 		before := time.Now()
 		if err := tx.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&there); err != nil {
@@ -188,7 +188,7 @@ func checkConnections(ctx context.Context, e *examination) (found []Finding, err
 		Used, Max int64
 	}
 	var limits []limit
-	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		limits, err = rowsOf[limit](ctx, tx, `
 			WITH clients AS (SELECT a.datname, a.usename FROM pg_catalog.pg_stat_activity AS a WHERE a.datname IS NOT NULL)
 			SELECT 'max_connections', (SELECT count(*) FROM clients),

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // shownHolders bounds the findings of a kind.
@@ -20,7 +20,7 @@ const pinMeans = "PostgreSQL keeps every row version that was replaced since, so
 // versions.
 func checkSnapshots(ctx context.Context, e *examination) (found []Finding, err error) {
 	var seesAll bool
-	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		if err := tx.QueryRow(ctx, "SELECT pg_has_role('pg_read_all_stats', 'USAGE')").Scan(&seesAll); err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // The dead rows of a table are many from deadFactor times what autovacuum waits for, and deadRows.
@@ -26,7 +26,7 @@ func checkVacuum(ctx context.Context, e *examination) (found []Finding, err erro
 		Off        bool
 	}
 	var rows []table
-	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		rows, err = rowsOf[table](ctx, tx, `
 			WITH own AS (
 				SELECT r.relname::text AS name, c.oid, greatest(c.reltuples, 0) AS tuples,
@@ -84,7 +84,7 @@ func checkBloat(ctx context.Context, e *examination) (found []Finding, err error
 		Bytes, Est int64
 	}
 	var rows []relation
-	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		rows, err = rowsOf[relation](ctx, tx, `
 			WITH own AS (
 				SELECT r.relname::text AS name, c.oid, c.reltuples,
@@ -143,7 +143,7 @@ func checkWraparound(ctx context.Context, e *examination) (found []Finding, err 
 		Age  int64
 	}
 	var rows []table
-	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *dbsqlc.Queries) error {
+	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		rows, err = rowsOf[table](ctx, tx, `SELECT r.relname::text, greatest(age(c.relfrozenxid), mxid_age(c.relminmxid))::bigint
 			FROM (`+ownRelations+`) AS r JOIN pg_catalog.pg_class AS c ON c.oid = r.oid
 			WHERE greatest(age(c.relfrozenxid), mxid_age(c.relminmxid)) >= $3

@@ -6,8 +6,8 @@ import (
 	"math"
 	"strings"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgname"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // Drained says what still needs a payload version of a topic: the events that some code has yet to decode.
@@ -51,18 +51,18 @@ func (a *Admin) Drained(ctx context.Context, topic string, version int) (Drained
 	if version == 0 {
 		newest = math.MaxInt32
 	}
-	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) error {
+	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
 		if err := q.ScanWhole(ctx); err != nil {
 			return err
 		}
-		queue, err := q.DrainedQueue(ctx, dbsqlc.DrainedQueueParams{Namespace: namespace, Topic: name, Newest: newest})
+		queue, err := q.DrainedQueue(ctx, queries.DrainedQueueParams{Namespace: namespace, Topic: name, Newest: newest})
 		if err != nil {
 			return err
 		}
 		for _, r := range queue {
 			*[...]*int64{1: &d.InFlight, 2: &d.Scheduled, 3: &d.Retrying, 4: &d.Due}[r.State] = r.Count
 		}
-		rest, err := q.DrainedRest(ctx, dbsqlc.DrainedRestParams{Namespace: namespace, Topic: name, Newest: newest})
+		rest, err := q.DrainedRest(ctx, queries.DrainedRestParams{Namespace: namespace, Topic: name, Newest: newest})
 		if err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (a *Admin) Drained(ctx context.Context, topic string, version int) (Drained
 		if err := q.SessionGuard(ctx); err != nil {
 			return err
 		}
-		unread, err := q.DrainedLog(ctx, dbsqlc.DrainedLogParams{Namespace: namespace, Topic: name, Newest: newest})
+		unread, err := q.DrainedLog(ctx, queries.DrainedLogParams{Namespace: namespace, Topic: name, Newest: newest})
 		for _, r := range unread {
 			d.Unread[r.Listener] = r.Count
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -64,7 +64,7 @@ type EventAtListener struct {
 // the latest million.
 func (a *Admin) Event(ctx context.Context, id uuid.UUID) (EventDetail, error) {
 	var d EventDetail
-	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) (err error) {
+	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) (err error) {
 		d, err = readEvent(ctx, q, id)
 		return err
 	})
@@ -74,14 +74,14 @@ func (a *Admin) Event(ctx context.Context, id uuid.UUID) (EventDetail, error) {
 	return d, nil
 }
 
-func readEvent(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) (EventDetail, error) {
+func readEvent(ctx context.Context, q *queries.Queries, id uuid.UUID) (EventDetail, error) {
 	var d EventDetail
-	rows, err := q.EventsByID(ctx, dbsqlc.EventsByIDParams{Ids: pgvalue.UUIDs([]uuid.UUID{id})})
+	rows, err := q.EventsByID(ctx, queries.EventsByIDParams{Ids: pgvalue.UUIDs([]uuid.UUID{id})})
 	if err != nil {
 		return d, err
 	}
 	if len(rows) > 0 {
-		d.EventStatus = eventStatus(dbsqlc.BrowseQueueRow(rows[0]))
+		d.EventStatus = eventStatus(queries.BrowseQueueRow(rows[0]))
 		details, err := q.EventDetail(ctx, pgvalue.UUID(id))
 		if err != nil || len(details) == 0 {
 			return d, errtext.Join(err, ErrUnknownEvent)
@@ -110,10 +110,10 @@ func readEvent(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) (EventDetai
 			return d, errtext.Join(err, ErrUnknownEvent)
 		}
 		r := details[0]
-		d.EventStatus = eventStatus(dbsqlc.BrowseQueueRow(logged[0]))
+		d.EventStatus = eventStatus(queries.BrowseQueueRow(logged[0]))
 		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)
 	case len(heard) > 0:
-		d.EventStatus = eventStatus(dbsqlc.BrowseQueueRow(heard[0]))
+		d.EventStatus = eventStatus(queries.BrowseQueueRow(heard[0]))
 		details, err := q.HeardDetail(ctx, pgvalue.UUID(id))
 		if err != nil || len(details) == 0 {
 			return d, errtext.Join(err, ErrUnknownEvent)
@@ -141,7 +141,7 @@ func (d *EventDetail) fill(entityType, entityID string, entityVersion int64, hea
 }
 
 // standing merges where the cursors are with what the listeners have of the event.
-func standing(ctx context.Context, q *dbsqlc.Queries, topic string, seq int64, heard []dbsqlc.HeardByIDRow) ([]EventAtListener, error) {
+func standing(ctx context.Context, q *queries.Queries, topic string, seq int64, heard []queries.HeardByIDRow) ([]EventAtListener, error) {
 	cursors, err := q.LogStanding(ctx, seq)
 	if err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ type atListener struct {
 }
 
 // listenerFailures reads the failed attempts of listeners at events.
-func listenerFailures(ctx context.Context, q *dbsqlc.Queries, ids []pgtype.UUID) (map[atListener][]Failure, error) {
+func listenerFailures(ctx context.Context, q *queries.Queries, ids []pgtype.UUID) (map[atListener][]Failure, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -249,13 +249,13 @@ const (
 )
 
 // findInLog returns the position of the event with this id, or 0.
-func findInLog(ctx context.Context, q *dbsqlc.Queries, id uuid.UUID) (int64, error) {
+func findInLog(ctx context.Context, q *queries.Queries, id uuid.UUID) (int64, error) {
 	last, err := q.LogLast(ctx)
 	if err != nil || last == 0 {
 		return 0, err
 	}
 	look := func(low, high int64) (int64, error) {
-		seqs, err := q.LogFind(ctx, dbsqlc.LogFindParams{Low: low, High: high, ID: pgvalue.UUID(id)})
+		seqs, err := q.LogFind(ctx, queries.LogFindParams{Low: low, High: high, ID: pgvalue.UUID(id)})
 		if err != nil || len(seqs) == 0 {
 			return 0, err
 		}

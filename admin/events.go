@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // Page says which part of a list is wanted.
@@ -150,7 +150,7 @@ func parsePlace(text string, sections int) (place, error) {
 
 // browser collects a page.
 type browser struct {
-	q     *dbsqlc.Queries
+	q     *queries.Queries
 	f     Filter
 	limit int
 	stop  time.Time
@@ -219,7 +219,7 @@ func (b *browser) piece(n int) int32 {
 }
 
 // walk reads piece after piece until the section is over or the page is full.
-func (b *browser) walk(at *place, read func(limit int32) ([]dbsqlc.BrowseQueueRow, error)) (over bool, err error) {
+func (b *browser) walk(at *place, read func(limit int32) ([]queries.BrowseQueueRow, error)) (over bool, err error) {
 	for {
 		limit := b.limit - len(b.found)
 		rows, err := read(int32(limit))
@@ -250,7 +250,7 @@ func (b *browser) queue(ctx context.Context, at *place) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	p := dbsqlc.BrowseQueueParams{
+	p := queries.BrowseQueueParams{
 		Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 		Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error, Status: string(b.f.Status),
 	}
@@ -262,7 +262,7 @@ func (b *browser) queue(ctx context.Context, at *place) (bool, error) {
 	if len(p.Lanes) == 0 {
 		return true, nil
 	}
-	return b.walk(at, func(limit int32) ([]dbsqlc.BrowseQueueRow, error) {
+	return b.walk(at, func(limit int32) ([]queries.BrowseQueueRow, error) {
 		p.Piece, p.EventLimit = b.piece(len(p.Lanes)), limit
 		p.AfterAt, p.AfterID = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}, pgvalue.UUID(uuid.Nil)
 		if at.Begun {
@@ -279,7 +279,7 @@ func (b *browser) delivered(start, end time.Time) section {
 		if err != nil {
 			return false, err
 		}
-		p := dbsqlc.BrowseDeliveredParams{
+		p := queries.BrowseDeliveredParams{
 			Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 			Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error, FloorAt: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
 		}
@@ -294,7 +294,7 @@ func (b *browser) delivered(start, end time.Time) section {
 		if !end.IsZero() {
 			p.FloorAt = bound(end)
 		}
-		return b.walk(at, func(limit int32) ([]dbsqlc.BrowseQueueRow, error) {
+		return b.walk(at, func(limit int32) ([]queries.BrowseQueueRow, error) {
 			p.Piece, p.EventLimit = b.piece(len(p.Topics)), limit
 			switch {
 			case at.Begun:
@@ -305,43 +305,43 @@ func (b *browser) delivered(start, end time.Time) section {
 				p.AfterAt, p.AfterID = bound(start), pgvalue.UUID(uuid.Nil)
 			}
 			rows, err := b.q.BrowseDelivered(ctx, p)
-			return browsed(rows, func(r dbsqlc.BrowseDeliveredRow) dbsqlc.BrowseQueueRow { return dbsqlc.BrowseQueueRow(r) }), err
+			return browsed(rows, func(r queries.BrowseDeliveredRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
 		})
 	}
 }
 
 func (b *browser) dead(ctx context.Context, at *place) (bool, error) {
-	p := dbsqlc.BrowseDeadParams{
+	p := queries.BrowseDeadParams{
 		Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 		Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error, Listener: b.f.Listener,
 	}
-	return b.walk(at, func(limit int32) ([]dbsqlc.BrowseQueueRow, error) {
+	return b.walk(at, func(limit int32) ([]queries.BrowseQueueRow, error) {
 		p.Piece, p.EventLimit, p.AfterNo = b.piece(1), limit, math.MaxInt64
 		if at.Begun {
 			p.AfterNo = at.No
 		}
 		rows, err := b.q.BrowseDead(ctx, p)
-		return browsed(rows, func(r dbsqlc.BrowseDeadRow) dbsqlc.BrowseQueueRow { return dbsqlc.BrowseQueueRow(r) }), err
+		return browsed(rows, func(r queries.BrowseDeadRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
 	})
 }
 
 func (b *browser) parked(ctx context.Context, at *place) (bool, error) {
-	p := dbsqlc.BrowseParkedParams{
+	p := queries.BrowseParkedParams{
 		Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 		Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error, Listener: b.f.Listener,
 	}
-	return b.walk(at, func(limit int32) ([]dbsqlc.BrowseQueueRow, error) {
+	return b.walk(at, func(limit int32) ([]queries.BrowseQueueRow, error) {
 		p.Piece, p.EventLimit, p.AfterNo = b.piece(1), limit, math.MaxInt64
 		if at.Begun {
 			p.AfterNo = at.No
 		}
 		rows, err := b.q.BrowseParked(ctx, p)
-		return browsed(rows, func(r dbsqlc.BrowseParkedRow) dbsqlc.BrowseQueueRow { return dbsqlc.BrowseQueueRow(r) }), err
+		return browsed(rows, func(r queries.BrowseParkedRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
 	})
 }
 
 func (b *browser) log(ctx context.Context, at *place) (bool, error) {
-	p := dbsqlc.BrowseLogParams{
+	p := queries.BrowseLogParams{
 		Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 		Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error,
 	}
@@ -357,13 +357,13 @@ func (b *browser) log(ctx context.Context, at *place) (bool, error) {
 			return false, err
 		}
 	}
-	return b.walk(at, func(limit int32) ([]dbsqlc.BrowseQueueRow, error) {
+	return b.walk(at, func(limit int32) ([]queries.BrowseQueueRow, error) {
 		p.Piece, p.EventLimit, p.AfterNo = b.piece(1), limit, start
 		if at.Begun {
 			p.AfterNo = at.No
 		}
 		rows, err := b.q.BrowseLog(ctx, p)
-		return browsed(rows, func(r dbsqlc.BrowseLogRow) dbsqlc.BrowseQueueRow { return dbsqlc.BrowseQueueRow(r) }), err
+		return browsed(rows, func(r queries.BrowseLogRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
 	})
 }
 
@@ -373,7 +373,7 @@ const logSkew = time.Hour
 
 // logAt returns the position of the first event of the log that was enqueued at t or later, or the one behind the last. The log
 // is about in the order of created_at.
-func logAt(ctx context.Context, q *dbsqlc.Queries, t time.Time) (int64, error) {
+func logAt(ctx context.Context, q *queries.Queries, t time.Time) (int64, error) {
 	last, err := q.LogLast(ctx)
 	if err != nil {
 		return 0, err
@@ -397,11 +397,11 @@ func logAt(ctx context.Context, q *dbsqlc.Queries, t time.Time) (int64, error) {
 // byID returns the events of the filter's ids, all that fit, in the order of found.
 func (b *browser) byID(ctx context.Context, at *place) (bool, error) {
 	ids := pgvalue.UUIDs(b.f.IDs)
-	rows, err := b.q.EventsByID(ctx, dbsqlc.EventsByIDParams{Ids: ids})
+	rows, err := b.q.EventsByID(ctx, queries.EventsByIDParams{Ids: ids})
 	if err != nil {
 		return false, err
 	}
-	all := browsed(rows, func(r dbsqlc.EventsByIDRow) dbsqlc.BrowseQueueRow { return dbsqlc.BrowseQueueRow(r) })
+	all := browsed(rows, func(r queries.EventsByIDRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })
 	known := make(map[uuid.UUID]bool)
 	for _, r := range all {
 		known[r.ID.Bytes] = true
@@ -427,18 +427,18 @@ func (b *browser) byID(ctx context.Context, at *place) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	all = append(all, browsed(logged, func(r dbsqlc.LogBySeqRow) dbsqlc.BrowseQueueRow { return dbsqlc.BrowseQueueRow(r) })...)
-	all = append(all, browsed(heard, func(r dbsqlc.HeardByIDRow) dbsqlc.BrowseQueueRow { return dbsqlc.BrowseQueueRow(r) })...)
+	all = append(all, browsed(logged, func(r queries.LogBySeqRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })...)
+	all = append(all, browsed(heard, func(r queries.HeardByIDRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })...)
 	return b.take(all, at), nil
 }
 
 // byKey returns the events that have the filter's key as their dedupe key.
 func (b *browser) byKey(ctx context.Context, at *place) (bool, error) {
-	rows, err := b.q.EventsByID(ctx, dbsqlc.EventsByIDParams{Ids: []pgtype.UUID{}, Key: b.f.Key})
+	rows, err := b.q.EventsByID(ctx, queries.EventsByIDParams{Ids: []pgtype.UUID{}, Key: b.f.Key})
 	if err != nil {
 		return false, err
 	}
-	all := browsed(rows, func(r dbsqlc.EventsByIDRow) dbsqlc.BrowseQueueRow { return dbsqlc.BrowseQueueRow(r) })
+	all := browsed(rows, func(r queries.EventsByIDRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })
 	seqs, err := b.q.LogByKey(ctx, b.f.Key)
 	if err != nil {
 		return false, err
@@ -447,12 +447,12 @@ func (b *browser) byKey(ctx context.Context, at *place) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	all = append(all, browsed(logged, func(r dbsqlc.LogBySeqRow) dbsqlc.BrowseQueueRow { return dbsqlc.BrowseQueueRow(r) })...)
+	all = append(all, browsed(logged, func(r queries.LogBySeqRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })...)
 	return b.take(all, at), nil
 }
 
 // take adds those of a short list that match, behind the first at.No of them.
-func (b *browser) take(rows []dbsqlc.BrowseQueueRow, at *place) (over bool) {
+func (b *browser) take(rows []queries.BrowseQueueRow, at *place) (over bool) {
 	n := int64(0)
 	for _, r := range rows {
 		e := eventStatus(r)
@@ -482,15 +482,15 @@ func (f Filter) matches(e EventStatus) bool {
 
 func bound(t time.Time) pgtype.Timestamptz { return pgvalue.Time(pgvalue.Clamp(t)) }
 
-func browsed[R any](rows []R, convert func(R) dbsqlc.BrowseQueueRow) []dbsqlc.BrowseQueueRow {
-	converted := make([]dbsqlc.BrowseQueueRow, len(rows))
+func browsed[R any](rows []R, convert func(R) queries.BrowseQueueRow) []queries.BrowseQueueRow {
+	converted := make([]queries.BrowseQueueRow, len(rows))
 	for i, r := range rows {
 		converted[i] = convert(r)
 	}
 	return converted
 }
 
-func eventStatus(r dbsqlc.BrowseQueueRow) EventStatus {
+func eventStatus(r queries.BrowseQueueRow) EventStatus {
 	return EventStatus{
 		ID: r.ID.Bytes, Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, Version: int(r.Version),
 		TenantID:  uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid},

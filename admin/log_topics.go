@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // LogTopicStatus is what the log has of a topic, and who reads it.
@@ -34,7 +34,7 @@ func (s LogTopicStatus) Name() string { return s.Namespace + "/" + s.Topic }
 // numbers are of one moment.
 func (a *Admin) LogTopics(ctx context.Context) ([]LogTopicStatus, error) {
 	var topics []LogTopicStatus
-	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) error {
+	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
 		processes, err := aliveProcesses(ctx, q)
 		if err != nil {
 			return err
@@ -49,7 +49,7 @@ func (a *Admin) LogTopics(ctx context.Context) ([]LogTopicStatus, error) {
 }
 
 // readLogTopics looks at the latest most events of the log.
-func readLogTopics(ctx context.Context, q *dbsqlc.Queries, processes []Process, most int64) ([]LogTopicStatus, error) {
+func readLogTopics(ctx context.Context, q *queries.Queries, processes []Process, most int64) ([]LogTopicStatus, error) {
 	topics := make(map[string]*LogTopicStatus)
 	of := func(namespace, topic string) *LogTopicStatus {
 		name := namespace + "/" + topic
@@ -58,7 +58,7 @@ func readLogTopics(ctx context.Context, q *dbsqlc.Queries, processes []Process, 
 		}
 		return topics[name]
 	}
-	rows, err := q.LogTail(ctx, dbsqlc.LogTailParams{TailLimit: int32(most + 1), RateOver: pgvalue.Interval(rateOver)})
+	rows, err := q.LogTail(ctx, queries.LogTailParams{TailLimit: int32(most + 1), RateOver: pgvalue.Interval(rateOver)})
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // Overview is the state of a schema at one moment.
@@ -23,7 +23,7 @@ type Overview struct {
 // moment. It costs less than the six calls, because they share what they read.
 func (a *Admin) Overview(ctx context.Context) (Overview, error) {
 	var o Overview
-	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) error {
+	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
 		s, err := readShared(ctx, q)
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ type shared struct {
 	pauses           []Pause
 }
 
-func readShared(ctx context.Context, q *dbsqlc.Queries) (s shared, err error) {
+func readShared(ctx context.Context, q *queries.Queries) (s shared, err error) {
 	if s.processes, err = processesOf(ctx, q); err != nil {
 		return s, err
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // Scope is what Pause and Resume are about: a namespace, a topic, a tenant, or a listener. A tenant alone means its events of
@@ -136,12 +136,12 @@ func (a *Admin) Pause(ctx context.Context, s Scope, act Act) error {
 	if err := errtext.Join(s.validate(), act.validate()); err != nil {
 		return fmt.Errorf("pause: %w", err)
 	}
-	return a.acting(ctx, "pause "+s.String(), act, func(q *dbsqlc.Queries) error {
+	return a.acting(ctx, "pause "+s.String(), act, func(q *queries.Queries) error {
 		if err := requireKnown(ctx, q, s); err != nil {
 			return err
 		}
 		p := pauseEndOf(s)
-		active, err := q.PauseSet(ctx, dbsqlc.PauseSetParams{
+		active, err := q.PauseSet(ctx, queries.PauseSetParams{
 			Namespace: p.Namespace, Topic: p.Topic, TenantID: p.TenantID, Listener: p.Listener,
 			Until: pgvalue.Time(act.Until), Who: act.Who, Why: act.Why,
 		})
@@ -174,7 +174,7 @@ func (a *Admin) Resume(ctx context.Context, s Scope, act Act) (ResumeReport, err
 		return ResumeReport{}, fmt.Errorf("resume: %w", err)
 	}
 	var r ResumeReport
-	err := a.acting(ctx, "resume "+s.String(), act, func(q *dbsqlc.Queries) error {
+	err := a.acting(ctx, "resume "+s.String(), act, func(q *queries.Queries) error {
 		r = ResumeReport{}
 		if s.Listener != "" {
 			if err := requireAttached(ctx, q, s.Listener); err != nil {
@@ -218,7 +218,7 @@ func (a *Admin) Pauses(ctx context.Context) ([]Pause, error) {
 	return all, a.db.Wrap("list pauses", err)
 }
 
-func pausesOf(ctx context.Context, q *dbsqlc.Queries) ([]Pause, error) {
+func pausesOf(ctx context.Context, q *queries.Queries) ([]Pause, error) {
 	rows, err := q.PauseList(ctx)
 	if err != nil {
 		return nil, err
@@ -240,8 +240,8 @@ func pausesOf(ctx context.Context, q *dbsqlc.Queries) ([]Pause, error) {
 }
 
 // pauseEndOf returns the key of the row of a scope.
-func pauseEndOf(s Scope) dbsqlc.PauseEndParams {
-	return dbsqlc.PauseEndParams{
+func pauseEndOf(s Scope) queries.PauseEndParams {
+	return queries.PauseEndParams{
 		Namespace: s.Namespace, Topic: s.Topic, Listener: s.Listener,
 		TenantID: pgtype.UUID{Bytes: s.TenantID.UUID, Valid: true}, // the zero UUID means all
 	}
@@ -249,9 +249,9 @@ func pauseEndOf(s Scope) dbsqlc.PauseEndParams {
 
 // acting runs call in one transaction, and repeats it when PostgreSQL has aborted it in favour of another. In a dry run
 // everything is rolled back. The planner is free, because call reads whole tables.
-func (a *Admin) acting(ctx context.Context, what string, act Act, call func(*dbsqlc.Queries) error) error {
+func (a *Admin) acting(ctx context.Context, what string, act Act, call func(*queries.Queries) error) error {
 	for tries := 1; ; tries++ {
-		err := a.db.InTxPlanned(ctx, a.pool, func(q *dbsqlc.Queries) error {
+		err := a.db.InTxPlanned(ctx, a.pool, func(q *queries.Queries) error {
 			if err := call(q); err != nil {
 				return err
 			}
@@ -272,7 +272,7 @@ func (a *Admin) acting(ctx context.Context, what string, act Act, call func(*dbs
 
 // requireKnown returns an error unless the listener of s is attached, or the namespace or topic of s is a queue topic of which
 // something is known.
-func requireKnown(ctx context.Context, q *dbsqlc.Queries, s Scope) error {
+func requireKnown(ctx context.Context, q *queries.Queries, s Scope) error {
 	switch {
 	case s.Listener != "":
 		return requireAttached(ctx, q, s.Listener)
@@ -283,7 +283,7 @@ func requireKnown(ctx context.Context, q *dbsqlc.Queries, s Scope) error {
 		namespace, topic, _ := strings.Cut(name, "/")
 		return namespace == s.Namespace && (s.Topic == "" || topic == s.Topic)
 	}
-	history, err := q.TopicHistory(ctx, dbsqlc.TopicHistoryParams{RateLimit: 1, RateOver: pgvalue.Interval(rateOver)}) // for the names
+	history, err := q.TopicHistory(ctx, queries.TopicHistoryParams{RateLimit: 1, RateOver: pgvalue.Interval(rateOver)}) // for the names
 	if err != nil {
 		return err
 	}

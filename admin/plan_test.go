@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 const (
@@ -59,54 +59,54 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		namespaces[i], lanes[i] = "test", int16(i)
 	}
 	statements := []pgtest.Explained{
-		{Name: "lanes", Call: func(q *dbsqlc.Queries) { _, _ = q.QueueLanes(t.Context()) }, Reads: 40, Sorts: 40, Buffers: 1000},
-		{Name: "counts by lane", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.QueueCountsByLane(t.Context(), dbsqlc.QueueCountsByLaneParams{Piece: 50, Namespaces: namespaces, Lanes: lanes})
+		{Name: "lanes", Call: func(q *queries.Queries) { _, _ = q.QueueLanes(t.Context()) }, Reads: 40, Sorts: 40, Buffers: 1000},
+		{Name: "counts by lane", Call: func(q *queries.Queries) {
+			_, _ = q.QueueCountsByLane(t.Context(), queries.QueueCountsByLaneParams{Piece: 50, Namespaces: namespaces, Lanes: lanes})
 		}, Reads: 50 * 32, Sorts: 50 * 32},
-		{Name: "oldest", Call: func(q *dbsqlc.Queries) { _, _ = q.QueueOldest(t.Context()) }, Reads: planQueued, Sorts: planQueued},
-		{Name: "first tried", Call: func(q *dbsqlc.Queries) { _, _ = q.QueueFirstTried(t.Context(), 500) }, Reads: 500, Sorts: 500},
-		{Name: "page of queue", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.BrowseQueue(t.Context(), dbsqlc.BrowseQueueParams{
+		{Name: "oldest", Call: func(q *queries.Queries) { _, _ = q.QueueOldest(t.Context()) }, Reads: planQueued, Sorts: planQueued},
+		{Name: "first tried", Call: func(q *queries.Queries) { _, _ = q.QueueFirstTried(t.Context(), 500) }, Reads: 500, Sorts: 500},
+		{Name: "page of queue", Call: func(q *queries.Queries) {
+			_, _ = q.BrowseQueue(t.Context(), queries.BrowseQueueParams{
 				Namespaces: namespaces, Lanes: lanes, AfterAt: pgvalue.Time(time.Now().Add(time.Hour)), AfterID: pgvalue.UUID(uuid.Nil), Piece: 20, EventLimit: 10, Topic: "t3",
 			})
 		}, Reads: 20 * 32, Sorts: 20 * 32},
-		{Name: "page of delivered", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.BrowseDelivered(t.Context(), dbsqlc.BrowseDeliveredParams{
+		{Name: "page of delivered", Call: func(q *queries.Queries) {
+			_, _ = q.BrowseDelivered(t.Context(), queries.BrowseDeliveredParams{
 				Namespaces: []string{"test", "test"}, Topics: []string{"t1", "t2"}, FloorAt: pgvalue.Time(time.Now().Add(-time.Hour)),
 				AfterAt: pgvalue.Time(time.Now().Add(-time.Minute)), AfterID: pgvalue.UUID(uuid.Nil), Piece: 100, EventLimit: 10, Error: "none",
 			})
 		}, Reads: 210, Sorts: 210},
-		{Name: "page of dead", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.BrowseDead(t.Context(), dbsqlc.BrowseDeadParams{AfterNo: 15_000, Piece: 100, EventLimit: 10, Error: "5"})
+		{Name: "page of dead", Call: func(q *queries.Queries) {
+			_, _ = q.BrowseDead(t.Context(), queries.BrowseDeadParams{AfterNo: 15_000, Piece: 100, EventLimit: 10, Error: "5"})
 		}, Reads: 100, Sorts: 100},
-		{Name: "page of the log", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.BrowseLog(t.Context(), dbsqlc.BrowseLogParams{AfterNo: 15_000, FloorNo: 10, Piece: 100, EventLimit: 10, Topic: "l1"})
+		{Name: "page of the log", Call: func(q *queries.Queries) {
+			_, _ = q.BrowseLog(t.Context(), queries.BrowseLogParams{AfterNo: 15_000, FloorNo: 10, Piece: 100, EventLimit: 10, Topic: "l1"})
 		}, Reads: 100, Sorts: 100, Tables: []string{"log"}},
-		{Name: "page of parked", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.BrowseParked(t.Context(), dbsqlc.BrowseParkedParams{AfterNo: 15_000, Piece: 100, EventLimit: 10})
+		{Name: "page of parked", Call: func(q *queries.Queries) {
+			_, _ = q.BrowseParked(t.Context(), queries.BrowseParkedParams{AfterNo: 15_000, Piece: 100, EventLimit: 10})
 		}, Reads: 100, Sorts: 100, Tables: []string{"parked"}},
-		{Name: "topics delivered", Call: func(q *dbsqlc.Queries) { _, _ = q.TopicsDelivered(t.Context()) }, Reads: 5, Sorts: 5},
-		{Name: "by id", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventsByID(t.Context(), dbsqlc.EventsByIDParams{Ids: pgvalue.UUIDs(make([]uuid.UUID, 10)), Key: "key77"})
+		{Name: "topics delivered", Call: func(q *queries.Queries) { _, _ = q.TopicsDelivered(t.Context()) }, Reads: 5, Sorts: 5},
+		{Name: "by id", Call: func(q *queries.Queries) {
+			_, _ = q.EventsByID(t.Context(), queries.EventsByIDParams{Ids: pgvalue.UUIDs(make([]uuid.UUID, 10)), Key: "key77"})
 		}, Reads: 11, Sorts: 11},
-		{Name: "by position", Call: func(q *dbsqlc.Queries) { _, _ = q.LogBySeq(t.Context(), []int64{5, 7}) }, Reads: 2, Sorts: 2, Tables: []string{"log"}},
-		{Name: "find in log", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.LogFind(t.Context(), dbsqlc.LogFindParams{Low: 100, High: 200, ID: pgvalue.UUID(uuid.Nil)})
+		{Name: "by position", Call: func(q *queries.Queries) { _, _ = q.LogBySeq(t.Context(), []int64{5, 7}) }, Reads: 2, Sorts: 2, Tables: []string{"log"}},
+		{Name: "find in log", Call: func(q *queries.Queries) {
+			_, _ = q.LogFind(t.Context(), queries.LogFindParams{Low: 100, High: 200, ID: pgvalue.UUID(uuid.Nil)})
 		}, Reads: 101, Sorts: 10, Tables: []string{"log"}},
-		{Name: "log from", Call: func(q *dbsqlc.Queries) { _, _ = q.LogFrom(t.Context(), 500) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
-		{Name: "log by key", Call: func(q *dbsqlc.Queries) { _, _ = q.LogByKey(t.Context(), "key7") }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
-		{Name: "standing", Call: func(q *dbsqlc.Queries) { _, _ = q.LogStanding(t.Context(), 500) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
-		{Name: "tail of the log", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.LogTail(t.Context(), dbsqlc.LogTailParams{TailLimit: 500, RateOver: pgvalue.Interval(rateOver)})
+		{Name: "log from", Call: func(q *queries.Queries) { _, _ = q.LogFrom(t.Context(), 500) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
+		{Name: "log by key", Call: func(q *queries.Queries) { _, _ = q.LogByKey(t.Context(), "key7") }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
+		{Name: "standing", Call: func(q *queries.Queries) { _, _ = q.LogStanding(t.Context(), 500) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
+		{Name: "tail of the log", Call: func(q *queries.Queries) {
+			_, _ = q.LogTail(t.Context(), queries.LogTailParams{TailLimit: 500, RateOver: pgvalue.Interval(rateOver)})
 		}, Reads: 500, Sorts: 500, Tables: []string{"log"}},
-		{Name: "tail of events", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventTail(t.Context(), dbsqlc.EventTailParams{TailLimit: 500, RateOver: pgvalue.Interval(rateOver)})
+		{Name: "tail of events", Call: func(q *queries.Queries) {
+			_, _ = q.EventTail(t.Context(), queries.EventTailParams{TailLimit: 500, RateOver: pgvalue.Interval(rateOver)})
 		}, Reads: 500, Sorts: 500, Tables: []string{"events"}},
-		{Name: "audit", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.AuditList(t.Context(), dbsqlc.AuditListParams{BeforeNo: 15_000, EntryLimit: 50})
+		{Name: "audit", Call: func(q *queries.Queries) {
+			_, _ = q.AuditList(t.Context(), queries.AuditListParams{BeforeNo: 15_000, EntryLimit: 50})
 		}, Reads: 50, Sorts: 50, Tables: []string{"audit"}},
-		{Name: "history", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.TopicHistory(t.Context(), dbsqlc.TopicHistoryParams{RateLimit: 500, RateOver: pgvalue.Interval(rateOver), DeadLimit: 1000})
+		{Name: "history", Call: func(q *queries.Queries) {
+			_, _ = q.TopicHistory(t.Context(), queries.TopicHistoryParams{RateLimit: 500, RateOver: pgvalue.Interval(rateOver), DeadLimit: 1000})
 		}, Reads: 4 * 1000, Sorts: 100},
 	}
 	for _, statistics := range []string{"empty", "fresh"} {
@@ -120,7 +120,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 			}
 		}
 		// The scan of the whole queue sorts nothing.
-		require.NoError(t, a.db.InSnapshot(t.Context(), pool, func(q *dbsqlc.Queries) error {
+		require.NoError(t, a.db.InSnapshot(t.Context(), pool, func(q *queries.Queries) error {
 			if err := q.ScanWhole(t.Context()); err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		q := a.db.On(tx)
 		require.NoError(t, q.SessionGuard(t.Context()))
 		require.NoError(t, q.ScanWhole(t.Context()))
-		rows, err := tx.Query(t.Context(), "EXPLAIN "+a.db.Text(dbsqlc.QueueCounts))
+		rows, err := tx.Query(t.Context(), "EXPLAIN "+a.db.Text(queries.QueueCounts))
 		require.NoError(t, err)
 		var plan strings.Builder
 		for rows.Next() {

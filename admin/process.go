@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/process"
+	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // ProcessKind is what a Process runs.
@@ -17,8 +17,8 @@ type ProcessKind string
 
 // The kinds.
 const (
-	ProcessDispatcher ProcessKind = process.Dispatcher
-	ProcessListener   ProcessKind = process.Listener
+	ProcessDispatcher ProcessKind = heartbeat.Dispatcher
+	ProcessListener   ProcessKind = heartbeat.Listener
 )
 
 // Process is a running dispatcher or listener: one call of Run. A process that was killed stays in the list for an hour, and
@@ -56,7 +56,7 @@ func (a *Admin) Processes(ctx context.Context) ([]Process, error) {
 	return all, a.db.Wrap("list processes", err)
 }
 
-func processesOf(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
+func processesOf(ctx context.Context, q *queries.Queries) ([]Process, error) {
 	rows, err := q.ProcessList(ctx)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func processesOf(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
 	for i, r := range rows {
 		p := Process{
 			WorkerID: r.WorkerID.Bytes, Kind: ProcessKind(r.Kind), Name: r.Name, Host: r.Host, PID: int(r.Pid),
-			StartedAt: r.StartedAt.Time, SeenAt: r.SeenAt.Time, Alive: microseconds(r.AgeUs) <= process.AliveFor,
+			StartedAt: r.StartedAt.Time, SeenAt: r.SeenAt.Time, Alive: microseconds(r.AgeUs) <= heartbeat.AliveFor,
 		}
 		for _, id := range r.TenantIds {
 			p.TenantIDs = append(p.TenantIDs, id.Bytes)
@@ -75,7 +75,7 @@ func processesOf(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
 		_ = json.Unmarshal(r.Topics, &topics)
 		p.Topics = make(map[string]ProcessTopic, len(topics))
 		for name, text := range topics {
-			var t process.Topic
+			var t heartbeat.Topic
 			_ = json.Unmarshal(text, &t)
 			p.Topics[name] = ProcessTopic{Version: t.Version, MaxLag: time.Duration(t.MaxLag * float64(time.Second))}
 		}
@@ -86,7 +86,7 @@ func processesOf(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
 }
 
 // aliveProcesses returns those of all that are alive.
-func aliveProcesses(ctx context.Context, q *dbsqlc.Queries) ([]Process, error) {
+func aliveProcesses(ctx context.Context, q *queries.Queries) ([]Process, error) {
 	all, err := processesOf(ctx, q)
 	return slices.DeleteFunc(all, func(p Process) bool { return !p.Alive }), err
 }

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/retention"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/retention"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -38,7 +38,7 @@ func (a *Admin) Prune(ctx context.Context, topics map[string]outbox.Retention) (
 		if _, _, ok := strings.Cut(topic, "/"); !ok {
 			return r, fmt.Errorf("prune: topic %q is not named like mini_chat/turn_finalized", topic)
 		}
-		keep[topic] = settings.RetentionWithDefaults(retention)
+		keep[topic] = config.RetentionWithDefaults(retention)
 	}
 	if len(keep) == 0 {
 		return r, nil
@@ -75,12 +75,12 @@ func (a *Admin) pruneLog(ctx context.Context, topics map[string]outbox.Retention
 func (a *Admin) countPrunable(ctx context.Context, topics map[string]outbox.Retention, r *PruneReport) error {
 	q := a.db.EachPlanned(a.pool) // they read whole tables
 	names, delivered, dead := retentions(topics)
-	row, err := q.LogPrunable(ctx, dbsqlc.LogPrunableParams{Topics: names, RetentionsUs: delivered})
+	row, err := q.LogPrunable(ctx, queries.LogPrunableParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
 		return a.db.Wrap("prune log", err)
 	}
 	r.Log, r.Blocked = row.Old-row.Blocked, row.Blocked
-	if r.DeadLetters, err = q.DeadLetterPrunable(ctx, dbsqlc.DeadLetterPrunableParams{Topics: names, RetentionsUs: dead}); err != nil {
+	if r.DeadLetters, err = q.DeadLetterPrunable(ctx, queries.DeadLetterPrunableParams{Topics: names, RetentionsUs: dead}); err != nil {
 		return a.db.Wrap("prune dead letters", err)
 	}
 	if r.Blocked == 0 {
@@ -91,7 +91,7 @@ func (a *Admin) countPrunable(ctx context.Context, topics map[string]outbox.Rete
 
 func (a *Admin) blockedBy(ctx context.Context, topics map[string]outbox.Retention, r *PruneReport) error {
 	names, delivered, _ := retentions(topics)
-	rows, err := a.db.EachPlanned(a.pool).LogBlocked(ctx, dbsqlc.LogBlockedParams{Topics: names, RetentionsUs: delivered})
+	rows, err := a.db.EachPlanned(a.pool).LogBlocked(ctx, queries.LogBlockedParams{Topics: names, RetentionsUs: delivered})
 	if err != nil {
 		return a.db.Wrap("prune log", err)
 	}
@@ -119,11 +119,11 @@ func (a *Admin) pruneFinal(ctx context.Context, name string, keep outbox.Retenti
 		return int64(n), err
 	}
 	q := a.db.EachPlanned(a.pool)
-	delivered, err := q.EventPrunableDelivered(ctx, dbsqlc.EventPrunableDeliveredParams{Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Delivered)})
+	delivered, err := q.EventPrunableDelivered(ctx, queries.EventPrunableDeliveredParams{Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Delivered)})
 	if err != nil {
 		return 0, a.db.Wrap("prune", err)
 	}
-	dead, err := q.EventPrunableDead(ctx, dbsqlc.EventPrunableDeadParams{Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Dead)})
+	dead, err := q.EventPrunableDead(ctx, queries.EventPrunableDeadParams{Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Dead)})
 	return delivered + dead, a.db.Wrap("prune", err)
 }
 

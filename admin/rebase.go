@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // RebaseReport says what Rebase found and did.
@@ -123,7 +123,7 @@ const rebaseChunk = 10_000
 // rebase keeps this property. Such events get an xid that stands for the set of cursors that have yet to deliver them,
 // and these cursors list the xid in their new lo as not finished. So the events are stragglers of the next window, in
 // the order of the log, and topics filter them and prune counts them like any other.
-func (a *Admin) rebase(ctx context.Context, q *dbsqlc.Queries, r *RebaseReport) error {
+func (a *Admin) rebase(ctx context.Context, q *queries.Queries, r *RebaseReport) error {
 	if err := q.RebaseLock(ctx); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (a *Admin) rebase(ctx context.Context, q *dbsqlc.Queries, r *RebaseReport) 
 	least := start.LastSeq
 	for i, c := range cursors {
 		least = max(least, c.HighSeq)
-		err := q.RebaseCursor(ctx, dbsqlc.RebaseCursorParams{
+		err := q.RebaseCursor(ctx, queries.RebaseCursorParams{
 			Lo: snapshot.without(m.of[int32(i)]), HighSeq: c.HighSeq, Listener: c.Listener, Shard: c.Shard,
 		})
 		if err != nil {
@@ -172,7 +172,7 @@ func (a *Admin) rebase(ctx context.Context, q *dbsqlc.Queries, r *RebaseReport) 
 	if err := a.rewrite(ctx, q, snapshot.xmin, m.last, start.Events); err != nil {
 		return err
 	}
-	if err := q.RebaseMark(ctx, dbsqlc.RebaseMarkParams{Seqs: m.seqs, Xids: m.xids}); err != nil {
+	if err := q.RebaseMark(ctx, queries.RebaseMarkParams{Seqs: m.seqs, Xids: m.xids}); err != nil {
 		return err
 	}
 	return q.RebaseSequence(ctx, least)
@@ -180,8 +180,8 @@ func (a *Admin) rebase(ctx context.Context, q *dbsqlc.Queries, r *RebaseReport) 
 
 // rewrite gives an xid that is visible everywhere to the events whose xid is not below xmin, and to those that an
 // earlier rebase has marked with an xid up to last.
-func (a *Admin) rewrite(ctx context.Context, q *dbsqlc.Queries, xmin, last, total int64) error {
-	p := dbsqlc.RebaseRewriteParams{ScanSize: rebaseChunk, First: strconv.FormatInt(xmin, 10), Last: strconv.FormatInt(last, 10)}
+func (a *Admin) rewrite(ctx context.Context, q *queries.Queries, xmin, last, total int64) error {
+	p := queries.RebaseRewriteParams{ScanSize: rebaseChunk, First: strconv.FormatInt(xmin, 10), Last: strconv.FormatInt(last, 10)}
 	for done := int64(0); ; {
 		row, err := q.RebaseRewrite(ctx, p)
 		if err != nil {
@@ -206,7 +206,7 @@ type marking struct {
 // markMissed takes one xid per set of cursors that have missed the same events. room is the number of available xids,
 // which is hundreds in a new cluster. If there are more sets, the remaining ones share the last xid: their cursors get
 // each other's events again, and lose none.
-func markMissed(missed []dbsqlc.RebaseMissedRow, room int64) marking {
+func markMissed(missed []queries.RebaseMissedRow, room int64) marking {
 	m := marking{last: xidOfAll, of: make(map[int32][]int64)}
 	known := make(map[string]int64)
 	for _, row := range missed {

@@ -5,13 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // Events that the same cursors have missed share a mark. If there are too few marks, several sets share the last one.
 func TestRebaseMarks(t *testing.T) {
 	t.Parallel()
-	missed := []dbsqlc.RebaseMissedRow{
+	missed := []queries.RebaseMissedRow{
 		{Seq: 1, Places: []int32{0}}, {Seq: 2, Places: []int32{0, 2}}, {Seq: 5, Places: []int32{0}}, {Seq: 7, Places: []int32{1}},
 	}
 	m := markMissed(missed, 700)

@@ -10,11 +10,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/jsonb"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // The reasons in Report.Refused.
@@ -63,7 +63,7 @@ func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
 	}
 	return a.onDead(ctx, what, f, act, func(ctx context.Context, refs []deadRef, record record) error {
 		if f.Consumer != "" {
-			return a.inTx(ctx, what, func(q *dbsqlc.Queries) error {
+			return a.inTx(ctx, what, func(q *queries.Queries) error {
 				n, err := a.replayConsumed(ctx, q, f.Consumer, refs)
 				if err != nil {
 					return err
@@ -72,7 +72,7 @@ func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
 			})
 		}
 		if refs[0].listener == "" {
-			return a.inTx(ctx, what, func(q *dbsqlc.Queries) error {
+			return a.inTx(ctx, what, func(q *queries.Queries) error {
 				n, refused, err := a.replayQueued(ctx, q, refs)
 				if err != nil {
 					return err
@@ -80,7 +80,7 @@ func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
 				return record(q, n, refused)
 			})
 		}
-		return a.locked(ctx, what, func(q *dbsqlc.Queries) error {
+		return a.locked(ctx, what, func(q *queries.Queries) error {
 			n, refused, err := a.replayHeard(ctx, q, refs)
 			if err != nil {
 				return err
@@ -99,7 +99,7 @@ func (a *Admin) Discard(ctx context.Context, f Filter, act Act) (Report, error) 
 		return Report{}, fmt.Errorf("%s: %w", what, argumentError("Act", "Why is empty: say why the events may be lost"))
 	}
 	return a.onDead(ctx, what, f, act, func(ctx context.Context, refs []deadRef, record record) error {
-		return a.inTx(ctx, what, func(q *dbsqlc.Queries) error {
+		return a.inTx(ctx, what, func(q *queries.Queries) error {
 			n, err := discard(ctx, q, f.Consumer, numbers(refs))
 			if err != nil {
 				return err
@@ -109,7 +109,7 @@ func (a *Admin) Discard(ctx context.Context, f Filter, act Act) (Report, error) 
 	})
 }
 
-func discard(ctx context.Context, q *dbsqlc.Queries, consumer string, nos []int64) (int64, error) {
+func discard(ctx context.Context, q *queries.Queries, consumer string, nos []int64) (int64, error) {
 	if consumer != "" {
 		return q.InboxMessageDiscard(ctx, nos)
 	}
@@ -152,8 +152,8 @@ func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string,
 		return Report{Matched: 1}, nil
 	}
 	scope := auditScope{ID: &id, Listener: listener, Edited: true}
-	call := func(q *dbsqlc.Queries) error {
-		if n, err := q.DeadLetterEdit(ctx, dbsqlc.DeadLetterEditParams{Payload: payload, No: refs[0].no}); err != nil {
+	call := func(q *queries.Queries) error {
+		if n, err := q.DeadLetterEdit(ctx, queries.DeadLetterEditParams{Payload: payload, No: refs[0].no}); err != nil {
 			return err
 		} else if n == 0 {
 			return notDead
@@ -189,12 +189,12 @@ func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string,
 }
 
 // inTx runs call in a transaction, and repeats it after a deadlock.
-func (a *Admin) inTx(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
+func (a *Admin) inTx(ctx context.Context, what string, call func(*queries.Queries) error) error {
 	return a.retried(func() error { return a.db.Wrap(what, a.db.InTx(ctx, a.pool, call)) })
 }
 
 // replayQueued puts dead letters of queue topics back, in the transaction of q.
-func (a *Admin) replayQueued(ctx context.Context, q *dbsqlc.Queries, refs []deadRef) (int64, map[string]int64, error) {
+func (a *Admin) replayQueued(ctx context.Context, q *queries.Queries, refs []deadRef) (int64, map[string]int64, error) {
 	r, err := q.DeadLetterReplay(ctx, numbers(refs))
 	if err != nil {
 		return 0, nil, err
@@ -223,7 +223,7 @@ func (a *Admin) replayQueued(ctx context.Context, q *dbsqlc.Queries, refs []dead
 //
 // A running lease of the shard does not know them. If the lease then parks an event of such a key, ParkedPromote sees that the
 // dead letter comes first. But it cannot settle parked events whose numbers have changed, so the shards are taken over then.
-func (a *Admin) replayHeard(ctx context.Context, q *dbsqlc.Queries, refs []deadRef) (int64, map[string]int64, error) {
+func (a *Admin) replayHeard(ctx context.Context, q *queries.Queries, refs []deadRef) (int64, map[string]int64, error) {
 	listener, nos := refs[0].listener, numbers(refs)
 	shards, err := q.ListenerHold(ctx, listener)
 	if err != nil {
@@ -232,7 +232,7 @@ func (a *Admin) replayHeard(ctx context.Context, q *dbsqlc.Queries, refs []deadR
 	if len(shards) == 0 {
 		return 0, map[string]int64{RefusedDetached: int64(len(refs))}, nil
 	}
-	followed, err := q.DeadLetterFollowed(ctx, dbsqlc.DeadLetterFollowedParams{Nos: nos, Listener: listener})
+	followed, err := q.DeadLetterFollowed(ctx, queries.DeadLetterFollowedParams{Nos: nos, Listener: listener})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -242,15 +242,15 @@ func (a *Admin) replayHeard(ctx context.Context, q *dbsqlc.Queries, refs []deadR
 			return 0, nil, err
 		}
 	}
-	r, err := q.DeadLetterPark(ctx, dbsqlc.DeadLetterParkParams{Nos: nos, Listener: listener})
+	r, err := q.DeadLetterPark(ctx, queries.DeadLetterParkParams{Nos: nos, Listener: listener})
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: r.Keys, Listener: listener}); err != nil {
+	if err := q.ParkedPromote(ctx, queries.ParkedPromoteParams{Keys: r.Keys, Listener: listener}); err != nil {
 		return 0, nil, err
 	}
 	if followed {
-		if err := q.ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: listener, WorkerID: pgvalue.UUID(worker)}); err != nil {
+		if err := q.ListenerHandBack(ctx, queries.ListenerHandBackParams{Listener: listener, WorkerID: pgvalue.UUID(worker)}); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -266,7 +266,7 @@ func numbers(refs []deadRef) []int64 {
 }
 
 // record adds what a transaction changes to the audit row and, when that has committed, to the report.
-type record func(q *dbsqlc.Queries, n int64, refused map[string]int64) error
+type record func(q *queries.Queries, n int64, refused map[string]int64) error
 
 // onDead runs chunk with the dead letters that f selects, a chunk at a time. All dead letters of a chunk are of one listener,
 // or of queue topics. chunk runs one transaction and calls record in it.
@@ -313,7 +313,7 @@ func (a *Admin) onDead(
 		var n, no int64
 		var refused map[string]int64
 		err := finished(ctx, func(ctx context.Context) error {
-			return chunk(ctx, next, func(q *dbsqlc.Queries, count int64, why map[string]int64) (err error) {
+			return chunk(ctx, next, func(q *queries.Queries, count int64, why map[string]int64) (err error) {
 				n, refused, no = count, why, auditNo
 				if count > 0 {
 					no, err = act.auditPart(ctx, q, auditNo, what, scope, count)

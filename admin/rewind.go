@@ -8,11 +8,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // Rewind makes the listener handle the events again that were enqueued at or after to and are still in the log. The
@@ -31,21 +31,21 @@ func (a *Admin) Rewind(ctx context.Context, name string, to time.Time) (events i
 	}
 	worker := uuid.New()
 	shards := 0
-	takeOver := func(q *dbsqlc.Queries) (err error) {
+	takeOver := func(q *queries.Queries) (err error) {
 		if err := requireMovable(ctx, q, name); err != nil {
 			return err
 		}
 		shards, err = a.takeOver(ctx, q, name, worker, nil)
 		return err
 	}
-	move := func(q *dbsqlc.Queries) (err error) {
+	move := func(q *queries.Queries) (err error) {
 		if events, err = rewind(ctx, q, name, worker, to, shards); err != nil || a.preview {
 			return err
 		}
 		return act.audit(ctx, q, "rewind", auditScope{Listener: name, To: moment(pgvalue.Clamp(to)), Start: to.IsZero()}, events)
 	}
 	if a.preview {
-		err = a.locked(ctx, what, func(q *dbsqlc.Queries) error {
+		err = a.locked(ctx, what, func(q *queries.Queries) error {
 			if err := takeOver(q); err != nil {
 				return err
 			}
@@ -72,8 +72,8 @@ func (a *Admin) Rewind(ctx context.Context, name string, to time.Time) (events i
 var errTaken = errors.New("other processes keep taking its shards")
 
 // rewind moves the cursors that were taken over. The transaction must not have an xid yet.
-func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, to time.Time, shards int) (int64, error) {
-	n, err := q.ListenerRewind(ctx, dbsqlc.ListenerRewindParams{Listener: name, WorkerID: pgvalue.UUID(worker), Since: pgvalue.Time(pgvalue.Clamp(to))})
+func rewind(ctx context.Context, q *queries.Queries, name string, worker uuid.UUID, to time.Time, shards int) (int64, error) {
+	n, err := q.ListenerRewind(ctx, queries.ListenerRewindParams{Listener: name, WorkerID: pgvalue.UUID(worker), Since: pgvalue.Time(pgvalue.Clamp(to))})
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +85,7 @@ func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUI
 		return 0, err
 	}
 	if len(keys) > 0 {
-		if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: keys, Listener: name}); err != nil {
+		if err := q.ParkedPromote(ctx, queries.ParkedPromoteParams{Keys: keys, Listener: name}); err != nil {
 			return 0, err
 		}
 	}
@@ -96,11 +96,11 @@ func rewind(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUI
 const takeOverLease = time.Minute
 
 // oneByOneAfterAdmin is how many events are handled one by one after the shard of a dead holder was taken over.
-const oneByOneAfterAdmin = max(settings.LeaseBatches*settings.DefaultBatchSize, settings.ParkedKeyBatch)
+const oneByOneAfterAdmin = max(config.LeaseBatches*config.DefaultBatchSize, config.ParkedKeyBatch)
 
 // takeOver takes all shards of a listener, or the shard of bucket, from their holders.
-func (a *Admin) takeOver(ctx context.Context, q *dbsqlc.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
-	shards, err := q.ListenerTakeOver(ctx, dbsqlc.ListenerTakeOverParams{
+func (a *Admin) takeOver(ctx context.Context, q *queries.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
+	shards, err := q.ListenerTakeOver(ctx, queries.ListenerTakeOverParams{
 		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(takeOverLease), BatchSize: oneByOneAfterAdmin, Listener: name, Bucket: bucket,
 	})
 	return len(shards), err
@@ -110,5 +110,5 @@ func (a *Admin) takeOver(ctx context.Context, q *dbsqlc.Queries, name string, wo
 func (a *Admin) handBack(ctx context.Context, name string, worker uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doorbell.Timeout)
 	defer cancel()
-	return a.db.Each(a.pool).ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
+	return a.db.Each(a.pool).ListenerHandBack(ctx, queries.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -96,7 +96,7 @@ func (a *Admin) Skip(ctx context.Context, name string, id uuid.UUID) (outbox.Eve
 // skip moves t to the dead letters. moved is false if the event is no longer where it was.
 func (a *Admin) skip(ctx context.Context, what, name string, t skipTarget, act Act) (moved bool, err error) {
 	var n int64
-	audit := func(q *dbsqlc.Queries) error {
+	audit := func(q *queries.Queries) error {
 		if n == 0 {
 			return nil
 		}
@@ -104,18 +104,18 @@ func (a *Admin) skip(ctx context.Context, what, name string, t skipTarget, act A
 		return act.audit(ctx, q, "skip", s, n)
 	}
 	if t.parkedNo != 0 {
-		err = a.locked(ctx, what, func(q *dbsqlc.Queries) (err error) {
+		err = a.locked(ctx, what, func(q *queries.Queries) (err error) {
 			worker := uuid.New()
 			if _, err = a.takeOver(ctx, q, name, worker, &t.bucket); err != nil {
 				return err
 			}
-			if n, err = q.ParkedSkip(ctx, dbsqlc.ParkedSkipParams{Error: t.deadLetterError(), No: t.parkedNo}); err != nil {
+			if n, err = q.ParkedSkip(ctx, queries.ParkedSkipParams{Error: t.deadLetterError(), No: t.parkedNo}); err != nil {
 				return err
 			}
-			if err := q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: []string{t.key}, Listener: name}); err != nil {
+			if err := q.ParkedPromote(ctx, queries.ParkedPromoteParams{Keys: []string{t.key}, Listener: name}); err != nil {
 				return err
 			}
-			if err := q.ListenerHandBack(ctx, dbsqlc.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)}); err != nil {
+			if err := q.ListenerHandBack(ctx, queries.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)}); err != nil {
 				return err
 			}
 			return audit(q)
@@ -123,16 +123,16 @@ func (a *Admin) skip(ctx context.Context, what, name string, t skipTarget, act A
 		return n > 0, err
 	}
 	if !t.inBatch {
-		err := a.locked(ctx, what, func(q *dbsqlc.Queries) error {
-			_, err := q.ListenerOpen(ctx, dbsqlc.ListenerOpenParams{Listener: name, Shard: t.shard})
+		err := a.locked(ctx, what, func(q *queries.Queries) error {
+			_, err := q.ListenerOpen(ctx, queries.ListenerOpenParams{Listener: name, Shard: t.shard})
 			return err
 		})
 		if err != nil {
 			return false, err
 		}
 	}
-	err = a.locked(ctx, what, func(q *dbsqlc.Queries) (err error) {
-		n, err = q.ListenerSkip(ctx, dbsqlc.ListenerSkipParams{
+	err = a.locked(ctx, what, func(q *queries.Queries) (err error) {
+		n, err = q.ListenerSkip(ctx, queries.ListenerSkipParams{
 			Attempts: int32(t.event.Attempt), Error: t.deadLetterError(), BatchSize: oneByOneAfterAdmin, Head: t.head,
 			Seq: t.seq, Listener: name, Shard: t.shard,
 		})
@@ -174,7 +174,7 @@ func (a *Admin) skipTarget(ctx context.Context, name string, id uuid.UUID) (skip
 }
 
 // onlyFailed returns the event that has failed, if there is exactly one.
-func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []skipTarget) (skipTarget, error) {
+func onlyFailed(ctx context.Context, q *queries.Queries, name string, events []skipTarget) (skipTarget, error) {
 	var failed, candidates []skipTarget
 	for _, t := range events {
 		switch {
@@ -184,7 +184,7 @@ func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []sk
 			candidates = append(candidates, t)
 		}
 	}
-	heads, err := q.ParkedHeads(ctx, dbsqlc.ParkedHeadsParams{Listener: name, EventLimit: maxListed + 1})
+	heads, err := q.ParkedHeads(ctx, queries.ParkedHeadsParams{Listener: name, EventLimit: maxListed + 1})
 	if err != nil {
 		return skipTarget{}, err
 	}
@@ -206,8 +206,8 @@ func onlyFailed(ctx context.Context, q *dbsqlc.Queries, name string, events []sk
 
 // headEvents returns the next events of the shards of a listener. For a shard these are the events that have failed. If
 // none has, it is the first event of each topic, because only the listener's process knows which topics it reads.
-func headEvents(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarget, error) {
-	rows, err := q.ListenerHead(ctx, dbsqlc.ListenerHeadParams{EventLimit: headLimit, Listener: name})
+func headEvents(ctx context.Context, q *queries.Queries, name string) ([]skipTarget, error) {
+	rows, err := q.ListenerHead(ctx, queries.ListenerHeadParams{EventLimit: headLimit, Listener: name})
 	if err != nil {
 		return nil, err
 	}
@@ -244,8 +244,8 @@ func headEvents(ctx context.Context, q *dbsqlc.Queries, name string) ([]skipTarg
 }
 
 // parkedTarget returns a parked event.
-func parkedTarget(ctx context.Context, q *dbsqlc.Queries, name string, id uuid.UUID) (skipTarget, error) {
-	r, err := q.ParkedFind(ctx, dbsqlc.ParkedFindParams{Listener: name, ID: pgvalue.UUID(id)})
+func parkedTarget(ctx context.Context, q *queries.Queries, name string, id uuid.UUID) (skipTarget, error) {
+	r, err := q.ParkedFind(ctx, queries.ParkedFindParams{Listener: name, ID: pgvalue.UUID(id)})
 	if err != nil {
 		return skipTarget{}, err
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // TopicStatus is what has become of the events of a queue topic, and who runs it.
@@ -87,7 +87,7 @@ var defaultQueueBounds = queueBounds{bytes: 512 << 20, rows: 500_000, exact: 100
 // count from their latest due time.
 func (a *Admin) Topics(ctx context.Context) ([]TopicStatus, error) {
 	var topics []TopicStatus
-	err := a.db.InSnapshot(ctx, a.pool, func(q *dbsqlc.Queries) (err error) {
+	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) (err error) {
 		s, err := readShared(ctx, q)
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func (a *Admin) Topics(ctx context.Context) ([]TopicStatus, error) {
 }
 
 // readTopics returns the topics, and the time of the database.
-func readTopics(ctx context.Context, q *dbsqlc.Queries, in shared, bounds queueBounds) ([]TopicStatus, time.Time, error) {
+func readTopics(ctx context.Context, q *queries.Queries, in shared, bounds queueBounds) ([]TopicStatus, time.Time, error) {
 	var none time.Time
 	topics := make(map[string]*TopicStatus)
 	of := func(namespace, topic string) *TopicStatus {
@@ -119,7 +119,7 @@ func readTopics(ctx context.Context, q *dbsqlc.Queries, in shared, bounds queueB
 			}
 		}
 	}
-	history, err := q.TopicHistory(ctx, dbsqlc.TopicHistoryParams{
+	history, err := q.TopicHistory(ctx, queries.TopicHistoryParams{
 		RateLimit: rateLimit, RateOver: pgvalue.Interval(rateOver), DeadLimit: CountLimit + 1,
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func readTopics(ctx context.Context, q *dbsqlc.Queries, in shared, bounds queueB
 		s.Dead, s.DeadLastHour = countOf(r.Dead, false), countOf(r.DeadHour, false)
 		s.DeliveredPerSecond = perSecond(r.Delivered, r.DeliveredUs)
 	}
-	enqueued, err := q.EventTail(ctx, dbsqlc.EventTailParams{RateOver: pgvalue.Interval(rateOver), TailLimit: bounds.tail})
+	enqueued, err := q.EventTail(ctx, queries.EventTailParams{RateOver: pgvalue.Interval(rateOver), TailLimit: bounds.tail})
 	if err != nil {
 		return nil, none, err
 	}
@@ -250,14 +250,14 @@ func (c *topicCounts) waits(since time.Time) {
 }
 
 // countQueue reads queue, or the first rows of each lane if the table is large.
-func countQueue(ctx context.Context, q *dbsqlc.Queries, bounds queueBounds) (*queueCounts, error) {
+func countQueue(ctx context.Context, q *queries.Queries, bounds queueBounds) (*queueCounts, error) {
 	counts := &queueCounts{topics: make(map[string]*topicCounts), cut: make(map[string]bool)}
 	size, err := q.QueueSize(ctx)
 	if err != nil {
 		return nil, err
 	}
 	counts.now = size.Now.Time
-	var rows []dbsqlc.QueueCountsRow
+	var rows []queries.QueueCountsRow
 	if size.Bytes <= bounds.bytes {
 		if err := q.ScanWhole(ctx); err != nil {
 			return nil, err
@@ -319,19 +319,19 @@ func earlier(a, b time.Time) time.Time {
 
 // countLanes reads limit rows of queue: as many of each lane, and then more of those that have more, as far as the others have
 // left something. It sets cut for the namespaces of which it has not read all.
-func countLanes(ctx context.Context, q *dbsqlc.Queries, limit int64, cut map[string]bool) ([]dbsqlc.QueueCountsRow, error) {
+func countLanes(ctx context.Context, q *queries.Queries, limit int64, cut map[string]bool) ([]queries.QueueCountsRow, error) {
 	lanes, err := q.QueueLanes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	read := make(map[dbsqlc.QueueLanesRow][]dbsqlc.QueueCountsByLaneRow)
+	read := make(map[queries.QueueLanesRow][]queries.QueueCountsByLaneRow)
 	last := int64(0)
 	for range 3 {
 		if len(lanes) == 0 || limit/int64(len(lanes)) <= last {
 			break
 		}
 		piece := max(limit/int64(len(lanes)), 1)
-		p := dbsqlc.QueueCountsByLaneParams{Piece: int32(piece)}
+		p := queries.QueueCountsByLaneParams{Piece: int32(piece)}
 		for _, l := range lanes {
 			p.Namespaces, p.Lanes = append(p.Namespaces, l.Namespace), append(p.Lanes, l.Lane)
 			delete(read, l)
@@ -341,11 +341,11 @@ func countLanes(ctx context.Context, q *dbsqlc.Queries, limit int64, cut map[str
 			return nil, err
 		}
 		for _, r := range rows {
-			l := dbsqlc.QueueLanesRow{Namespace: r.Namespace, Lane: r.Lane}
+			l := queries.QueueLanesRow{Namespace: r.Namespace, Lane: r.Lane}
 			read[l] = append(read[l], r)
 		}
 		clear(cut)
-		var more []dbsqlc.QueueLanesRow
+		var more []queries.QueueLanesRow
 		for _, l := range lanes {
 			n := int64(0)
 			for _, r := range read[l] {
@@ -360,10 +360,10 @@ func countLanes(ctx context.Context, q *dbsqlc.Queries, limit int64, cut map[str
 		}
 		lanes, last = more, piece
 	}
-	var all []dbsqlc.QueueCountsRow
+	var all []queries.QueueCountsRow
 	for _, rows := range read {
 		for _, r := range rows {
-			all = append(all, dbsqlc.QueueCountsRow{
+			all = append(all, queries.QueueCountsRow{
 				Namespace: r.Namespace, Topic: r.Topic, Version: r.Version, State: r.State, Tried: r.Tried, Count: r.Count, FirstDue: r.FirstDue,
 			})
 		}

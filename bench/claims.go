@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/bench/events"
-	"github.com/outboxgen/outboxgen/internal/lane"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -36,7 +36,7 @@ func twoTenants() (a, b uuid.UUID) {
 }
 
 func billedLane(tenant uuid.UUID) int16 {
-	return lane.Of(events.OrderBilledTopic.Untyped().Spec().Name, uuid.NullUUID{UUID: tenant, Valid: true})
+	return tenantlane.Of(events.OrderBilledTopic.Untyped().Spec().Name, uuid.NullUUID{UUID: tenant, Valid: true})
 }
 
 // A situation is what else is in the tables while 100 events of one topic are claimed.
@@ -63,7 +63,7 @@ func situations(history int) []situation {
 	unhandled := of(history*2/5, paid)
 	unhandled.topic = "order_ignored"
 	sameLane := unhandled
-	unhandled.lane = lane.Of(unhandled.topic, uuid.NullUUID{})
+	unhandled.lane = tenantlane.Of(unhandled.topic, uuid.NullUUID{})
 	other, otherFair := of(history/5, shipped), of(history/5, billed)
 	other.tenant = outbox.Tenant(otherTenant)
 	otherFair.tenant, otherFair.lane = other.tenant, billedLane(otherTenant)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outboxgen/outboxgen/bench/events"
-	"github.com/outboxgen/outboxgen/internal/lane"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -271,7 +271,9 @@ const (
 )
 
 // laneOf returns the lane of a topic.
-func laneOf(topic *outbox.UntypedTopic) int16 { return lane.Of(topic.Spec().Name, uuid.NullUUID{}) }
+func laneOf(topic *outbox.UntypedTopic) int16 {
+	return tenantlane.Of(topic.Spec().Name, uuid.NullUUID{})
+}
 
 // byHand runs a hand-written loop in two workers until they find no more events.
 func byHand(n int, fill func(context.Context, *database, int) error, step func(ctx context.Context, db *database, worker uuid.UUID, work func(payload []byte) error) (int, error),

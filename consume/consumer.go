@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/absent"
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/methodtx"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/postgres/methodtx"
 )
 
 // rollbackTimeout bounds the rollback of a transaction whose context has ended.
@@ -126,7 +126,7 @@ func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.O
 
 // read is decode that survives code of the user: decoders, upcasts, and methods of the types of a payload.
 func (c *Consumer) read(m Message) (r *Received, run effect, err error) {
-	crashed := guard.Private(guard.Call("code for the payload", guard.Never, func() error {
+	crashed := usercode.Private(usercode.Call("code for the payload", usercode.Never, func() error {
 		r, run, err = c.decode(m)
 		return nil
 	}))
@@ -157,7 +157,7 @@ func (c *Consumer) decode(m Message) (*Received, effect, error) {
 }
 
 func (c *Consumer) inTx(ctx context.Context, db DB, r *Received, run effect) (inbox.Outcome, error) {
-	if absent.Is(db) {
+	if isnil.Is(db) {
 		return "", errors.New("begin transaction: no pool or connection given (nil)")
 	}
 	tx, err := begin(ctx, db)
@@ -236,5 +236,5 @@ var ErrTxOwned = errors.New("the consumer owns the transaction: return nil to co
 // runtime.Goexit is an error. It has the type of the panic's value and not the value, which may hold a payload.
 func call(ctx context.Context, tx pgx.Tx, run effect) error {
 	own := methodtx.New(tx, ErrTxOwned)
-	return own.Check("consumer", guard.Private(guard.Call("consumer", guard.Never, func() error { return run(ctx, own) })))
+	return own.Check("consumer", usercode.Private(usercode.Call("consumer", usercode.Never, func() error { return run(ctx, own) })))
 }

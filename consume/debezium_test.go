@@ -50,7 +50,7 @@ func (r routedRecord) with(name string, value *string) routedRecord {
 	return r
 }
 
-// routedRecords returns the records in testdata/debezium/connector.json, which internal/export.TestDebeziumRecords makes of rows
+// routedRecords returns the records in testdata/debezium/connector.json, which internal/describe.TestDebeziumRecords makes of rows
 // with the exported connector: an event with every fact, and one with few.
 func routedRecords(t testing.TB) []routedRecord {
 	t.Helper()

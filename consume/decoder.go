@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
 // Decoder turns the body of a message into the JSON of its payload, which has the names of the producer's YAML. e says which
@@ -54,7 +54,7 @@ func (c *Consumer) toJSON(r *Received, contentType string, spec *TopicSpec) erro
 	case err == nil:
 		r.Payload = payload
 		return nil
-	case mark.Marked(err):
+	case errclass.Marked(err):
 		return about(&r.Event, "", fmt.Errorf("decode payload: %w", err))
 	}
 	return about(&r.Event, "", fmt.Errorf("decode payload: %w: %w", err, ErrInvalidPayload))
@@ -62,7 +62,7 @@ func (c *Consumer) toJSON(r *Received, contentType string, spec *TopicSpec) erro
 
 // callDecoder calls d. The error of a panic has the type of its value and not the value, which may hold a payload.
 func callDecoder(d Decoder, r *Received) (payload json.RawMessage, err error) {
-	err = guard.Private(guard.Call("decoder", guard.Never, func() (err error) {
+	err = usercode.Private(usercode.Call("decoder", usercode.Never, func() (err error) {
 		payload, err = d(r.Event, r.Payload)
 		return err
 	}))

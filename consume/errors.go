@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/payload"
 )
 
@@ -103,20 +103,20 @@ func show(name string) string {
 // Permanent marks an error that a consumer's method returns as permanent: trying again cannot help. Permanent(nil) is
 // nil.
 func Permanent(err error) error {
-	return mark.Permanent(err)
+	return errclass.Permanent(err)
 }
 
 // RetryAfter marks an error that a consumer's method returns with the delay of the next attempt. RetryAfter(d, nil) is nil.
 // It has a meaning for package receive and those built on it.
 func RetryAfter(d time.Duration, err error) error {
-	return mark.RetryAfter(d, err)
+	return errclass.RetryAfter(d, err)
 }
 
 // Unavailable marks an error that a consumer's method returns: what the method needs is unavailable, and the message is not
 // at fault. No attempt is counted, and the messages wait. Unavailable(nil) is nil. It has a meaning for package receive and
 // those built on it.
 func Unavailable(err error) error {
-	return mark.Unavailable(err, false)
+	return errclass.Unavailable(err, false)
 }
 
 // IsPermanent reports whether the same message would fail again however often this consumer tries it. That is so for an
@@ -125,7 +125,7 @@ func Unavailable(err error) error {
 // ErrUnknownVersion and ErrUnimplemented. All other errors, for example of the database, may pass: try again after a
 // pause.
 func IsPermanent(err error) bool {
-	if mark.IsPermanent(err) {
+	if errclass.IsPermanent(err) {
 		return true
 	}
 	for _, cause := range [...]error{

@@ -9,9 +9,9 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/plainjson"
-	"github.com/outboxgen/outboxgen/internal/upcast"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/payloads/fastjson"
+	"github.com/outboxgen/outboxgen/internal/payloads/upcast"
 	"github.com/outboxgen/outboxgen/payload"
 )
 
@@ -126,7 +126,7 @@ func (t *TopicSpec) decode(r *Received, p any, strict bool) error {
 	if steps := upcast.Chain(spec.History).From(r.Version); len(steps) > 0 {
 		return t.upcast(r, p, steps)
 	}
-	s := plainjson.ShapeOf(reflect.TypeOf(p).Elem())
+	s := fastjson.ShapeOf(reflect.TypeOf(p).Elem())
 	if err := json.Unmarshal(r.Payload, p); err != nil {
 		field, kind := s.Misfit(r.Payload)
 		if field == "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/admin"
-	"github.com/outboxgen/outboxgen/internal/moment"
+	"github.com/outboxgen/outboxgen/internal/tool/humantime"
 )
 
 // filterFields are the parameters of a filter, as a form has them.
@@ -53,7 +53,7 @@ func momentOf(name, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	t, err := moment.Parse(text, time.Now())
+	t, err := humantime.Parse(text, time.Now())
 	if err != nil {
 		return t, bad("%s: %v", name, err)
 	}

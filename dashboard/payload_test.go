@@ -15,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/dashboard"
 	minichat "github.com/outboxgen/outboxgen/generator/testdata/minichat/want"
 	people "github.com/outboxgen/outboxgen/generator/testdata/sensitive/want"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/diag"
-	"github.com/outboxgen/outboxgen/internal/campaign"
+	"github.com/outboxgen/outboxgen/internal/testing/campaign"
 	"github.com/outboxgen/outboxgen/templates"
 )
 

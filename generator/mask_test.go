@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/generator"
-	"github.com/outboxgen/outboxgen/internal/mask"
+	"github.com/outboxgen/outboxgen/internal/tool/yamlmask"
 )
 
 // TestMaskPayloadAgreesWithTheYAML passes payloads of every topic of every golden case, and broken ones, to the generated
@@ -49,7 +49,7 @@ func TestMaskPayloadAgreesWithTheYAML(t *testing.T) {
 		}
 		m, findings := generator.Load(source, generator.Options{Lock: lock})
 		require.NotNil(t, m, "%s", findings)
-		masker := mask.New(m)
+		masker := yamlmask.New(m)
 		ask := func(topic string, payload json.RawMessage) {
 			shown, ok := masker.Payload(topic, payload)
 			requests, want = append(requests, request{packages, topic, payload}), append(want, answer{shown, ok})

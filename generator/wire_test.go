@@ -19,7 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator/evolve"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/generator/sample"
-	"github.com/outboxgen/outboxgen/internal/campaign"
+	"github.com/outboxgen/outboxgen/internal/testing/campaign"
 )
 
 // TestWireClass proves the wire class. It draws thousands of pairs of an old and a new payload, generates the code of both

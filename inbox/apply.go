@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/absent"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // maxEntityBytes is the longest entity type, entity id and source. Producers have the same limit for the first two.
@@ -112,14 +112,14 @@ func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx conte
 	if fn == nil {
 		return "", fmt.Errorf("apply event %s: %w", e.ID, errNoFunc)
 	}
-	if absent.Is(tx) {
+	if isnil.Is(tx) {
 		return "", fmt.Errorf("apply event %s: %w", e.ID, errNoTx)
 	}
 	if err := e.check(); err != nil {
 		return "", fmt.Errorf("apply event %s: %w", e.ID, err)
 	}
 	q := i.db.On(tx)
-	row, err := q.VersionAdvance(ctx, dbsqlc.VersionAdvanceParams{
+	row, err := q.VersionAdvance(ctx, queries.VersionAdvanceParams{
 		ConsumerGroup: i.cfg.Group, EventID: pgvalue.UUID(e.ID), Source: e.Source, TenantID: e.tenant(),
 		EntityType: e.EntityType, EntityID: e.EntityID, Version: e.Version,
 	})
@@ -138,10 +138,10 @@ func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx conte
 }
 
 // stale handles an event whose version is not above the last one of its entity.
-func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Outcome, error) {
+func (i *Inbox) stale(ctx context.Context, q *queries.Queries, e *Event) (Outcome, error) {
 	switch i.cfg.Stale {
 	case Error:
-		last, err := q.VersionLast(ctx, dbsqlc.VersionLastParams{
+		last, err := q.VersionLast(ctx, queries.VersionLastParams{
 			ConsumerGroup: i.cfg.Group, Source: e.Source, TenantID: e.tenant(), EntityType: e.EntityType, EntityID: e.EntityID,
 		})
 		if err != nil {
@@ -150,7 +150,7 @@ func (i *Inbox) stale(ctx context.Context, q *dbsqlc.Queries, e *Event) (Outcome
 		return "", fmt.Errorf("apply event %s: version %d of %s %q: %w: version %d was set by event %s",
 			e.ID, e.Version, e.EntityType, e.EntityID, ErrStale, last.Version, uuid.UUID(last.EventID.Bytes))
 	case Quarantine:
-		err := q.InboxQuarantine(ctx, dbsqlc.InboxQuarantineParams{
+		err := q.InboxQuarantine(ctx, queries.InboxQuarantineParams{
 			ConsumerGroup: i.cfg.Group, EventID: pgvalue.UUID(e.ID), Source: e.Source, TenantID: e.tenant(),
 			EntityType: e.EntityType, EntityID: e.EntityID, Version: e.Version, Payload: e.Payload,
 		})

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // The errors to test for with errors.Is. None of them carries a payload.
@@ -17,10 +17,10 @@ var (
 	ErrStale = errors.New("stale event")
 	// ErrSerialization: PostgreSQL refused a statement with 40001 because the caller's transaction runs at REPEATABLE
 	// READ or SERIALIZABLE. The transaction is aborted: roll it back and run it again.
-	ErrSerialization = dbschema.ErrSerialization
+	ErrSerialization = schemadb.ErrSerialization
 	// ErrNotMigrated: the schema does not exist, or a table or column of the inbox does not. The tables are older than this
 	// module: run `outboxgen migrate up`.
-	ErrNotMigrated = dbschema.ErrNotMigrated
+	ErrNotMigrated = schemadb.ErrNotMigrated
 )
 
 var errZeroID = fmt.Errorf("id is the zero UUID: %w", ErrInvalidEvent)

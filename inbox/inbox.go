@@ -45,7 +45,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // Forever, as a Retention, keeps records permanently. As a ReplayWindow it is for logs that never delete their last events,
@@ -143,7 +143,7 @@ func show(d time.Duration) string {
 // Inbox records which events a consumer group has handled. It holds no connection and is safe for concurrent use.
 type Inbox struct {
 	cfg Config
-	db  *dbschema.Schema
+	db  *schemadb.Schema
 }
 
 // New checks cfg and returns an Inbox. It does not use the database.
@@ -152,7 +152,7 @@ func New(cfg Config) (*Inbox, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("new inbox: %w", err)
 	}
-	db, err := dbschema.Open(cfg.Schema)
+	db, err := schemadb.Open(cfg.Schema)
 	if err != nil {
 		return nil, fmt.Errorf("new inbox: %w", err)
 	}
@@ -164,7 +164,7 @@ func Once(ctx context.Context, tx pgx.Tx, group string, event uuid.UUID, fn func
 	if err := checkGroup(group); err != nil {
 		return false, fmt.Errorf("record event: %w", err)
 	}
-	db, err := dbschema.Open("")
+	db, err := schemadb.Open("")
 	if err != nil {
 		return false, fmt.Errorf("record event: %w", err)
 	}

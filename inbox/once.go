@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/absent"
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 var (
@@ -40,16 +40,16 @@ func (i *Inbox) Once(ctx context.Context, tx pgx.Tx, event uuid.UUID, fn func(ct
 	return once(ctx, i.db, tx, i.cfg.Group, event, fn)
 }
 
-func once(ctx context.Context, db *dbschema.Schema, tx pgx.Tx, group string, event uuid.UUID, fn func(ctx context.Context) error) (bool, error) {
+func once(ctx context.Context, db *schemadb.Schema, tx pgx.Tx, group string, event uuid.UUID, fn func(ctx context.Context) error) (bool, error) {
 	switch {
 	case fn == nil:
 		return false, fmt.Errorf("record event %s: %w", event, errNoFunc)
 	case event == uuid.Nil:
 		return false, fmt.Errorf("record event: %w", errZeroID)
-	case absent.Is(tx):
+	case isnil.Is(tx):
 		return false, fmt.Errorf("record event %s: %w", event, errNoTx)
 	}
-	n, err := db.On(tx).ProcessedInsert(ctx, dbsqlc.ProcessedInsertParams{ConsumerGroup: group, EventID: pgvalue.UUID(event)})
+	n, err := db.On(tx).ProcessedInsert(ctx, queries.ProcessedInsertParams{ConsumerGroup: group, EventID: pgvalue.UUID(event)})
 	if err != nil {
 		return false, db.Wrap(fmt.Sprintf("record event %s", event), err)
 	}
@@ -72,7 +72,7 @@ func (i *Inbox) OnceMany(ctx context.Context, tx pgx.Tx, events []uuid.UUID, fn 
 	if fn == nil {
 		return 0, fmt.Errorf("record %d events: %w", len(events), errNoFunc)
 	}
-	if absent.Is(tx) {
+	if isnil.Is(tx) {
 		return 0, fmt.Errorf("record %d events: %w", len(events), errNoTx)
 	}
 	if len(events) == 0 {
@@ -92,7 +92,7 @@ func (i *Inbox) OnceMany(ctx context.Context, tx pgx.Tx, events []uuid.UUID, fn 
 		ids = append(ids, pgvalue.UUID(event))
 	}
 	slices.SortFunc(ids, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
-	recorded, err := i.db.On(tx).ProcessedInsertMany(ctx, dbsqlc.ProcessedInsertManyParams{ConsumerGroup: i.cfg.Group, EventIds: ids})
+	recorded, err := i.db.On(tx).ProcessedInsertMany(ctx, queries.ProcessedInsertManyParams{ConsumerGroup: i.cfg.Group, EventIds: ids})
 	if err != nil {
 		return 0, i.db.Wrap(fmt.Sprintf("record %d events", len(ids)), err)
 	}
@@ -112,5 +112,5 @@ func (i *Inbox) OnceMany(ctx context.Context, tx pgx.Tx, events []uuid.UUID, fn 
 
 // call calls fn in a goroutine of its own. A panic or runtime.Goexit is an error, so that the caller rolls back.
 func call(ctx context.Context, fn func(context.Context) error) error {
-	return guard.Private(guard.Call("effect", guard.Never, func() error { return fn(ctx) }))
+	return usercode.Private(usercode.Call("effect", usercode.Never, func() error { return fn(ctx) }))
 }

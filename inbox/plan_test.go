@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 const (
@@ -67,34 +67,36 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		var middle pgtype.Timestamptz // of the records that are past the retention
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT statement_timestamp() - interval '3 h 30 min'").Scan(&middle))
 		start := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
-		prune := dbsqlc.ProcessedPruneParams{
+		prune := queries.ProcessedPruneParams{
 			ConsumerGroup: "busy0", After: start, Retention: pgtype.Interval{Microseconds: (3 * time.Hour).Microseconds(), Valid: true}, BatchSize: pruneChunk,
 		}
 		later := prune
 		later.After = middle
 		last := prune
 		last.Retention.Microseconds *= 2
-		advance := dbsqlc.VersionAdvanceParams{ConsumerGroup: "busy0", EventID: pgvalue.UUID(uuid.New()), Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 6}
+		advance := queries.VersionAdvanceParams{ConsumerGroup: "busy0", EventID: pgvalue.UUID(uuid.New()), Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 6}
 		ctx := t.Context()
 		tables := []string{"processed_events", "entity_versions", "inbox_quarantined"}
 		statements := []pgtest.Explained{
-			{Name: "once", Call: func(q *dbsqlc.Queries) {
-				_, _ = q.ProcessedInsert(ctx, dbsqlc.ProcessedInsertParams{ConsumerGroup: "busy0", EventID: ids[0]})
+			{Name: "once", Call: func(q *queries.Queries) {
+				_, _ = q.ProcessedInsert(ctx, queries.ProcessedInsertParams{ConsumerGroup: "busy0", EventID: ids[0]})
 			}, Reads: 1, Sorts: 1, Callers: true},
-			{Name: "many", Call: func(q *dbsqlc.Queries) {
-				_, _ = q.ProcessedInsertMany(ctx, dbsqlc.ProcessedInsertManyParams{ConsumerGroup: "busy0", EventIds: ids})
+			{Name: "many", Call: func(q *queries.Queries) {
+				_, _ = q.ProcessedInsertMany(ctx, queries.ProcessedInsertManyParams{ConsumerGroup: "busy0", EventIds: ids})
 			}, Reads: 1000, Sorts: 1000, Callers: true},
-			{Name: "advance", Call: func(q *dbsqlc.Queries) { _, _ = q.VersionAdvance(ctx, advance) }, Reads: 1, Sorts: 1, Callers: true},
-			{Name: "last", Call: func(q *dbsqlc.Queries) {
-				_, _ = q.VersionLast(ctx, dbsqlc.VersionLastParams{ConsumerGroup: "busy0", Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77"})
+			{Name: "advance", Call: func(q *queries.Queries) { _, _ = q.VersionAdvance(ctx, advance) }, Reads: 1, Sorts: 1, Callers: true},
+			{Name: "last", Call: func(q *queries.Queries) {
+				_, _ = q.VersionLast(ctx, queries.VersionLastParams{ConsumerGroup: "busy0", Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77"})
 			}, Reads: 1, Sorts: 1, Callers: true},
-			{Name: "quarantine", Call: func(q *dbsqlc.Queries) {
-				_ = q.InboxQuarantine(ctx, dbsqlc.InboxQuarantineParams{ConsumerGroup: "busy0", EventID: pgvalue.UUID(uuid.New()), Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 1})
+			{Name: "quarantine", Call: func(q *queries.Queries) {
+				_ = q.InboxQuarantine(ctx, queries.InboxQuarantineParams{ConsumerGroup: "busy0", EventID: pgvalue.UUID(uuid.New()), Source: "/users", TenantID: pgvalue.UUID(uuid.Nil), EntityType: "user", EntityID: "77", Version: 1})
 			}, Reads: 1, Sorts: 1, Callers: true},
-			{Name: "prune", Call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, prune) }, Reads: pruneChunk, Sorts: pruneChunk},
-			{Name: "prune on", Call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, later) }, Reads: pruneChunk, Sorts: pruneChunk},
-			{Name: "prune nothing", Call: func(q *dbsqlc.Queries) { _, _ = q.ProcessedPrune(ctx, last) }, Reads: 1, Sorts: 1},
-			{Name: "prune quarantined", Call: func(q *dbsqlc.Queries) { _, _ = q.InboxQuarantinePrune(ctx, dbsqlc.InboxQuarantinePruneParams(later)) }, Reads: pruneChunk, Sorts: pruneChunk},
+			{Name: "prune", Call: func(q *queries.Queries) { _, _ = q.ProcessedPrune(ctx, prune) }, Reads: pruneChunk, Sorts: pruneChunk},
+			{Name: "prune on", Call: func(q *queries.Queries) { _, _ = q.ProcessedPrune(ctx, later) }, Reads: pruneChunk, Sorts: pruneChunk},
+			{Name: "prune nothing", Call: func(q *queries.Queries) { _, _ = q.ProcessedPrune(ctx, last) }, Reads: 1, Sorts: 1},
+			{Name: "prune quarantined", Call: func(q *queries.Queries) {
+				_, _ = q.InboxQuarantinePrune(ctx, queries.InboxQuarantinePruneParams(later))
+			}, Reads: pruneChunk, Sorts: pruneChunk},
 		}
 		for _, statistics := range []string{before, "fresh"} {
 			if statistics == "fresh" {

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/absent"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // RecordError says which event of a batch Record refused.
@@ -40,7 +40,7 @@ func (e *RecordError) Unwrap() error { return e.Err }
 // PostgreSQL, roll tx back. Batches with events in common wait for each other. They take events in one order, and then
 // entities in one order, so they cannot deadlock if their transactions do nothing else.
 func (i *Inbox) Record(ctx context.Context, tx pgx.Tx, events []Event) ([]Outcome, error) {
-	if absent.Is(tx) {
+	if isnil.Is(tx) {
 		return nil, fmt.Errorf("record %d events: %w", len(events), errNoTx)
 	}
 	var plain, versioned []int // indexes in events
@@ -84,7 +84,7 @@ func (i *Inbox) recordPlain(ctx context.Context, tx pgx.Tx, events []Event, plai
 		}
 	}
 	slices.SortFunc(ids, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
-	recorded, err := i.db.On(tx).ProcessedInsertMany(ctx, dbsqlc.ProcessedInsertManyParams{ConsumerGroup: i.cfg.Group, EventIds: ids})
+	recorded, err := i.db.On(tx).ProcessedInsertMany(ctx, queries.ProcessedInsertManyParams{ConsumerGroup: i.cfg.Group, EventIds: ids})
 	if err != nil {
 		return i.db.Wrap(fmt.Sprintf("record %d events", len(ids)), err)
 	}
@@ -108,8 +108,8 @@ func (i *Inbox) recordVersioned(ctx context.Context, tx pgx.Tx, events []Event, 
 	var batch pgx.Batch
 	for _, n := range versioned {
 		e := &events[n]
-		i.db.Queue(&batch, func(q *dbsqlc.Queries) {
-			_, _ = q.VersionAdvance(ctx, dbsqlc.VersionAdvanceParams{
+		i.db.Queue(&batch, func(q *queries.Queries) {
+			_, _ = q.VersionAdvance(ctx, queries.VersionAdvanceParams{
 				ConsumerGroup: i.cfg.Group, EventID: pgvalue.UUID(e.ID), Source: e.Source, TenantID: e.tenant(),
 				EntityType: e.EntityType, EntityID: e.EntityID, Version: e.Version,
 			})
@@ -149,10 +149,10 @@ func (i *Inbox) recordVersioned(ctx context.Context, tx pgx.Tx, events []Event, 
 // LastVersion returns the version that the group has applied last for the entity of e, which makes e stale if its Version is
 // not above it; 0 if there is none. tx may be any transaction.
 func (i *Inbox) LastVersion(ctx context.Context, tx pgx.Tx, e Event) (int64, error) {
-	if absent.Is(tx) {
+	if isnil.Is(tx) {
 		return 0, fmt.Errorf("read last version: %w", errNoTx)
 	}
-	last, err := i.db.On(tx).VersionLast(ctx, dbsqlc.VersionLastParams{
+	last, err := i.db.On(tx).VersionLast(ctx, queries.VersionLastParams{
 		ConsumerGroup: i.cfg.Group, Source: e.Source, TenantID: e.tenant(), EntityType: e.EntityType, EntityID: e.EntityID,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {

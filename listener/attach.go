@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -28,8 +28,8 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 		return 0, l.db.Wrap("attach", err)
 	}
 	if reg.Cursors == 0 {
-		err := l.db.WithCursorLock(ctx, l.pool, "attach", func(q *dbsqlc.Queries) error {
-			_, err := q.ListenerAttach(ctx, dbsqlc.ListenerAttachParams{
+		err := l.db.WithCursorLock(ctx, l.pool, "attach", func(q *queries.Queries) error {
+			_, err := q.ListenerAttach(ctx, queries.ListenerAttachParams{
 				Listener: l.spec.Name, Shards: int32(l.spec.Shards), Latest: l.spec.Latest, MaxLag: maxLag,
 			})
 			return err
@@ -41,13 +41,13 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 			return 0, err
 		}
 	}
-	if _, err := l.db.Each(l.pool).ListenerMaxLag(ctx, dbsqlc.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
+	if _, err := l.db.Each(l.pool).ListenerMaxLag(ctx, queries.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
 		return 0, l.db.Wrap("attach", err)
 	}
 	if int(reg.Shards) != l.spec.Shards || reg.ReshardTo != 0 {
 		var n int64
-		err := l.db.WithCursorLock(ctx, l.pool, "ask for another number of shards", func(q *dbsqlc.Queries) (err error) {
-			n, err = q.ListenerReshard(ctx, dbsqlc.ListenerReshardParams{Shards: int32(l.spec.Shards), Listener: l.spec.Name})
+		err := l.db.WithCursorLock(ctx, l.pool, "ask for another number of shards", func(q *queries.Queries) (err error) {
+			n, err = q.ListenerReshard(ctx, queries.ListenerReshardParams{Shards: int32(l.spec.Shards), Listener: l.spec.Name})
 			return err
 		})
 		if err != nil {
@@ -60,7 +60,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	return int(reg.Shards), nil
 }
 
-func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistrationRow, error) {
+func (l *Listener) registration(ctx context.Context) (queries.ListenerRegistrationRow, error) {
 	reg, err := l.db.Each(l.pool).ListenerRegistration(ctx, l.spec.Name)
 	return reg, l.db.Wrap(fmt.Sprintf("read listeners of schema %s", l.db.Name()), err)
 }
@@ -71,7 +71,7 @@ func (l *Listener) registration(ctx context.Context) (dbsqlc.ListenerRegistratio
 func (l *Listener) reshard(ctx context.Context) (stepped bool, err error) {
 	ctx, cancel := l.limited(ctx)
 	defer cancel()
-	err = l.db.WithCursorLock(ctx, l.pool, "reshard", func(q *dbsqlc.Queries) error {
+	err = l.db.WithCursorLock(ctx, l.pool, "reshard", func(q *queries.Queries) error {
 		n, err := q.ListenerBarrier(ctx, l.spec.Name)
 		stepped = n > 0
 		if err != nil || stepped {
@@ -86,15 +86,15 @@ func (l *Listener) reshard(ctx context.Context) (stepped bool, err error) {
 		if err != nil {
 			return err
 		}
-		if err := q.ListenerDropShards(ctx, dbsqlc.ListenerDropShardsParams{Listener: l.spec.Name, Shards: a.ReshardTo}); err != nil {
+		if err := q.ListenerDropShards(ctx, queries.ListenerDropShardsParams{Listener: l.spec.Name, Shards: a.ReshardTo}); err != nil {
 			return err
 		}
-		if err := q.ListenerRestart(ctx, dbsqlc.ListenerRestartParams{
+		if err := q.ListenerRestart(ctx, queries.ListenerRestartParams{
 			Shards: a.ReshardTo, HighSeq: a.HighSeq, LeaseNo: a.LeaseNo + 1, Listener: l.spec.Name,
 		}); err != nil {
 			return err
 		}
-		return q.ListenerAddShards(ctx, dbsqlc.ListenerAddShardsParams{First: before.Shards, Listener: l.spec.Name})
+		return q.ListenerAddShards(ctx, queries.ListenerAddShardsParams{First: before.Shards, Listener: l.spec.Name})
 	})
 	return stepped, err
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/inline"
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/methodtx"
-	"github.com/outboxgen/outboxgen/internal/report"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/postgres/methodtx"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -72,7 +72,7 @@ func (s *shardLoop) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) 
 
 // run handles the entries that may be handled, and returns when the handlers have returned or abandon is closed.
 func (b *batch) run(work context.Context, abandon <-chan struct{}) {
-	if inline.Marked(b.ctx) {
+	if config.IsInline(b.ctx) {
 		defer close(b.finished)
 		b.workers.Add(1)
 		if b.l.publishes {
@@ -114,7 +114,7 @@ func (b *batch) spawn(work context.Context) {
 func (b *batch) worker(work context.Context) {
 	over := false
 	defer func() {
-		if over || inline.Marked(b.ctx) {
+		if over || config.IsInline(b.ctx) {
 			b.workers.Done()
 		} else {
 			go b.worker(work)
@@ -184,7 +184,7 @@ func (b *batch) admitted(e *entry) bool {
 }
 
 // finish records the result of a handler.
-func (b *batch) finish(e *entry, r mark.Result) {
+func (b *batch) finish(e *entry, r errclass.Result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.abandoned {
@@ -197,7 +197,7 @@ func (b *batch) finish(e *entry, r mark.Result) {
 			b.entries, k.queue = slices.Concat(k.queue, b.entries), nil
 		}
 	}
-	if b.halted && (b.leaseLost && r.Class != mark.ClassDone || b.txErr != nil) {
+	if b.halted && (b.leaseLost && r.Class != errclass.ClassDone || b.txErr != nil) {
 		return // it counts as not started
 	}
 	b.settle(e, r, true)
@@ -206,13 +206,13 @@ func (b *batch) finish(e *entry, r mark.Result) {
 
 // settle sets the status of e, whose result is r. first is set for the first event of a call that finds its target
 // unavailable: this event is tried to find out when the target is available again. The caller holds b.mu.
-func (b *batch) settle(e *entry, r mark.Result, first bool) {
+func (b *batch) settle(e *entry, r errclass.Result, first bool) {
 	e.running = false
 	switch r.Class {
-	case mark.ClassUnavailable:
+	case errclass.ClassUnavailable:
 		b.wait(e, r.Text, first)
 		return
-	case mark.ClassNotSent:
+	case errclass.ClassNotSent:
 		e.started = false
 		k := b.stateOf(e.key)
 		if k.stopped = true; k.parked && e.parkedNo == 0 {
@@ -227,7 +227,7 @@ func (b *batch) settle(e *entry, r mark.Result, first bool) {
 	}
 	k := b.stateOf(e.key)
 	if k.stopped && e.parkedNo != 0 { // its publisher has sent it although one before it had failed: a key has one head
-		e.status, e.started, e.result = statusWaiting, false, mark.Result{}
+		e.status, e.started, e.result = statusWaiting, false, errclass.Result{}
 		return
 	}
 	k.stopped = true
@@ -292,7 +292,7 @@ func (b *batch) handle(work context.Context, e *entry) {
 	there := h != nil
 	began := time.Now()
 	var told []outbox.Event // nil if nobody is told
-	guard.Run("handler", func() error {
+	usercode.Run("handler", func() error {
 		if !there { // it was parked when the listener still read its topic
 			return outbox.Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, outbox.ErrUnimplemented))
 		}
@@ -309,11 +309,11 @@ func (b *batch) handle(work context.Context, e *entry) {
 		if told != nil {
 			b.l.hooks.Finished(work, told, []error{err}, time.Since(began))
 		}
-		results := []mark.Result{mark.Of(err)}
+		results := []errclass.Result{errclass.Of(err)}
 		if there {
 			b.l.target(e).OnResults(began, []uuid.UUID{e.ID}, results)
 		}
-		if crashed, ok := err.(*guard.Crash); ok { // ours, as it came from the guard
+		if crashed, ok := err.(*usercode.Crash); ok { // ours, as it came from the guard
 			b.l.log.Debug("handler did not return", slog.Any("", e.Event), "stack", crashed.Error())
 		}
 		b.finish(e, results[0])

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/inline"
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -20,7 +20,7 @@ import (
 func (b *batch) publish(work context.Context) {
 	defer b.workers.Done()
 	var all []*sending
-	byTarget := make(map[*relay.Target]*sending)
+	byTarget := make(map[*target.Target]*sending)
 	newer := make(map[string]bool) // keys with an event of an unknown version, behind which none is sent
 	b.mu.Lock()
 	for _, e := range b.entries {
@@ -37,12 +37,12 @@ func (b *batch) publish(work context.Context) {
 			byTarget[to].queue = append(byTarget[to].queue, e)
 		case e.status == statusWaiting: // it was parked when the listener still read its topic
 			e.started = true
-			b.l.decide(e, mark.Of(outbox.Permanent(outbox.ErrUnimplemented)))
+			b.l.decide(e, errclass.Of(outbox.Permanent(outbox.ErrUnimplemented)))
 		}
 	}
 	b.entries = nil
 	b.mu.Unlock()
-	if inline.Marked(b.ctx) {
+	if config.IsInline(b.ctx) {
 		for _, s := range all {
 			s.run(work, func() {})
 		}
@@ -59,7 +59,7 @@ func (b *batch) publish(work context.Context) {
 // sending is what a batch sends to one destination.
 type sending struct {
 	b         *batch
-	to        *relay.Target
+	to        *target.Target
 	queue     []*entry      // not sent yet; b.mu guards this and the fields below
 	calls     []*entry      // of the call under way
 	since     time.Time     // when that call began
@@ -93,9 +93,9 @@ func (s *sending) wait() {
 		<-s.done
 		return
 	}
-	limit := relay.StallAfter
+	limit := target.StallAfter
 	if s.to.Resting() {
-		limit = relay.StallAfter / 20
+		limit = target.StallAfter / 20
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -108,7 +108,7 @@ func (s *sending) wait() {
 		if s.leaveBehind() {
 			return
 		}
-		timer.Reset(relay.StallAfter / 20)
+		timer.Reset(target.StallAfter / 20)
 	}
 }
 
@@ -117,7 +117,7 @@ func (s *sending) wait() {
 func (s *sending) leaveBehind() bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	if time.Since(s.since) < relay.StallAfter && !s.to.Resting() || len(s.calls) == 0 || !s.b.lease.mayParkAway || s.b.leaseLost || s.b.halted || !s.keep() {
+	if time.Since(s.since) < target.StallAfter && !s.to.Resting() || len(s.calls) == 0 || !s.b.lease.mayParkAway || s.b.leaseLost || s.b.halted || !s.keep() {
 		return false
 	}
 	s.abandoned = true
@@ -141,7 +141,7 @@ func (s *sending) run(ctx context.Context, done func()) {
 		if len(entries) == 0 {
 			return
 		}
-		made, results := relay.Prepare(len(entries), func(i int) (*relay.Route, *outbox.Event, json.RawMessage) {
+		made, results := target.Prepare(len(entries), func(i int) (*target.Route, *outbox.Event, json.RawMessage) {
 			e := entries[i]
 			return s.b.l.of(e).publication, &e.Event, e.payload
 		})
@@ -166,7 +166,7 @@ func (s *sending) sendable() (entries []*entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.halted && b.ctx.Err() == nil {
-		for entries = nil; len(s.queue) > 0 && len(entries) < b.limit.atMost(relay.BatchSize); s.queue = s.queue[1:] {
+		for entries = nil; len(s.queue) > 0 && len(entries) < b.limit.atMost(target.BatchSize); s.queue = s.queue[1:] {
 			e := s.queue[0]
 			if e.status != statusWaiting || !b.mayStart(e) {
 				continue
@@ -217,7 +217,7 @@ func (b *batch) mayStart(e *entry) bool {
 }
 
 // encoded settles the entries that cannot be published, and returns the others with what the publisher gets.
-func (s *sending) encoded(entries []*entry, made []publish.Outgoing, results []mark.Result) (sent []*entry, events []publish.Outgoing) {
+func (s *sending) encoded(entries []*entry, made []publish.Outgoing, results []errclass.Result) (sent []*entry, events []publish.Outgoing) {
 	b := s.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -226,7 +226,7 @@ func (s *sending) encoded(entries []*entry, made []publish.Outgoing, results []m
 		switch {
 		case !b.mayStart(e):
 			e.started, e.running = false, false
-		case results[i].Class != mark.ClassDone:
+		case results[i].Class != errclass.ClassDone:
 			b.settle(e, results[i], true)
 		default:
 			e.running = true
@@ -241,7 +241,7 @@ func (s *sending) encoded(entries []*entry, made []publish.Outgoing, results []m
 }
 
 // sent records the results of a call, and reports whether the call has outlived the lease.
-func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
+func (s *sending) sent(entries []*entry, results []errclass.Result) (left bool) {
 	b := s.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -261,11 +261,11 @@ func (s *sending) sent(entries []*entry, results []mark.Result) (left bool) {
 	for i, e := range entries {
 		r := results[i]
 		e.running = false
-		if b.leaseLost && r.Class != mark.ClassDone {
+		if b.leaseLost && r.Class != errclass.ClassDone {
 			continue
 		}
 		b.settle(e, r, first)
-		first = first && r.Class != mark.ClassUnavailable
+		first = first && r.Class != errclass.ClassUnavailable
 	}
 	return false
 }

@@ -3,7 +3,7 @@ package listener
 import (
 	"strings"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // Edit changes one statement of the runtime, to show what a part of it is for.
@@ -16,19 +16,19 @@ const LeaseGate int64 = 7302
 var (
 	// WithoutBound ignores the transactions that had their xid when lo was taken, but are not listed in it.
 	WithoutBound = Edit{
-		Statement: dbsqlc.LogRead,
+		Statement: queries.LogRead,
 		Old:       "FROM hop AS h\n        WHERE h.xid IS NOT NULL",
 		New:       "FROM hop AS h\n        WHERE false",
 	}
 	// WithoutStragglers reads on from the highest seq alone.
-	WithoutStragglers = Edit{Statement: dbsqlc.LogRead, Old: "WHERE pg_visible_in_snapshot(x.xid, c.hi)", New: "WHERE false"}
+	WithoutStragglers = Edit{Statement: queries.LogRead, Old: "WHERE pg_visible_in_snapshot(x.xid, c.hi)", New: "WHERE false"}
 	// WithoutFence lets a lease that waited for the row continue with the snapshot from before the wait, and accepts
 	// late copies.
-	WithoutFence = Edit{Statement: dbsqlc.ListenerTakeLease, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
+	WithoutFence = Edit{Statement: queries.ListenerTakeLease, Old: "AND (l.lease_no = $9::bigint AND", New: "AND (l.lease_no >= $9::bigint AND"}
 	// GatedLease makes a lease wait while another session has the lock LeaseGate. Its snapshot is taken by then, and
 	// the row is not locked yet.
 	GatedLease = Edit{
-		Statement: dbsqlc.ListenerTakeLease, Old: retryIsDue,
+		Statement: queries.ListenerTakeLease, Old: retryIsDue,
 		New: retryIsDue + " AND (SELECT pg_advisory_xact_lock_shared(7302)::text) IS NOT NULL",
 	}
 )

@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/relay"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -60,8 +60,8 @@ func (c *cursor) mayTakeOver() bool {
 // pendingRetry is when and why an event is tried again. The database keeps only the earliest of a shard.
 type pendingRetry struct {
 	until time.Time
-	text  string        // the error of the attempt
-	away  *relay.Target // the target that it waits for, if it waits for nothing else
+	text  string         // the error of the attempt
+	away  *target.Target // the target that it waits for, if it waits for nothing else
 }
 
 // due reports whether the wait is over.
@@ -135,7 +135,7 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 	}
 	b := &pgx.Batch{}
 	if a != nil {
-		a.encode(mark.EncodingOf(conn.Conn()))
+		a.encode(errclass.EncodingOf(conn.Conn()))
 		c.previousID, c.afterNo = a.lease.id, a.lease.leaseNo
 		c.l.db.Begin(b)
 		if take {
@@ -191,7 +191,7 @@ func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bo
 	return moved, lease, err
 }
 
-func (c *cursor) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
+func (c *cursor) queue(b *pgx.Batch, call func(*queries.Queries)) *pgx.QueuedQuery {
 	return c.l.db.Queue(b, call)
 }
 
@@ -199,22 +199,22 @@ func (c *cursor) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuer
 func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 	ctx := context.Background() // recorded, not run
 	if a.settle != nil {
-		c.queue(b, func(q *dbsqlc.Queries) { _ = q.ParkedSettle(ctx, *a.settle) })
+		c.queue(b, func(q *queries.Queries) { _ = q.ParkedSettle(ctx, *a.settle) })
 	}
 	if a.fail != nil {
-		c.queue(b, func(q *dbsqlc.Queries) { _ = q.ListenerFail(ctx, *a.fail) })
+		c.queue(b, func(q *queries.Queries) { _ = q.ListenerFail(ctx, *a.fail) })
 	}
-	c.queue(b, func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(ctx, a.params) }).QueryRow(func(row pgx.Row) error {
+	c.queue(b, func(q *queries.Queries) { _, _ = q.ListenerAdvance(ctx, a.params) }).QueryRow(func(row pgx.Row) error {
 		return row.Scan(moved)
 	})
 	if len(a.returned) > 0 {
-		c.queue(b, func(q *dbsqlc.Queries) {
-			_ = q.ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: c.l.spec.Name, Topics: relay.TopicsOf(a.returned)})
+		c.queue(b, func(q *queries.Queries) {
+			_ = q.ParkedWake(ctx, queries.ParkedWakeParams{Listener: c.l.spec.Name, Topics: target.TopicsOf(a.returned)})
 		})
 	}
 	if len(a.promote) > 0 {
-		c.queue(b, func(q *dbsqlc.Queries) {
-			_ = q.ParkedPromote(ctx, dbsqlc.ParkedPromoteParams{Keys: a.promote, Taken: a.taken, Heads: a.heads, Listener: c.l.spec.Name})
+		c.queue(b, func(q *queries.Queries) {
+			_ = q.ParkedPromote(ctx, queries.ParkedPromoteParams{Keys: a.promote, Taken: a.taken, Heads: a.heads, Listener: c.l.spec.Name})
 		})
 	}
 }
@@ -223,7 +223,7 @@ func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
 func (l *Listener) maxPerLease() int32 {
 	n := l.cfg.BatchSize
 	if !l.transactional {
-		n *= settings.LeaseBatches
+		n *= config.LeaseBatches
 	}
 	return int32(n)
 }
@@ -233,8 +233,8 @@ func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 	ctx := context.Background() // recorded, not run
 	l := c.l
 	row := &lease.at
-	c.queue(b, func(q *dbsqlc.Queries) {
-		_, _ = q.ListenerTakeLease(ctx, dbsqlc.ListenerTakeLeaseParams{
+	c.queue(b, func(q *queries.Queries) {
+		_, _ = q.ListenerTakeLease(ctx, queries.ListenerTakeLeaseParams{
 			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(l.cfg.LeaseDuration), LeaseID: pgvalue.UUID(lease.id), PreviousID: pgvalue.UUID(c.previousID),
 			OneByOneSize: l.maxPerLease(), Listener: l.spec.Name, Shard: int32(c.shard), TakeOver: c.mayTakeOver(), AfterNo: c.afterNo,
 			ParkedLimit: l.parkedCount(),
@@ -256,8 +256,8 @@ func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
 // queueRead puts the statement that reads the first batch of a lease into b. Its events are scanned into lease.
 func (c *cursor) queueRead(b *pgx.Batch, lease *shardLease) {
 	l := c.l
-	c.queue(b, func(q *dbsqlc.Queries) {
-		_, _ = q.LogRead(context.Background(), dbsqlc.LogReadParams{
+	c.queue(b, func(q *queries.Queries) {
+		_, _ = q.LogRead(context.Background(), queries.LogReadParams{
 			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID),
 			ScanSize: int32(lease.scanSize), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(lease.batchSize),
 		})
@@ -311,13 +311,13 @@ func (c *cursor) onTaken(lease *shardLease) *shardLease {
 // takeParked adds the parked events that are due. A one-by-one lease takes one event that the previous lease had taken,
 // and none of the log then: the events that may have killed the process are handled before any other.
 func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
-	keys, events := settings.ParkedKeyBatch, parkedBatch
+	keys, events := config.ParkedKeyBatch, parkedBatch
 	if lease.oneByOne {
 		keys, events = 1, 1
 	}
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
-	rows, err := c.l.db.Each(c.l.pool).ParkedTake(ctx, dbsqlc.ParkedTakeParams{
+	rows, err := c.l.db.Each(c.l.pool).ParkedTake(ctx, queries.ParkedTakeParams{
 		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(lease.shards), Shard: int32(c.shard),
 		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: int32(keys), OneByOne: lease.oneByOne,
 		Topics: c.l.topics, Versions: c.l.versions,
@@ -360,7 +360,7 @@ func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err 
 	e := lease.events[0]
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
-	n, err := c.l.db.Each(c.l.pool).ListenerCharge(ctx, dbsqlc.ListenerChargeParams{
+	n, err := c.l.db.Each(c.l.pool).ListenerCharge(ctx, queries.ListenerChargeParams{
 		LastSeq: e.seq - 1, Attempts: int32(e.Attempt), Listener: c.l.spec.Name, Shard: int32(c.shard),
 		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
 	})
@@ -374,7 +374,7 @@ func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err 
 // endedBefore reports whether an earlier try, whose answer was lost, had already ended the lease of a. That try may
 // also have taken the next lease, under nextID.
 func (c *cursor) endedBefore(ctx context.Context, a *advance) (bool, error) {
-	s, err := c.l.db.Each(c.l.pool).ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
+	s, err := c.l.db.Each(c.l.pool).ListenerLeaseState(ctx, queries.ListenerLeaseStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -430,7 +430,7 @@ func (l *Listener) laneName(shard, shards int) string {
 func (c *cursor) earlierLanes(ctx context.Context, lease *shardLease) (names []string, err error) {
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
-	past, err := c.l.db.Each(c.l.pool).ListenerPastShards(ctx, dbsqlc.ListenerPastShardsParams{
+	past, err := c.l.db.Each(c.l.pool).ListenerPastShards(ctx, queries.ListenerPastShardsParams{
 		Listener: c.l.spec.Name, Shard: int32(c.shard), Shards: int32(lease.shards),
 	})
 	switch {
@@ -454,7 +454,7 @@ func (c *cursor) earlierLanes(ctx context.Context, lease *shardLease) (names []s
 func (c *cursor) held(ctx context.Context, lease *shardLease) error {
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
-	n, err := c.l.db.Each(c.l.pool).ListenerRenew(ctx, dbsqlc.ListenerRenewParams{
+	n, err := c.l.db.Each(c.l.pool).ListenerRenew(ctx, queries.ListenerRenewParams{
 		Lease: pgvalue.Interval(c.l.cfg.LeaseDuration), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
 	})
 	switch {
@@ -473,7 +473,7 @@ func (c *cursor) renew(ctx context.Context, lease *shardLease) bool {
 	sent := time.Now()
 	try, cancel := context.WithDeadline(ctx, sent.Add(max(duration/5, time.Second)))
 	defer cancel()
-	n, err := c.l.db.Each(c.l.pool).ListenerRenew(try, dbsqlc.ListenerRenewParams{
+	n, err := c.l.db.Each(c.l.pool).ListenerRenew(try, queries.ListenerRenewParams{
 		Lease: pgvalue.Interval(duration), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
 	})
 	switch {
@@ -499,13 +499,13 @@ func (l *Listener) onLeaseLost(shard int) {
 }
 
 // readWait reads what the shard waits for. ok is false if the shard no longer exists.
-func (c *cursor) readWait(ctx context.Context) (w dbsqlc.ListenerWaitRow, ok bool, err error) {
+func (c *cursor) readWait(ctx context.Context) (w queries.ListenerWaitRow, ok bool, err error) {
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}
 	c.l.db.BeginReadOnly(b)
-	c.queue(b, func(q *dbsqlc.Queries) {
-		_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{
+	c.queue(b, func(q *queries.Queries) {
+		_, _ = q.ListenerWait(ctx, queries.ListenerWaitParams{
 			WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), Listener: c.l.spec.Name, Shard: int32(c.shard),
 		})
 	}).QueryRow(func(r pgx.Row) error {

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/settings"
-	"github.com/outboxgen/outboxgen/internal/shutdown"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -30,7 +30,7 @@ func (l *Listener) Drain(ctx context.Context) (Report, error) {
 // processes may drain concurrently. One listener may not: the second call returns an error.
 func (l *Listener) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Report, error) {
 	report := Report{Ended: outbox.EndStopped}
-	bounded, cancel, err := settings.DrainContext(ctx, limit)
+	bounded, cancel, err := config.DrainContext(ctx, limit)
 	if err != nil {
 		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, err)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/testsignal"
+	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
 )
 
 // TestSignals are the steps of a listener that tests wait for. Each channel holds one signal.

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -217,7 +217,7 @@ func (s *shardLoop) inTransaction(ctx context.Context, lease *shardLease) leaseO
 func (s *shardLoop) beginTx(ctx context.Context) (pgx.Tx, error) {
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
-	tx, err := s.l.pool.BeginTx(ctx, dbschema.ReadCommitted)
+	tx, err := s.l.pool.BeginTx(ctx, schemadb.ReadCommitted)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (s *shardLoop) endIn(ctx context.Context, tx pgx.Tx, a *advance) (moved boo
 	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
 	b := &pgx.Batch{}
-	a.encode(mark.EncodingOf(tx.Conn()))
+	a.encode(errclass.EncodingOf(tx.Conn()))
 	s.l.db.Guard(b) // for these statements, not for those of handlers
 	s.queueEnd(b, a, &moved)
 	if err = tx.SendBatch(ctx, b).Close(); err == nil && moved {
@@ -263,7 +263,7 @@ func (s *shardLoop) onBrokenTx(ctx context.Context, b *batch, cause error, runni
 		}
 		return leaseOutcome{leaseBroken, cause}
 	}
-	s.l.decide(started[0], mark.Of(fmt.Errorf("transaction of the handler: %w", cause)))
+	s.l.decide(started[0], errclass.Of(fmt.Errorf("transaction of the handler: %w", cause)))
 	s.txSearch.found(started[0])
 	return leaseOutcome{kind: leaseHandled}
 }

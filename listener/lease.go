@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,7 +19,7 @@ import (
 type shardLease struct {
 	id          uuid.UUID
 	leaseNo     int64
-	at          dbsqlc.ListenerTakeLeaseRow // what was read when it was taken
+	at          queries.ListenerTakeLeaseRow // what was read when it was taken
 	shards      int
 	lastSeq     int64 // position of the cursor in the open window
 	retryCount  int   // attempts of the event at lastSeq+1
@@ -58,7 +58,7 @@ type entry struct {
 	running      bool   // and has not returned
 	status       entryStatus
 	parkedBefore bool // its key was parked before its batch began
-	result       mark.Result
+	result       errclass.Result
 	retry        *pendingRetry // not to be tried yet
 	away         bool          // it waits because its target is unavailable; its attempt is not counted
 	newer        bool          // this process does not know its version
@@ -77,13 +77,13 @@ const (
 )
 
 // decide sets the status of an entry whose handler has returned r, unless r concerns its target.
-func (l *Listener) decide(e *entry, r mark.Result) {
+func (l *Listener) decide(e *entry, r errclass.Result) {
 	e.result = r
 	switch {
-	case r.Class == mark.ClassDone:
+	case r.Class == errclass.ClassDone:
 		e.status = statusDone
 		l.slim(e)
-	case r.Class == mark.ClassRefused || e.Attempt >= e.MaxAttempts:
+	case r.Class == errclass.ClassRefused || e.Attempt >= e.MaxAttempts:
 		e.status = statusDead
 	default:
 		e.status = statusFailed
@@ -134,7 +134,7 @@ func (l *Listener) prepare(lease *shardLease, aheadSeqs []int64, aheadAttempts [
 func (l *Listener) number(e *entry) {
 	e.Attempt, e.MaxAttempts = e.used+1, l.cfg.MaxAttempts
 	if e.used >= e.MaxAttempts && e.status == statusWaiting {
-		e.status, e.result = statusDead, mark.Result{Class: mark.ClassRefused, Text: spentText}
+		e.status, e.result = statusDead, errclass.Result{Class: errclass.ClassRefused, Text: spentText}
 	}
 }
 
@@ -142,7 +142,7 @@ func (l *Listener) number(e *entry) {
 func (lease *shardLease) resetStarted() (started []*entry) {
 	for _, e := range slices.Concat(lease.parked, lease.events) {
 		if e.started {
-			e.status, e.result = statusWaiting, mark.Result{}
+			e.status, e.result = statusWaiting, errclass.Result{}
 			started = append(started, e)
 		}
 	}
@@ -152,13 +152,13 @@ func (lease *shardLease) resetStarted() (started []*entry) {
 // advance is the end of a lease, as it is written to the database.
 type advance struct {
 	lease    *shardLease
-	params   dbsqlc.ListenerAdvanceParams
-	settle   *dbsqlc.ParkedSettleParams // nil when nothing was parked
-	fail     *dbsqlc.ListenerFailParams // nil when nothing has failed
-	promote  []string                   // keys whose first event becomes their head
-	heads    []int64                    // seqs of events that are parked as heads
-	returned []*relay.Target            // targets that are available again: the events that wait for them are due
-	taken    int32                      // how many events of a key of promote, from its new head on, were taken and not settled
+	params   queries.ListenerAdvanceParams
+	settle   *queries.ParkedSettleParams // nil when nothing was parked
+	fail     *queries.ListenerFailParams // nil when nothing has failed
+	promote  []string                    // keys whose first event becomes their head
+	heads    []int64                     // seqs of events that are parked as heads
+	returned []*target.Target            // targets that are available again: the events that wait for them are due
+	taken    int32                       // how many events of a key of promote, from its new head on, were taken and not settled
 }
 
 // restoreReturned leaves the returned targets to the end of the next lease, because a was not written.
@@ -214,7 +214,7 @@ func (l *Listener) end(lease *shardLease, shard int, release bool) *advance {
 // keepFailures lists the attempts that have failed, with their errors.
 func (a *advance) keepFailures() {
 	p := a.params
-	f := dbsqlc.ListenerFailParams{Listener: p.Listener, Shard: p.Shard, WorkerID: p.WorkerID, LeaseNo: p.LeaseNo}
+	f := queries.ListenerFailParams{Listener: p.Listener, Shard: p.Shard, WorkerID: p.WorkerID, LeaseNo: p.LeaseNo}
 	for _, e := range a.lease.entries() {
 		if e.result.Class.Charged() && e.Attempt <= e.MaxAttempts { // beyond them, nothing was attempted
 			f.Ids, f.Attempts, f.Errors = append(f.Ids, pgvalue.UUID(e.ID)), append(f.Attempts, int32(e.Attempt)), append(f.Errors, e.result.Text)
@@ -286,7 +286,7 @@ func (l *Listener) endLog(a *advance) {
 }
 
 // delay postpones the next lease until r is due, unless an earlier retry is set.
-func (r *pendingRetry) delay(p *dbsqlc.ListenerAdvanceParams) {
+func (r *pendingRetry) delay(p *queries.ListenerAdvanceParams) {
 	d := pgvalue.Interval(0)
 	if !r.due() {
 		d = pgvalue.Interval(max(time.Until(r.until), 0))
@@ -327,11 +327,11 @@ func (a *advance) encode(encoding string) {
 	}
 	for _, texts := range lists {
 		for i, text := range texts {
-			texts[i] = mark.Storable(text, encoding)
+			texts[i] = errclass.Storable(text, encoding)
 		}
 	}
 	if text := a.params.LastError; text != nil {
-		kept := mark.Storable(*text, encoding)
+		kept := errclass.Storable(*text, encoding)
 		a.params.LastError = &kept
 	}
 }
@@ -362,7 +362,7 @@ func (l *Listener) endParked(a *advance, shard int) {
 	if len(a.lease.parked) == 0 {
 		return
 	}
-	s := &dbsqlc.ParkedSettleParams{
+	s := &queries.ParkedSettleParams{
 		Listener: l.spec.Name, Shard: int32(shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: a.lease.leaseNo,
 		Done: []int64{}, Dead: []int64{},
 	}

@@ -29,16 +29,16 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/incoming"
-	"github.com/outboxgen/outboxgen/internal/pgname"
-	"github.com/outboxgen/outboxgen/internal/relay"
-	"github.com/outboxgen/outboxgen/internal/report"
-	"github.com/outboxgen/outboxgen/internal/settings"
-	"github.com/outboxgen/outboxgen/internal/testsignal"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
+	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
+	"github.com/outboxgen/outboxgen/internal/payloads/decode"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -78,9 +78,9 @@ func (s Spec) withDefaults() Spec {
 		s.Shards = 1
 	}
 	if s.Lease == 0 {
-		s.Lease = settings.DefaultLease
+		s.Lease = config.DefaultLease
 	}
-	s.Retry = settings.RetryWithDefaults(s.Retry)
+	s.Retry = config.RetryWithDefaults(s.Retry)
 	return s
 }
 
@@ -151,8 +151,8 @@ type Config struct {
 }
 
 // common returns the fields that cfg shares with a queue.Config.
-func (cfg *Config) common() settings.Common {
-	return settings.Common{
+func (cfg *Config) common() config.Common {
+	return config.Common{
 		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: maxConcurrency, MaxAttempts: &cfg.MaxAttempts,
 		LeaseDuration: &cfg.LeaseDuration, PollInterval: &cfg.PollInterval, MaxPollInterval: &cfg.MaxPollInterval,
 		ShutdownTimeout: &cfg.ShutdownTimeout, PruneInterval: &cfg.PruneInterval,
@@ -161,9 +161,9 @@ func (cfg *Config) common() settings.Common {
 }
 
 func (cfg Config) withDefaults(spec Spec) Config {
-	settings.SetDefault(&cfg.Concurrency, spec.Concurrency)
-	settings.SetDefault(&cfg.LeaseDuration, spec.Lease)
-	settings.SetDefault(&cfg.MaxAttempts, spec.Retry.MaxAttempts)
+	config.SetDefault(&cfg.Concurrency, spec.Concurrency)
+	config.SetDefault(&cfg.LeaseDuration, spec.Lease)
+	config.SetDefault(&cfg.MaxAttempts, spec.Retry.MaxAttempts)
 	cfg.common().SetDefaults()
 	return cfg
 }
@@ -179,7 +179,7 @@ type Handler struct {
 	transactional            bool
 	retention                outbox.Retention
 	run                      func(context.Context, pgx.Tx, outbox.Event, json.RawMessage) error // nil without a handler
-	publication              *relay.Route                                                       // instead of run
+	publication              *target.Route                                                      // instead of run
 }
 
 // Publish ties t to a publisher instead of a handler. Order per key is kept: an event is sent only after the previous
@@ -226,11 +226,11 @@ func HandleTxUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context,
 // listenerHandler ties t to call, which gets a pointer to the payload; given says whether there is a handler.
 func listenerHandler(t *outbox.UntypedTopic, given bool, call func(context.Context, pgx.Tx, outbox.Event, any) error) Handler {
 	spec := t.Spec()
-	lh := Handler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, version: t.Version(), log: spec.Log, retention: settings.RetentionWithDefaults(spec.Retention)}
+	lh := Handler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, version: t.Version(), log: spec.Log, retention: config.RetentionWithDefaults(spec.Retention)}
 	if !given {
 		return lh
 	}
-	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
+	decoder := decode.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
 	lh.run = func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload json.RawMessage) error {
 		p, err := decoder.Decode(e.Version, payload)
 		if err != nil {
@@ -243,7 +243,7 @@ func listenerHandler(t *outbox.UntypedTopic, given bool, call func(context.Conte
 
 func listenerPublishes(t *outbox.UntypedTopic, p publish.Publication) Handler {
 	lh := listenerHandler(t, false, nil)
-	lh.publication = relay.NewRoute(t, p)
+	lh.publication = target.NewRoute(t, p)
 	return lh
 }
 
@@ -258,13 +258,13 @@ type Listener struct {
 	spec          Spec
 	cfg           Config
 	pool          *pgxpool.Pool
-	db            *dbschema.Schema
+	db            *schemadb.Schema
 	handlers      map[string]*served // by "namespace/topic"
 	topics        []string
 	versions      []int32 // the newest that is known of each topic
 	transactional bool
 	keyPrefixes   []string // of each topic, the prefix of its keys, so that destinations do not wait for each other
-	targets       *relay.Targets
+	targets       *target.Targets
 	publishes     bool
 	log           *slog.Logger
 	hooks         *report.Hooks
@@ -302,7 +302,7 @@ func New(pool *pgxpool.Pool, spec Spec, cfg Config, handlers ...Handler) (*Liste
 }
 
 // target returns the target of e, or nil if the listener no longer reads its topic.
-func (l *Listener) target(e *entry) *relay.Target {
+func (l *Listener) target(e *entry) *target.Target {
 	if s := l.of(e); s != nil {
 		return s.target
 	}
@@ -312,7 +312,7 @@ func (l *Listener) target(e *entry) *relay.Target {
 // served is a topic of the listener: its handler and the target of its events.
 type served struct {
 	Handler
-	target *relay.Target
+	target *target.Target
 }
 
 // of returns what the listener knows of the topic of e. It is nil if the listener does not read that topic any more.
@@ -330,7 +330,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 	if len(handlers) == 0 {
 		return nil, errors.New("no handlers")
 	}
-	spec.Retry = settings.OverrideRetry(spec.Retry, cfg.Retry)
+	spec.Retry = config.OverrideRetry(spec.Retry, cfg.Retry)
 	cfg = cfg.withDefaults(spec)
 	if err := errtext.Join(spec.validate(), cfg.validate()); err != nil {
 		return nil, err
@@ -341,7 +341,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 			return nil, err
 		}
 	}
-	db, err := dbschema.Open(spec.Schema)
+	db, err := schemadb.Open(spec.Schema)
 	if err != nil {
 		return nil, err
 	}
@@ -349,12 +349,12 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, leaseAge: leaseAge, takeOverAfter: takeOverPause,
 		handlers: make(map[string]*served, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
-		log:       guard.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
+		log:       usercode.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
 	l.rep = report.NewLog(l.log, time.Now)
 	l.newerVersions.log = l.log
 	l.hooks = report.NewHooks(cfg.Observer, l.runner(), l.log)
-	l.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
+	l.targets = target.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
 	l.targets.Hooks = l.hooks
 	for _, h := range handlers {
 		name := h.namespace + "/" + h.topic

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgserver"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
@@ -81,23 +81,23 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 	require.Greater(t, gap, int64(gapXIDs))
 
 	look := func(name string) {
-		p.small(l, name+": lease", func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerTakeLease(t.Context(), dbsqlc.ListenerTakeLeaseParams{
+		p.small(l, name+": lease", func(q *queries.Queries) {
+			_, _ = q.ListenerTakeLease(t.Context(), queries.ListenerTakeLeaseParams{
 				WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
 				OneByOneSize: logBatch, Listener: l.spec.Name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 			})
 		})
 		p.exec("UPDATE outbox.listeners SET preferred = $1", uuid.New())
-		p.small(l, name+": wait", func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerWait(t.Context(), dbsqlc.ListenerWaitParams{WorkerID: pgvalue.UUID(l.cfg.WorkerID), Listener: l.spec.Name})
+		p.small(l, name+": wait", func(q *queries.Queries) {
+			_, _ = q.ListenerWait(t.Context(), queries.ListenerWaitParams{WorkerID: pgvalue.UUID(l.cfg.WorkerID), Listener: l.spec.Name})
 		})
 		p.exec("UPDATE outbox.listeners SET preferred = NULL")
-		p.small(l, name+": standing", func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerHead(t.Context(), dbsqlc.ListenerHeadParams{EventLimit: 1, Listener: l.spec.Name})
+		p.small(l, name+": standing", func(q *queries.Queries) {
+			_, _ = q.ListenerHead(t.Context(), queries.ListenerHeadParams{EventLimit: 1, Listener: l.spec.Name})
 		})
 		p.exec("UPDATE outbox.listeners SET lease_by = $1, lease_until = statement_timestamp() + interval '1 hour'", l.cfg.WorkerID)
-		p.small(l, name+": rewind", func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerRewind(t.Context(), dbsqlc.ListenerRewindParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID), Since: pgvalue.Time(time.Time{})})
+		p.small(l, name+": rewind", func(q *queries.Queries) {
+			_, _ = q.ListenerRewind(t.Context(), queries.ListenerRewindParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID), Since: pgvalue.Time(time.Time{})})
 		})
 		p.exec("UPDATE outbox.listeners SET lease_by = NULL, lease_until = NULL")
 	}
@@ -109,8 +109,8 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 	look("two among them")
 	taken := p.take(l)
 	require.Len(t, taken.events, 2)
-	p.small(l, "two among them: read", func(q *dbsqlc.Queries) {
-		_, _ = q.LogRead(t.Context(), dbsqlc.LogReadParams{
+	p.small(l, "two among them: read", func(q *queries.Queries) {
+		_, _ = q.LogRead(t.Context(), queries.LogReadParams{
 			Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: logBatch, Topics: l.topics, BatchSize: logBatch,
 		})
 	})
@@ -143,7 +143,7 @@ func (p *logPlans) gap() (n int64) {
 }
 
 // small requires that no node of the plan of call has many rows, and that few pages are read.
-func (p *logPlans) small(l *Listener, name string, call func(q *dbsqlc.Queries)) {
+func (p *logPlans) small(l *Listener, name string, call func(q *queries.Queries)) {
 	p.t.Helper()
 	const most = 100
 	root := p.explain(l.db, pgtest.Explained{Name: name, Reads: most, Sorts: most, Buffers: most, Call: call})

@@ -13,13 +13,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/retention"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/retention"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -89,7 +89,7 @@ func (p *logPlans) fill(n int) {
 }
 
 // explain requires that e stays within its bounds, with every kind of plan.
-func (p *logPlans) explain(db *dbschema.Schema, e pgtest.Explained) pgtest.PlanNode {
+func (p *logPlans) explain(db *schemadb.Schema, e pgtest.Explained) pgtest.PlanNode {
 	p.t.Helper()
 	if e.Tables == nil {
 		e.Tables = []string{"log", "parked", "dead_letters"}
@@ -113,8 +113,8 @@ func (p *logPlans) latest(l *Listener) (no int64) {
 // lease explains how l takes a lease: what it reads does not depend on the size of the tables.
 func (p *logPlans) lease(l *Listener, name string) {
 	p.t.Helper()
-	p.explain(l.db, pgtest.Explained{Name: name + ": lease", Reads: 10, Sorts: 10, Buffers: 100, Call: func(q *dbsqlc.Queries) {
-		_, _ = q.ListenerTakeLease(p.t.Context(), dbsqlc.ListenerTakeLeaseParams{
+	p.explain(l.db, pgtest.Explained{Name: name + ": lease", Reads: 10, Sorts: 10, Buffers: 100, Call: func(q *queries.Queries) {
+		_, _ = q.ListenerTakeLease(p.t.Context(), queries.ListenerTakeLeaseParams{
 			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
 			OneByOneSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
@@ -125,8 +125,8 @@ func (p *logPlans) lease(l *Listener, name string) {
 func (p *logPlans) read(l *Listener, name string, size, want int) {
 	p.t.Helper()
 	n := float64(size)
-	root := p.explain(l.db, pgtest.Explained{Name: name + ": read " + strconv.Itoa(size), Reads: 3 * n, Sorts: 3*n + 50, Buffers: 3*n + 100, Call: func(q *dbsqlc.Queries) {
-		_, _ = q.LogRead(p.t.Context(), dbsqlc.LogReadParams{
+	root := p.explain(l.db, pgtest.Explained{Name: name + ": read " + strconv.Itoa(size), Reads: 3 * n, Sorts: 3*n + 50, Buffers: 3*n + 100, Call: func(q *queries.Queries) {
+		_, _ = q.LogRead(p.t.Context(), queries.LogReadParams{
 			Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: int32(size), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(size),
 		})
 	}})
@@ -136,8 +136,8 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 // readNext explains how l reads ahead in its lease, from after on, and requires that it gets want positions.
 func (p *logPlans) readNext(l *Listener, lease *shardLease, name string, after, want int) {
 	p.t.Helper()
-	root := p.explain(l.db, pgtest.Explained{Name: name + ": read on", Reads: logBatch, Sorts: 0, Buffers: 4*logBatch + 100, Call: func(q *dbsqlc.Queries) {
-		_, _ = q.LogReadNext(p.t.Context(), dbsqlc.LogReadNextParams{
+	root := p.explain(l.db, pgtest.Explained{Name: name + ": read on", Reads: logBatch, Sorts: 0, Buffers: 4*logBatch + 100, Call: func(q *queries.Queries) {
+		_, _ = q.LogReadNext(p.t.Context(), queries.LogReadNextParams{
 			Topics: l.topics, KeyPrefixes: l.keyPrefixes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo,
 		})
 	}})
@@ -149,7 +149,7 @@ func (p *logPlans) advance(l *Listener, lease *shardLease, name string) {
 	p.t.Helper()
 	for i, e := range lease.events {
 		e.status = statusDone
-		switch e.result = mark.Of(os.ErrDeadlineExceeded); i % 10 {
+		switch e.result = errclass.Of(os.ErrDeadlineExceeded); i % 10 {
 		case 3:
 			e.status = statusDead
 		case 6:
@@ -159,7 +159,7 @@ func (p *logPlans) advance(l *Listener, lease *shardLease, name string) {
 	a := l.end(lease, 0, false)
 	require.Len(p.t, a.params.DeadSeqs, (len(lease.events)+6)/10)
 	n := float64(len(lease.events))
-	p.explain(l.db, pgtest.Explained{Name: name + ": advance", Reads: n, Sorts: n, Buffers: 20 * n, Call: func(q *dbsqlc.Queries) { _, _ = q.ListenerAdvance(p.t.Context(), a.params) }})
+	p.explain(l.db, pgtest.Explained{Name: name + ": advance", Reads: n, Sorts: n, Buffers: 20 * n, Call: func(q *queries.Queries) { _, _ = q.ListenerAdvance(p.t.Context(), a.params) }})
 }
 
 // once explains the small statements that l runs between two batches.
@@ -167,41 +167,41 @@ func (p *logPlans) once(l *Listener) {
 	p.t.Helper()
 	ctx := p.t.Context()
 	worker := pgvalue.UUID(l.cfg.WorkerID)
-	for name, call := range map[string]func(q *dbsqlc.Queries){
-		"wait": func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{WorkerID: worker, Listener: l.spec.Name})
+	for name, call := range map[string]func(q *queries.Queries){
+		"wait": func(q *queries.Queries) {
+			_, _ = q.ListenerWait(ctx, queries.ListenerWaitParams{WorkerID: worker, Listener: l.spec.Name})
 		},
-		"wait of another": func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerWait(ctx, dbsqlc.ListenerWaitParams{WorkerID: pgvalue.UUID(uuid.New()), Listener: l.spec.Name})
+		"wait of another": func(q *queries.Queries) {
+			_, _ = q.ListenerWait(ctx, queries.ListenerWaitParams{WorkerID: pgvalue.UUID(uuid.New()), Listener: l.spec.Name})
 		},
-		"renew": func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerRenew(ctx, dbsqlc.ListenerRenewParams{Lease: pgvalue.Interval(time.Hour), Listener: l.spec.Name, WorkerID: worker, LeaseNo: 1})
+		"renew": func(q *queries.Queries) {
+			_, _ = q.ListenerRenew(ctx, queries.ListenerRenewParams{Lease: pgvalue.Interval(time.Hour), Listener: l.spec.Name, WorkerID: worker, LeaseNo: 1})
 		},
-		"want": func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerWant(ctx, dbsqlc.ListenerWantParams{WorkerID: worker, Listener: l.spec.Name})
+		"want": func(q *queries.Queries) {
+			_, _ = q.ListenerWant(ctx, queries.ListenerWantParams{WorkerID: worker, Listener: l.spec.Name})
 		},
-		"past shards": func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerPastShards(ctx, dbsqlc.ListenerPastShardsParams{Listener: l.spec.Name, Shards: 1})
+		"past shards": func(q *queries.Queries) {
+			_, _ = q.ListenerPastShards(ctx, queries.ListenerPastShardsParams{Listener: l.spec.Name, Shards: 1})
 		},
-		"state": func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerLeaseState(ctx, dbsqlc.ListenerLeaseStateParams{Listener: l.spec.Name})
+		"state": func(q *queries.Queries) {
+			_, _ = q.ListenerLeaseState(ctx, queries.ListenerLeaseStateParams{Listener: l.spec.Name})
 		},
 	} {
 		p.explain(l.db, pgtest.Explained{Name: l.spec.Name + ": " + name, Reads: 10, Sorts: 100, Buffers: 100, Callers: true, Call: call})
 	}
 	// These run at the start, and with each pruning.
-	p.explain(l.db, pgtest.Explained{Name: "registration", Reads: 10, Sorts: 10, Buffers: 100, Callers: true, Call: func(q *dbsqlc.Queries) {
+	p.explain(l.db, pgtest.Explained{Name: "registration", Reads: 10, Sorts: 10, Buffers: 100, Callers: true, Call: func(q *queries.Queries) {
 		_, _ = q.ListenerRegistration(ctx, l.spec.Name)
 	}})
 	p.exec("UPDATE outbox.listeners SET max_lag = interval '1 us'")
-	p.explain(l.db, pgtest.Explained{Name: "lags", Tables: []string{"log"}, Reads: 20, Sorts: 100, Callers: true, Call: func(q *dbsqlc.Queries) { _, _ = q.ListenerLags(ctx) }})
+	p.explain(l.db, pgtest.Explained{Name: "lags", Tables: []string{"log"}, Reads: 20, Sorts: 100, Callers: true, Call: func(q *queries.Queries) { _, _ = q.ListenerLags(ctx) }})
 }
 
 // prune explains a step of pruning.
-func (p *logPlans) prune(db *dbschema.Schema, name string, afterSeq int64, keep time.Duration) {
+func (p *logPlans) prune(db *schemadb.Schema, name string, afterSeq int64, keep time.Duration) {
 	p.t.Helper()
-	p.explain(db, pgtest.Explained{Name: "prune: " + name, Reads: retention.PruneScan, Sorts: retention.PruneScan, Buffers: 30 * retention.PruneScan, Call: func(q *dbsqlc.Queries) {
-		_, _ = q.LogPrune(p.t.Context(), dbsqlc.LogPruneParams{
+	p.explain(db, pgtest.Explained{Name: "prune: " + name, Reads: retention.PruneScan, Sorts: retention.PruneScan, Buffers: 30 * retention.PruneScan, Call: func(q *queries.Queries) {
+		_, _ = q.LogPrune(p.t.Context(), queries.LogPruneParams{
 			Topics: []string{"test/said", "test/rare"}, RetentionsUs: slices.Repeat([]int64{keep.Microseconds()}, 2), AfterSeq: afterSeq, ScanSize: retention.PruneScan,
 		})
 	}})
@@ -223,34 +223,34 @@ func (p *logPlans) parked(l *Listener) {
 	}
 	p.once(l)
 	name := l.spec.Name
-	p.explain(l.db, pgtest.Explained{Name: name + ": lease", Reads: logParkedKeys + 1, Sorts: 10, Buffers: 3*logParkedKeys + 100, Call: func(q *dbsqlc.Queries) {
-		_, _ = q.ListenerTakeLease(p.t.Context(), dbsqlc.ListenerTakeLeaseParams{
+	p.explain(l.db, pgtest.Explained{Name: name + ": lease", Reads: logParkedKeys + 1, Sorts: 10, Buffers: 3*logParkedKeys + 100, Call: func(q *queries.Queries) {
+		_, _ = q.ListenerTakeLease(p.t.Context(), queries.ListenerTakeLeaseParams{
 			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
 			OneByOneSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
 	lease := p.take(l)
 	require.True(p.t, lease.parkedDue)
-	const most = settings.ParkedKeyBatch * parkedBatch
+	const most = config.ParkedKeyBatch * parkedBatch
 	for _, oneByOne := range []bool{false, true} {
-		p.explain(l.db, pgtest.Explained{Name: name + ": take", Reads: most, Sorts: most, Buffers: 400, Callers: true, Call: func(q *dbsqlc.Queries) {
-			_, _ = q.ParkedTake(p.t.Context(), dbsqlc.ParkedTakeParams{
-				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: settings.ParkedKeyBatch, OneByOne: oneByOne,
+		p.explain(l.db, pgtest.Explained{Name: name + ": take", Reads: most, Sorts: most, Buffers: 400, Callers: true, Call: func(q *queries.Queries) {
+			_, _ = q.ParkedTake(p.t.Context(), queries.ParkedTakeParams{
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: config.ParkedKeyBatch, OneByOne: oneByOne,
 			})
 		}})
 	}
 	p.read(l, name, logBatch, logBatch-1)
 	p.readNext(l, lease, name, logBatch, logBatch)
 	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), lease))
-	require.GreaterOrEqual(p.t, len(lease.parked), settings.ParkedKeyBatch)
+	require.GreaterOrEqual(p.t, len(lease.parked), config.ParkedKeyBatch)
 	for i, e := range lease.parked {
-		e.status, e.result = [...]entryStatus{statusDone, statusFailed, statusDead}[i%3], mark.Of(os.ErrDeadlineExceeded)
+		e.status, e.result = [...]entryStatus{statusDone, statusFailed, statusDead}[i%3], errclass.Of(os.ErrDeadlineExceeded)
 	}
 	a := l.end(lease, 0, false)
 	n := float64(len(lease.parked))
-	p.explain(l.db, pgtest.Explained{Name: name + ": settle", Reads: n, Sorts: n, Buffers: 30 * n, Call: func(q *dbsqlc.Queries) { _ = q.ParkedSettle(p.t.Context(), *a.settle) }})
-	p.explain(l.db, pgtest.Explained{Name: name + ": promote", Reads: n, Sorts: n, Buffers: 30 * n, Call: func(q *dbsqlc.Queries) {
-		_ = q.ParkedPromote(p.t.Context(), dbsqlc.ParkedPromoteParams{Keys: a.promote, Listener: name})
+	p.explain(l.db, pgtest.Explained{Name: name + ": settle", Reads: n, Sorts: n, Buffers: 30 * n, Call: func(q *queries.Queries) { _ = q.ParkedSettle(p.t.Context(), *a.settle) }})
+	p.explain(l.db, pgtest.Explained{Name: name + ": promote", Reads: n, Sorts: n, Buffers: 30 * n, Call: func(q *queries.Queries) {
+		_ = q.ParkedPromote(p.t.Context(), queries.ParkedPromoteParams{Keys: a.promote, Listener: name})
 	}})
 }
 
@@ -382,28 +382,28 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		FROM generate_series(1, 20000) AS n`
 	worker, name := pgvalue.UUID(l.cfg.WorkerID), l.spec.Name
 	for _, e := range []pgtest.Explained{
-		{Name: "lease", Reads: heads, Sorts: 10, Call: func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerTakeLease(t.Context(), dbsqlc.ListenerTakeLeaseParams{
+		{Name: "lease", Reads: heads, Sorts: 10, Call: func(q *queries.Queries) {
+			_, _ = q.ListenerTakeLease(t.Context(), queries.ListenerTakeLeaseParams{
 				WorkerID: worker, Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(taken.id), OneByOneSize: logBatch, Listener: name,
 				ParkedLimit: maxParkedKeys, AfterNo: taken.leaseNo,
 			})
 		}},
-		{Name: "wait", Reads: 10, Sorts: 10, Call: func(q *dbsqlc.Queries) {
-			_, _ = q.ListenerWait(t.Context(), dbsqlc.ListenerWaitParams{WorkerID: worker, Listener: name})
+		{Name: "wait", Reads: 10, Sorts: 10, Call: func(q *queries.Queries) {
+			_, _ = q.ListenerWait(t.Context(), queries.ListenerWaitParams{WorkerID: worker, Listener: name})
 		}},
-		{Name: "read", Reads: 3 * size, Sorts: 3 * size, Buffers: size, Call: func(q *dbsqlc.Queries) {
-			_, _ = q.LogRead(t.Context(), dbsqlc.LogReadParams{
+		{Name: "read", Reads: 3 * size, Sorts: 3 * size, Buffers: size, Call: func(q *queries.Queries) {
+			_, _ = q.LogRead(t.Context(), queries.LogReadParams{
 				Listener: name, WorkerID: worker, ScanSize: size, Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: size,
 			})
 		}},
-		{Name: "read on", Reads: size, Sorts: size, Buffers: size, Call: func(q *dbsqlc.Queries) {
-			_, _ = q.LogReadNext(t.Context(), dbsqlc.LogReadNextParams{
+		{Name: "read on", Reads: size, Sorts: size, Buffers: size, Call: func(q *queries.Queries) {
+			_, _ = q.LogReadNext(t.Context(), queries.LogReadNextParams{
 				Topics: l.topics, KeyPrefixes: l.keyPrefixes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
 			})
 		}},
-		{Name: "take parked", Reads: heads, Sorts: heads, Call: func(q *dbsqlc.Queries) {
-			_, _ = q.ParkedTake(t.Context(), dbsqlc.ParkedTakeParams{
-				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: worker, LeaseNo: taken.leaseNo, KeyLimit: settings.ParkedKeyBatch,
+		{Name: "take parked", Reads: heads, Sorts: heads, Call: func(q *queries.Queries) {
+			_, _ = q.ParkedTake(t.Context(), queries.ParkedTakeParams{
+				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: worker, LeaseNo: taken.leaseNo, KeyLimit: config.ParkedKeyBatch,
 			})
 		}},
 	} {
@@ -423,5 +423,5 @@ func TestReadNextFindsParkedKeysLikeRead(t *testing.T) {
 		require.True(t, ok)
 		return strings.Join(strings.Fields(lookup), "")
 	}
-	require.Equal(t, asked(dbsqlc.LogRead), asked(dbsqlc.LogReadNext))
+	require.Equal(t, asked(queries.LogRead), asked(queries.LogReadNext))
 }

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/process"
-	"github.com/outboxgen/outboxgen/internal/report"
-	"github.com/outboxgen/outboxgen/internal/retention"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/machine/retention"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -34,7 +34,7 @@ func (l *Listener) maintain(ctx context.Context) {
 		Log: l.log, Level: slog.LevelWarn, End: "no topic of another process of the listener is passed any more",
 		Begin: "this process passes the events of a topic that another process of the listener reads: rename one of two listeners of this name, or stop the old build",
 	}
-	orphans := process.NewOrphans(l.db, l.pool, l.log, l.namespaces(), process.OrphanAge)
+	orphans := heartbeat.NewOrphans(l.db, l.pool, l.log, l.namespaces(), heartbeat.OrphanAge)
 	for {
 		select {
 		case <-ctx.Done():
@@ -110,8 +110,8 @@ func (l *Listener) alarm(ctx context.Context, lags *report.Lasting) {
 // a new one, and how two services treat each other's that have taken the same name for their listeners.
 func (l *Listener) passes(ctx context.Context, passed *report.Lasting) {
 	l.statement(ctx, "compare topics", func() error {
-		rows, err := l.db.Each(l.pool).ProcessPassed(ctx, dbsqlc.ProcessPassedParams{
-			Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID), Alive: pgvalue.Interval(process.AliveFor),
+		rows, err := l.db.Each(l.pool).ProcessPassed(ctx, queries.ProcessPassedParams{
+			Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID), Alive: pgvalue.Interval(heartbeat.AliveFor),
 		})
 		if err != nil {
 			return err

@@ -9,9 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/process"
+	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // A newer event has a payload version that is newer than the newest that this process knows. It is neither tried nor
@@ -83,8 +83,8 @@ func (lease *shardLease) idle() bool {
 func (c *cursor) knowing(ctx context.Context, e *entry) (worker pgtype.UUID) {
 	ctx, cancel := c.l.limited(ctx)
 	defer cancel()
-	rows, err := c.l.db.Each(c.l.pool).ProcessKnowing(ctx, dbsqlc.ProcessKnowingParams{
-		Listener: c.l.spec.Name, WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), Alive: pgvalue.Interval(process.AliveFor),
+	rows, err := c.l.db.Each(c.l.pool).ProcessKnowing(ctx, queries.ProcessKnowingParams{
+		Listener: c.l.spec.Name, WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), Alive: pgvalue.Interval(heartbeat.AliveFor),
 		Topic: e.Namespace + "/" + e.Topic, Version: int32(e.Version),
 	})
 	if err != nil || len(rows) == 0 {

@@ -1,7 +1,7 @@
 package listener
 
 import (
-	"github.com/outboxgen/outboxgen/internal/report"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 

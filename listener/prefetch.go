@@ -6,15 +6,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // The lease of a leased listener continues with the next batch of its window, without a statement in between. That
 // batch was read while the previous one was handled. The lease continues if all events of the previous batch are done,
 // or are parked because their target is unavailable or their key is parked already. At its bounds it ends, and the next
-// lease begins with the batch. The bounds are settings.LeaseBatches and:
+// lease begins with the batch. The bounds are config.LeaseBatches and:
 const (
 	// leaseAge is the maximum age of a lease when a batch begins. So a pause, a change of shards, or a process that
 	// requests the shard waits no longer than for one batch of slow handlers.
@@ -113,7 +113,7 @@ func (s *shardLoop) usable(ctx context.Context, b *batch, p *prefetch) bool {
 // full reports whether the lease must end before another batch.
 func (s *shardLoop) full(lease *shardLease) bool {
 	size := s.l.cfg.BatchSize
-	return time.Since(lease.began) > s.l.leaseAge || len(lease.earlier)+len(lease.events)+size > settings.LeaseBatches*size || len(lease.parkedNow) > maxParkedKeys
+	return time.Since(lease.began) > s.l.leaseAge || len(lease.earlier)+len(lease.events)+size > config.LeaseBatches*size || len(lease.parkedNow) > maxParkedKeys
 }
 
 // continueWith gives the lease the batch that was read ahead.
@@ -151,8 +151,8 @@ func (c *cursor) readNext(ctx context.Context, p *prefetch) error {
 	size := c.l.cfg.BatchSize
 	b := &pgx.Batch{}
 	c.l.db.BeginReadOnly(b)
-	c.queue(b, func(q *dbsqlc.Queries) {
-		_, _ = q.LogReadNext(ctx, dbsqlc.LogReadNextParams{
+	c.queue(b, func(q *queries.Queries) {
+		_, _ = q.LogReadNext(ctx, queries.LogReadNextParams{
 			Topics: c.l.topics, KeyPrefixes: c.l.keyPrefixes, AfterSeq: p.after, ScanSize: int32(size), Listener: c.l.spec.Name, Shard: int32(c.shard),
 			WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: p.leaseNo,
 		})

@@ -8,16 +8,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/process"
-	"github.com/outboxgen/outboxgen/internal/relay"
-	"github.com/outboxgen/outboxgen/internal/report"
-	"github.com/outboxgen/outboxgen/internal/shutdown"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -94,14 +94,14 @@ var (
 // callReturned makes the events due that wait for a call to t which has outlived its lease and has returned now. It
 // does not leave this to the end of the next lease, which may take long. What a lease parks at this moment is made due
 // by the end of the next one.
-func (r *listenerRun) callReturned(t *relay.Target) {
+func (r *listenerRun) callReturned(t *target.Target) {
 	if t.Resting() || r.WorkCtx.Err() != nil {
 		return
 	}
 	ctx, cancel := r.l.limited(r.DBCtx)
 	defer cancel()
 	began := time.Now()
-	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, dbsqlc.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.Topics})
+	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, queries.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.Topics})
 	r.l.rep.Statement("wake events that waited for a publisher", began, err)
 	if err != nil {
 		return
@@ -253,21 +253,21 @@ func (l *Listener) mode() string {
 func (l *Listener) warnSmallPool(shards int) {
 	const own = 2
 	if l.publishes {
-		dbschema.WarnSmallPool(l.log, l.pool, own*shards+1, fmt.Sprintf("the listener (%d per shard, 1 for pruning)", own))
+		schemadb.WarnSmallPool(l.log, l.pool, own*shards+1, fmt.Sprintf("the listener (%d per shard, 1 for pruning)", own))
 		return
 	}
 	what := fmt.Sprintf("the listener (%d per shard, 1 for pruning) and its handlers (%d per shard)", own, l.cfg.Concurrency)
-	dbschema.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
+	schemadb.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
 }
 
 // heart returns what keeps the row of l in the table processes.
-func (l *Listener) heart() *process.Heart {
-	topics := make(map[string]process.Topic, len(l.handlers))
+func (l *Listener) heart() *heartbeat.Heart {
+	topics := make(map[string]heartbeat.Topic, len(l.handlers))
 	for name, h := range l.handlers {
-		topics[name] = process.Topic{Version: h.version}
+		topics[name] = heartbeat.Topic{Version: h.version}
 	}
-	return &process.Heart{
-		DB: l.db, Pool: l.pool, Log: l.log, WorkerID: l.cfg.WorkerID, Kind: process.Listener, Name: l.spec.Name,
+	return &heartbeat.Heart{
+		DB: l.db, Pool: l.pool, Log: l.log, WorkerID: l.cfg.WorkerID, Kind: heartbeat.Listener, Name: l.spec.Name,
 		Topics: topics, Resting: l.targets.Reasons, Changed: l.targets.Changed,
 	}
 }
@@ -276,7 +276,7 @@ func (l *Listener) heart() *process.Heart {
 func (l *Listener) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
 	defer cancel()
-	_, err := l.db.Each(l.pool).ListenerRelease(ctx, dbsqlc.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID)})
+	_, err := l.db.Each(l.pool).ListenerRelease(ctx, queries.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID)})
 	return err
 }
 

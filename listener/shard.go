@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // shardLoop takes leases of one shard until its context ends. The state that outlives a lease is in the database, so
@@ -151,7 +151,7 @@ func (s *shardLoop) pause(ctx context.Context, pending bool) {
 
 // shardWait is what a shard without a lease waits for.
 type shardWait struct {
-	dbsqlc.ListenerWaitRow
+	queries.ListenerWaitRow
 	due time.Time // when something falls due without an enqueue; zero if nothing does
 }
 
@@ -236,7 +236,7 @@ func (s *shardLoop) requestShard(ctx context.Context) {
 	limited, cancel := s.l.limited(ctx)
 	defer cancel()
 	began := time.Now()
-	_, err := s.l.db.Each(s.l.pool).ListenerWant(limited, dbsqlc.ListenerWantParams{
+	_, err := s.l.db.Each(s.l.pool).ListenerWant(limited, queries.ListenerWantParams{
 		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
 	})
 	if ctx.Err() == nil {

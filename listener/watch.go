@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outboxgen/outboxgen/internal/pgname"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 )
 
 // Format is a migration tool whose files Export can write.

@@ -3,7 +3,7 @@ package migrate_test
 import (
 	"testing"
 
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 func TestMain(m *testing.M) {

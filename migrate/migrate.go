@@ -18,10 +18,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outboxgen/outboxgen/internal/absent"
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/pgname"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // DB is what migrations run on: a *pgx.Conn or a *pgxpool.Pool. A pooler in transaction mode works, because nothing
@@ -220,7 +220,7 @@ func (m migrations) validateLog(ctx context.Context, db DB, schema string) error
 		if err != nil || !there {
 			return err
 		}
-		s, err := dbschema.Open(schema)
+		s, err := schemadb.Open(schema)
 		if err != nil {
 			return err
 		}
@@ -239,7 +239,7 @@ func transact(ctx context.Context, db DB, schema string, mode pgx.TxAccessMode, 
 	if err := pgname.Check(schema); err != nil {
 		return err
 	}
-	if absent.Is(db) {
+	if isnil.Is(db) {
 		return fmt.Errorf("migrate schema %s: no pool or connection given (nil)", schema)
 	}
 	opts := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: mode}

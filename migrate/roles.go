@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/outboxgen/outboxgen/internal/pgname"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 )
 
 // Role is what a role of PostgreSQL is allowed to do with the tables of a schema.

@@ -12,15 +12,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/absent"
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/jsonb"
-	"github.com/outboxgen/outboxgen/internal/lane"
-	"github.com/outboxgen/outboxgen/internal/pgname"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/wireheader"
+	"github.com/outboxgen/outboxgen/internal/broker/wireheader"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits.
@@ -91,16 +91,16 @@ func usable(ctx context.Context, tx Tx) error {
 	switch {
 	case ctx == nil:
 		return errNoContext
-	case absent.Is(tx):
+	case isnil.Is(tx):
 		return errNoTx
 	}
 	return nil
 }
 
 // eventInsert returns the row of m, checked, for the queue.
-func eventInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) dbsqlc.EventInsertParams {
+func eventInsert(db *schemadb.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) queries.EventInsertParams {
 	bell := doorbell.Of(db, m.Namespace)
-	return dbsqlc.EventInsertParams{
+	return queries.EventInsertParams{
 		Wake: wake, LockKey: bell.Key, Channel: bell.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
@@ -112,9 +112,9 @@ func eventInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, 
 // lane returns the lane of m in the queue.
 func (m *Message) lane() int16 {
 	if m.Fairness == FairnessTenant {
-		return lane.Of(m.Topic, m.TenantID)
+		return tenantlane.Of(m.Topic, m.TenantID)
 	}
-	return lane.Of(m.Topic, uuid.NullUUID{})
+	return tenantlane.Of(m.Topic, uuid.NullUUID{})
 }
 
 // insertTries is how often an event is inserted whose dedupe key was taken at first, and free again when its owner was
@@ -126,18 +126,18 @@ var errRivalGone = errors.New("the event that held its dedupe key has been delet
 var errKeyFlickers = errors.New("the dedupe key is taken and freed again and again")
 
 // owners returns the ids of the events that hold keys in the topic of m.
-func owners(ctx context.Context, db *dbschema.Schema, q *dbsqlc.Queries, m *Message, keys []string) (map[string]uuid.UUID, error) {
-	p := dbsqlc.EventIDByKeyParams{DedupeKeys: keys, Namespace: m.Namespace, Topic: m.Topic}
+func owners(ctx context.Context, db *schemadb.Schema, q *queries.Queries, m *Message, keys []string) (map[string]uuid.UUID, error) {
+	p := queries.EventIDByKeyParams{DedupeKeys: keys, Namespace: m.Namespace, Topic: m.Topic}
 	ids := make(map[string]uuid.UUID, len(keys))
 	var err error
 	if m.Log {
-		var rows []dbsqlc.LogIDByKeyRow
-		rows, err = q.LogIDByKey(ctx, dbsqlc.LogIDByKeyParams(p))
+		var rows []queries.LogIDByKeyRow
+		rows, err = q.LogIDByKey(ctx, queries.LogIDByKeyParams(p))
 		for _, row := range rows {
 			ids[row.DedupeKey] = row.ID.Bytes
 		}
 	} else {
-		var rows []dbsqlc.EventIDByKeyRow
+		var rows []queries.EventIDByKeyRow
 		rows, err = q.EventIDByKey(ctx, p)
 		for _, row := range rows {
 			ids[row.DedupeKey] = row.ID.Bytes
@@ -149,7 +149,7 @@ func owners(ctx context.Context, db *dbschema.Schema, q *dbsqlc.Queries, m *Mess
 // PendingReceipt is the receipt of an event in the caller's batch. It is filled in when the results of the batch are read, at
 // the latest when they are closed. It must not be used concurrently.
 type PendingReceipt struct {
-	db    *dbschema.Schema
+	db    *schemadb.Schema
 	event Message // without its payload
 
 	id       uuid.UUID
@@ -208,10 +208,10 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*Pending
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.what(), err)
 	}
-	text, args := db.Record(func(q *dbsqlc.Queries) {
+	text, args := db.Record(func(q *queries.Queries) {
 		if m.Log {
 			p := logInsert(db, &m, id, headers, wake)
-			_, _ = q.LogQueue(context.Background(), dbsqlc.LogQueueParams{
+			_, _ = q.LogQueue(context.Background(), queries.LogQueueParams{
 				Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 				TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
 				EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Bucket: p.Bucket,
@@ -220,7 +220,7 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*Pending
 			return
 		}
 		p := eventInsert(db, &m, id, headers, wake)
-		_, _ = q.EventQueue(context.Background(), dbsqlc.EventQueueParams{
+		_, _ = q.EventQueue(context.Background(), queries.EventQueueParams{
 			Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 			TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
 			EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Lane: p.Lane, MaxAttempts: p.MaxAttempts,
@@ -249,14 +249,14 @@ func (r *PendingReceipt) read(row pgx.Row) error {
 }
 
 // prepare fills in the defaults of m, checks it and makes its id.
-func prepare(schema string, m *Message) (db *dbschema.Schema, headers []byte, id uuid.UUID, err error) {
+func prepare(schema string, m *Message) (db *schemadb.Schema, headers []byte, id uuid.UUID, err error) {
 	if m.Version == 0 {
 		m.Version = 1
 	}
 	if m.MaxAttempts == 0 {
 		m.MaxAttempts = DefaultMaxAttempts
 	}
-	if db, err = dbschema.Open(schema); err != nil {
+	if db, err = schemadb.Open(schema); err != nil {
 		return nil, nil, id, err
 	}
 	if err = m.check(); err != nil {

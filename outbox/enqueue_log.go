@@ -5,10 +5,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // buckets is the number of buckets. The events of a log are sharded by bucket.
@@ -28,9 +28,9 @@ func bucketOf(m *Message, id uuid.UUID) int16 {
 }
 
 // logInsert returns the row of m, checked, for the log.
-func logInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) dbsqlc.LogInsertParams {
+func logInsert(db *schemadb.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) queries.LogInsertParams {
 	bell := doorbell.OfLog(db)
-	return dbsqlc.LogInsertParams{
+	return queries.LogInsertParams{
 		Wake: wake, LockKey: bell.Key, Channel: bell.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
@@ -40,8 +40,8 @@ func logInsert(db *dbschema.Schema, m *Message, id uuid.UUID, headers []byte, wa
 }
 
 // logInsertMany turns the rows of part from those of a queue into those of the log.
-func logInsertMany(p dbsqlc.EventInsertManyParams, ms []Message, part []int) dbsqlc.LogInsertManyParams {
-	q := dbsqlc.LogInsertManyParams{
+func logInsertMany(p queries.EventInsertManyParams, ms []Message, part []int) queries.LogInsertManyParams {
+	q := queries.LogInsertManyParams{
 		Namespace: p.Namespace, Topic: p.Topic, Version: p.Version, Ids: p.Ids, TenantIds: p.TenantIds,
 		DedupeKeys: p.DedupeKeys, PartitionKeys: p.PartitionKeys, EntityTypes: p.EntityTypes, EntityIds: p.EntityIds,
 		EntityVersions: p.EntityVersions, Headers: p.Headers, Payloads: p.Payloads,

@@ -10,11 +10,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/lane"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // manyRows is how many events one statement of EnqueueMany carries.
@@ -79,7 +79,7 @@ func enqueueMany(ctx context.Context, tx Tx, schema string, ms []Message, wake b
 
 // manyEvents are the events of one call of EnqueueMany, of one topic, version and delivery.
 type manyEvents struct {
-	db       *dbschema.Schema
+	db       *schemadb.Schema
 	ms       []Message
 	headers  [][]byte // of each message, encoded
 	receipts []Receipt
@@ -88,7 +88,7 @@ type manyEvents struct {
 
 // insert writes the messages whose indexes are in part, and marks the duplicates among their receipts.
 // It returns the indexes of those whose dedupe key was taken at first, and free again when its owner was looked up.
-func (e *manyEvents) insert(ctx context.Context, q *dbsqlc.Queries, part []int) (again []int, err error) {
+func (e *manyEvents) insert(ctx context.Context, q *queries.Queries, part []int) (again []int, err error) {
 	first := &e.ms[part[0]]
 	row, err := e.insertRows(ctx, q, part)
 	if err != nil {
@@ -125,24 +125,24 @@ func (e *manyEvents) insert(ctx context.Context, q *dbsqlc.Queries, part []int) 
 }
 
 // insertRows runs the cheapest statement for the rows of part.
-func (e *manyEvents) insertRows(ctx context.Context, q *dbsqlc.Queries, part []int) (dbsqlc.EventInsertManyRow, error) {
+func (e *manyEvents) insertRows(ctx context.Context, q *queries.Queries, part []int) (queries.EventInsertManyRow, error) {
 	p := e.rows(part)
 	switch log, keyless := e.ms[part[0]].Log, p.DedupeKeys == nil; {
 	case log && keyless:
-		row, err := q.LogInsertManyKeyless(ctx, dbsqlc.LogInsertManyKeylessParams(logInsertMany(p, e.ms, part)))
-		return dbsqlc.EventInsertManyRow(row), err
+		row, err := q.LogInsertManyKeyless(ctx, queries.LogInsertManyKeylessParams(logInsertMany(p, e.ms, part)))
+		return queries.EventInsertManyRow(row), err
 	case log:
 		row, err := q.LogInsertMany(ctx, logInsertMany(p, e.ms, part))
-		return dbsqlc.EventInsertManyRow(row), err
+		return queries.EventInsertManyRow(row), err
 	case keyless:
-		row, err := q.EventInsertManyKeyless(ctx, dbsqlc.EventInsertManyKeylessParams(p))
-		return dbsqlc.EventInsertManyRow(row), err
+		row, err := q.EventInsertManyKeyless(ctx, queries.EventInsertManyKeylessParams(p))
+		return queries.EventInsertManyRow(row), err
 	}
 	return q.EventInsertMany(ctx, p)
 }
 
 // rows returns the rows of part for the queue.
-func (e *manyEvents) rows(part []int) dbsqlc.EventInsertManyParams {
+func (e *manyEvents) rows(part []int) queries.EventInsertManyParams {
 	ms := e.ms
 	first := &ms[part[0]]
 	bell := doorbell.Of(e.db, first.Namespace)
@@ -152,7 +152,7 @@ func (e *manyEvents) rows(part []int) dbsqlc.EventInsertManyParams {
 	text := func(of func(*Message) string) []string {
 		return column(part, func(i int) (string, bool) { s := of(&ms[i]); return s, s != "" })
 	}
-	return dbsqlc.EventInsertManyParams{
+	return queries.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
 		Wake: e.wake, LockKey: bell.Key, Channel: bell.Channel,
 		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(e.receipts[i].ID), true }),
@@ -164,7 +164,7 @@ func (e *manyEvents) rows(part []int) dbsqlc.EventInsertManyParams {
 		EntityVersions: column(part, func(i int) (int64, bool) { v := ms[i].Entity.Version; return v, ms[i].Entity.Type != "" }),
 		Headers:        column(part, func(i int) (json.RawMessage, bool) { return e.headers[i], e.headers[i] != nil }),
 		Payloads:       column(part, func(i int) (json.RawMessage, bool) { return ms[i].Payload, true }),
-		TopicLane:      lane.Of(first.Topic, uuid.NullUUID{}),
+		TopicLane:      tenantlane.Of(first.Topic, uuid.NullUUID{}),
 		Lanes:          column(part, func(i int) (int16, bool) { return ms[i].lane(), ms[i].Fairness == FairnessTenant }),
 		MaxAttempts:    column(part, func(i int) (int32, bool) { return int32(ms[i].MaxAttempts), true }),
 		NotBefore:      column(part, func(i int) (pgtype.Timestamptz, bool) { t := pgvalue.Time(ms[i].NotBefore); return t, t.Valid }),

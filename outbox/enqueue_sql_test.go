@@ -15,10 +15,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/lane"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
@@ -164,7 +164,7 @@ func TestEnqueueSQLWritesWhatGoWrites(t *testing.T) {
 		}
 		require.Equal(t, rows(want), rows(got), name)
 	}
-	fair, shared := lane.Of("ping", tenant), lane.Of("ping", uuid.NullUUID{})
+	fair, shared := tenantlane.Of("ping", tenant), tenantlane.Of("ping", uuid.NullUUID{})
 	require.NotEqual(t, fair, shared)
 	require.Equal(t, map[int16]int{shared: 6, fair: 2}, map[int16]int{
 		shared: pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE lane = $1", shared), fair: pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE lane = $1", fair),
@@ -284,7 +284,7 @@ func TestEnqueueLogSQLKnowsDuplicates(t *testing.T) {
 	require.True(t, duplicate)
 	require.Equal(t, first, id)
 
-	db, err := dbschema.Open("outbox")
+	db, err := schemadb.Open("outbox")
 	require.NoError(t, err)
 	key := db.AdvisoryKey("log topics")
 	channel := fmt.Sprintf("outboxgen_%016x", uint64(key))
@@ -361,7 +361,7 @@ func TestEnqueueSQLWakesASleeper(t *testing.T) {
 	_, err := migrate.Up(t.Context(), pool, "second")
 	require.NoError(t, err)
 	for _, schema := range []string{"outbox", "second"} {
-		db, err := dbschema.Open(schema)
+		db, err := schemadb.Open(schema)
 		require.NoError(t, err)
 		key := db.AdvisoryKey("test")
 		channel := fmt.Sprintf("outboxgen_%016x", uint64(key))

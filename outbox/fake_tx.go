@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // recorder is a transaction that records events in place of PostgreSQL. It is an interface so that programs without a Fake
@@ -20,7 +20,7 @@ import (
 type recorder interface {
 	// record records ms, which were checked and have the ids in receipts. It takes their dedupe keys in the order of order,
 	// which are indexes of ms, and returns receipts with the duplicates among them marked.
-	record(ctx context.Context, db *dbschema.Schema, ms []Message, receipts []Receipt, order []int) ([]Receipt, error)
+	record(ctx context.Context, db *schemadb.Schema, ms []Message, receipts []Receipt, order []int) ([]Receipt, error)
 }
 
 // fakeTx is a transaction or a savepoint of a Fake. The mutex of the Fake guards its fields.
@@ -125,7 +125,7 @@ func (tx *fakeTx) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (tx *fakeTx) record(ctx context.Context, db *dbschema.Schema, ms []Message, receipts []Receipt, order []int) ([]Receipt, error) {
+func (tx *fakeTx) record(ctx context.Context, db *schemadb.Schema, ms []Message, receipts []Receipt, order []int) ([]Receipt, error) {
 	f := tx.fake
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outboxgen/outboxgen/internal/shape"
+	"github.com/outboxgen/outboxgen/internal/payloads/masking"
 )
 
 // MaskPayload returns the payload of an event of "namespace/topic" as people may see it, with "[masked]" in place of the
@@ -23,5 +23,5 @@ func MaskPayload(topic string, payload json.RawMessage, topics ...*UntypedTopic)
 	if i < 0 {
 		return nil, false
 	}
-	return shape.Of(topics[i].Payload()).Mask(payload)
+	return masking.Of(topics[i].Payload()).Mask(payload)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
 // Middleware wraps the call of a handler. It calls next, with ctx or a context derived from it, and returns the error of
@@ -151,7 +151,7 @@ func (ob *observation) endOne(r Receipt, err error) {
 
 // call calls a function of the observer. A panic is logged, and the enqueue continues.
 func (ob *observation) call(what string, call func()) {
-	if crashed := guard.Recover("observer's function "+what, func() error { call(); return nil }); crashed != nil {
-		guard.Logger(slog.Default()).Error("observer panicked", "hook", what, "namespace", ob.e.Namespace, "topic", ob.e.Topic, "stack", crashed.Error())
+	if crashed := usercode.Recover("observer's function "+what, func() error { call(); return nil }); crashed != nil {
+		usercode.Logger(slog.Default()).Error("observer panicked", "hook", what, "namespace", ob.e.Namespace, "topic", ob.e.Topic, "stack", crashed.Error())
 	}
 }

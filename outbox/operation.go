@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/absent"
-	"github.com/outboxgen/outboxgen/internal/errtext"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
 )
 
 // Beginner begins the transactions of operations. A *pgxpool.Pool and a *pgx.Conn are Beginners. So is a pgx.Tx: then the
@@ -74,7 +74,7 @@ func RunOperation(ctx context.Context, db Beginner, name string, do func(context
 	switch {
 	case ctx == nil:
 		return fmt.Errorf("operation %s: %w", name, errNoContext)
-	case absent.Is(db):
+	case isnil.Is(db):
 		return fmt.Errorf("operation %s: no database given (nil)", name)
 	}
 	tx, err := db.Begin(ctx)

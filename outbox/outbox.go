@@ -25,7 +25,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/jsonb"
+	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
 )
 
 // Limits of an event, checked before anything is sent.

@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/payload"
 )
 
@@ -231,7 +231,7 @@ func (t *UntypedTopic) message(p any, opts []EnqueueOption) (m Message, err erro
 		}
 	}
 	doing := ""
-	if crashed := guard.Recover("", func() error {
+	if crashed := usercode.Recover("", func() error {
 		m, err = t.build(p, opts, &doing)
 		return nil
 	}); crashed != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/absent"
-	"github.com/outboxgen/outboxgen/internal/incoming"
-	"github.com/outboxgen/outboxgen/internal/inline"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/payloads/decode"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -56,10 +56,10 @@ type Drainer interface {
 // a handler does not: check the report.
 func Drain(t testing.TB, d Drainer) queue.Report {
 	t.Helper()
-	if absent.Is(d) {
+	if isnil.Is(d) {
 		t.Fatal("drain: no dispatcher or listener given (nil)")
 	}
-	report, err := d.Drain(inline.With(t.Context()))
+	report, err := d.Drain(config.Inline(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func Drain(t testing.TB, d Drainer) queue.Report {
 // find returns the first match and a list of the events up to it.
 func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) bool) (payload P, seen string, found bool) {
 	t.Helper()
-	if absent.Is(db) {
+	if isnil.Is(db) {
 		t.Fatalf("read events of %s: no transaction, connection or pool given (nil)", topic.Untyped())
 	}
 	of := topic.Untyped().Spec()
@@ -92,7 +92,7 @@ func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) 
 		raw         []byte
 	)
 	current := topic.Untyped().Version()
-	decoder := incoming.NewDecoder(reflect.TypeFor[P](), current, of.Strict, of.History...)
+	decoder := decode.NewDecoder(reflect.TypeFor[P](), current, of.Strict, of.History...)
 	_, err = pgx.ForEachRow(rows, []any{&id, &status, &key, &version, &raw}, func() error {
 		if found {
 			return nil

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -104,8 +104,8 @@ func (r *round) one(i int, behind []int) {
 		settle(err)
 		return
 	}
-	guard.Run("send event: the publisher", func() error { return r.send(r.ctx, o) }, func(err error) {
-		err = guard.Private(err)
+	usercode.Run("send event: the publisher", func() error { return r.send(r.ctx, o) }, func(err error) {
+		err = usercode.Private(err)
 		r.note(o.Destination, err)
 		settle(err)
 	})

@@ -20,7 +20,7 @@
 // nothing: every event is handed back, as if the broker were unavailable.
 package publish
 
-import "github.com/outboxgen/outboxgen/internal/guard"
+import "github.com/outboxgen/outboxgen/internal/call/usercode"
 
 // Message is an event in the form in which a broker gets it.
 type Message struct {
@@ -45,7 +45,7 @@ func (e Encoder) Encode(o Outgoing) (m Message, err error) {
 	if e == nil {
 		return encodeBinary("", o)
 	}
-	crashed := guard.Private(guard.Recover("encode event: encoder", func() error {
+	crashed := usercode.Private(usercode.Recover("encode event: encoder", func() error {
 		m, err = e(o)
 		return nil
 	}))

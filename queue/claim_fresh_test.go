@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // The two statements of a claim agree, whatever the table holds: EventClaimFresh takes what EventClaim takes without
@@ -65,11 +65,11 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 		for n := range lanes {
 			c.starts = append(c.starts, start{lane: int16(n), quota: events, piece: 10 * events})
 		}
-		all := claimed(t, s, pool, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
+		all := claimed(t, s, pool, func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
 		for i := range c.starts {
 			c.starts[i].piece = 0
 		}
-		got := claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
+		got := claimed(t, s, pool, func(q *queries.Queries) { s.claimFrom(t.Context(), q, c) })
 		require.Equal(t, all, got)
 		taken += len(got.claimed)
 		c.size = random.IntN(10) + 1
@@ -79,18 +79,18 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 			}
 			c.starts[i].quota = random.IntN(c.size) + 1
 		}
-		got = claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
+		got = claimed(t, s, pool, func(q *queries.Queries) { s.claimFrom(t.Context(), q, c) })
 		requireInTurn(t, c, all.claimed, got)
 		for i := range c.starts {
 			c.starts[i].quota, c.starts[i].piece = max(c.size/lanes, 1), 1+random.IntN(2*c.size)
 		}
-		want := claimed(t, s, pool, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
+		want := claimed(t, s, pool, func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
 		requireShared(t, c, all.claimed, want)
 		if lanes == 1 {
 			c.starts[0].quota, c.starts[0].piece = c.size, 10*events
-			want = claimed(t, s, pool, func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
+			want = claimed(t, s, pool, func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
 			c.starts[0].piece = 0
-			got = claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) })
+			got = claimed(t, s, pool, func(q *queries.Queries) { s.claimFrom(t.Context(), q, c) })
 			require.Equal(t, want.claimed, got.claimed)
 			require.Equal(t, want.table, got.table)
 		}
@@ -102,7 +102,7 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	c := &claim{size: events, lease: time.Hour, starts: []start{{lane: 0, quota: events}, {lane: 1, quota: events}, {lane: 2, quota: events}}}
 	fresh := func() []*Claimed {
-		return claimed(t, s, pool, func(q *dbsqlc.Queries) { s.claimFrom(t.Context(), q, c) }).claimed
+		return claimed(t, s, pool, func(q *queries.Queries) { s.claimFrom(t.Context(), q, c) }).claimed
 	}
 	all := fresh()
 	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.queue WHERE id = $1 FOR UPDATE", pgvalue.UUID(all[0].ID))
@@ -170,7 +170,7 @@ func ids(events []*Claimed) []uuid.UUID {
 	return ids
 }
 
-func claimed(t *testing.T, s *Store, pool *pgxpool.Pool, call func(*dbsqlc.Queries)) (r traces) {
+func claimed(t *testing.T, s *Store, pool *pgxpool.Pool, call func(*queries.Queries)) (r traces) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)

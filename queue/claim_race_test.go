@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestClaimLeavesWhatFailedMeanwhile: a claim has met an event, and before it locks it another worker claims it and fails. The
@@ -21,8 +21,8 @@ func TestClaimLeavesWhatFailedMeanwhile(t *testing.T) {
 	put(t, pool, "ping", 1)
 	slow, other := storeWith(t, pool, nil), storeWith(t, pool, nil)
 	const met, waits = "FROM share AS h\n    JOIN", "FROM share AS h\n    CROSS JOIN (SELECT pg_advisory_xact_lock_shared(7)) AS w\n    JOIN"
-	require.Contains(t, dbsqlc.EventClaim, met)
-	slow.db = slow.db.Instead(dbsqlc.EventClaim, strings.Replace(dbsqlc.EventClaim, met, waits, 1))
+	require.Contains(t, queries.EventClaim, met)
+	slow.db = slow.db.Instead(queries.EventClaim, strings.Replace(queries.EventClaim, met, waits, 1))
 	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
 	_, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(7)")
 	require.NoError(t, err)

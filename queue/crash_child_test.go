@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/history"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/deliveryhistory"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -50,7 +50,7 @@ func TestChild(t *testing.T) {
 	pool, err := pgxpool.New(ctx, o.URL)
 	require.NoError(t, err)
 	defer pool.Close()
-	record, err := history.Open(o.History)
+	record, err := deliveryhistory.Open(o.History)
 	require.NoError(t, err)
 	defer func() { _ = record.Close() }()
 	say := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/history"
-	"github.com/outboxgen/outboxgen/internal/pgserver"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/deliveryhistory"
+	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -50,14 +50,14 @@ func (b *book) transaction(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[
 	}
 	name := uuid.New()
 	if rand.IntN(3) == 0 {
-		require.NoError(t, b.log.Tx(name, history.Aborted, ids...))
+		require.NoError(t, b.log.Tx(name, deliveryhistory.Aborted, ids...))
 		return tx.Rollback(ctx)
 	}
-	require.NoError(t, b.log.Tx(name, history.Unknown, ids...))
+	require.NoError(t, b.log.Tx(name, deliveryhistory.Unknown, ids...))
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
-	require.NoError(t, b.log.Tx(name, history.Committed, ids...))
+	require.NoError(t, b.log.Tx(name, deliveryhistory.Committed, ids...))
 	return nil
 }
 
@@ -140,10 +140,10 @@ func TestServerRestartsUnderLoad(t *testing.T) {
 		worst = max(worst, first.Sub(back))
 	}
 	c.drained(t)
-	h := c.check(t, c.pool, history.Conditions{Faults: true, MaxAttempts: patientLimit})
+	h := c.check(t, c.pool, deliveryhistory.Conditions{Faults: true, MaxAttempts: patientLimit})
 	unknown := 0
 	for _, o := range h.Outcomes {
-		if o == history.Unknown {
+		if o == deliveryhistory.Unknown {
 			unknown++
 		}
 	}
@@ -159,22 +159,22 @@ func TestAsyncCommitLeavesNoPhantoms(t *testing.T) {
 	for range runtimetest.Rounds(4) {
 		c.loaded(t, 10+rand.IntN(100))
 		require.NoError(t, c.server.Kill())
-		h, err := history.Read(c.path)
+		h, err := deliveryhistory.Read(c.path)
 		require.NoError(t, err)
 		require.NoError(t, c.server.Restart())
-		rows, err := history.Rows(t.Context(), c.pool, pgtest.Schema)
+		rows, err := deliveryhistory.Rows(t.Context(), c.pool, pgtest.Schema)
 		require.NoError(t, err)
 		for id := range h.Deliveries {
 			require.Contains(t, rows, id, "handled, but its row was lost")
 		}
 	}
 	c.drained(t)
-	h := c.check(t, c.pool, history.Conditions{Faults: true, AsyncCommit: true, MaxAttempts: patientLimit})
-	rows, err := history.Rows(t.Context(), c.pool, pgtest.Schema)
+	h := c.check(t, c.pool, deliveryhistory.Conditions{Faults: true, AsyncCommit: true, MaxAttempts: patientLimit})
+	rows, err := deliveryhistory.Rows(t.Context(), c.pool, pgtest.Schema)
 	require.NoError(t, err)
 	lost := 0
 	for id, o := range h.Outcomes {
-		if _, there := rows[id]; !there && o == history.Committed {
+		if _, there := rows[id]; !there && o == deliveryhistory.Committed {
 			lost++
 		}
 	}

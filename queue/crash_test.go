@@ -12,10 +12,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/history"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
-	"github.com/outboxgen/outboxgen/internal/suspend"
+	"github.com/outboxgen/outboxgen/internal/testing/deliveryhistory"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/suspend"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -23,14 +23,14 @@ import (
 // book is a history file that is checked at the end.
 type book struct {
 	path string
-	log  *history.Log
+	log  *deliveryhistory.Log
 }
 
 func newBook(t testing.TB) *book {
 	t.Helper()
 	b := &book{path: filepath.Join(t.TempDir(), "history")}
 	var err error
-	b.log, err = history.Open(b.path)
+	b.log, err = deliveryhistory.Open(b.path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.log.Close()) })
 	return b
@@ -39,15 +39,15 @@ func newBook(t testing.TB) *book {
 // committed records events that are in the table.
 func (b *book) committed(t testing.TB, ids ...uuid.UUID) {
 	t.Helper()
-	require.NoError(t, b.log.Tx(uuid.New(), history.Committed, ids...))
+	require.NoError(t, b.log.Tx(uuid.New(), deliveryhistory.Committed, ids...))
 }
 
 // check requires that every invariant holds.
-func (b *book) check(t testing.TB, pool *pgxpool.Pool, c history.Conditions) *history.History {
+func (b *book) check(t testing.TB, pool *pgxpool.Pool, c deliveryhistory.Conditions) *deliveryhistory.History {
 	t.Helper()
-	h, err := history.Read(b.path)
+	h, err := deliveryhistory.Read(b.path)
 	require.NoError(t, err)
-	rows, err := history.Rows(context.Background(), pool, pgtest.Schema)
+	rows, err := deliveryhistory.Rows(context.Background(), pool, pgtest.Schema)
 	require.NoError(t, err)
 	require.Empty(t, h.Check(rows, c))
 	return h
@@ -95,7 +95,7 @@ func TestKilledMidBatch(t *testing.T) {
 	stop := runtimetest.StartDispatcher(t, d)
 	pgtest.Settles(t, pool, 50*kills, runtimetest.DeliveredSQL)
 	require.NoError(t, stop())
-	h := b.check(t, pool, history.Conditions{Faults: true, MaxAttempts: patientLimit})
+	h := b.check(t, pool, deliveryhistory.Conditions{Faults: true, MaxAttempts: patientLimit})
 	again := 0
 	for _, seen := range h.Deliveries {
 		again += seen - 1
@@ -146,7 +146,7 @@ func TestKilledEventsAreReclaimed(t *testing.T) {
 	t.Logf("lease %s, poll %s: the last of %d events ran again %s after the kill", o.Lease, o.Poll, held, last.Sub(killed))
 	pgtest.Settles(t, pool, held, runtimetest.DeliveredSQL)
 	require.NoError(t, stop())
-	b.check(t, pool, history.Conditions{Faults: true, MaxAttempts: patientLimit})
+	b.check(t, pool, deliveryhistory.Conditions{Faults: true, MaxAttempts: patientLimit})
 }
 
 func TestKilledOnLastAttempt(t *testing.T) {
@@ -173,7 +173,7 @@ func TestKilledOnLastAttempt(t *testing.T) {
 	r := runtimetest.StateOf(t, pool, id)
 	require.Equal(t, 1, r.Attempts)
 	require.Contains(t, r.LastError, "lease ran out on attempt 1, worker ")
-	b.check(t, pool, history.Conditions{MaxAttempts: 1})
+	b.check(t, pool, deliveryhistory.Conditions{MaxAttempts: 1})
 }
 
 // TestStoppedPastItsLease freezes a process in its handler until another has delivered the event, then resumes it: its
@@ -214,7 +214,7 @@ func TestStoppedPastItsLease(t *testing.T) {
 	c.Signal(t, syscall.SIGTERM)
 	require.Empty(t, c.Await(t, "FAIL"))
 	require.NoError(t, c.Wait())
-	b.check(t, pool, history.Conditions{Faults: true, MaxAttempts: patientLimit})
+	b.check(t, pool, deliveryhistory.Conditions{Faults: true, MaxAttempts: patientLimit})
 }
 
 // TestPoisonKillsOnlyItself: one event ends every process that handles it; its neighbours survive it.
@@ -268,5 +268,5 @@ func TestPoisonKillsOnlyItself(t *testing.T) {
 	require.Equal(t, 99, pgtest.Count(t, pool, runtimetest.DeliveredSQL))
 	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE status = 'dead' AND payload ->> 'secret' = 'poison' AND attempts = 5"))
 	require.Equal(t, 6, processes, "five died of it, the sixth finished")
-	b.check(t, pool, history.Conditions{Faults: true, MaxAttempts: 5})
+	b.check(t, pool, deliveryhistory.Conditions{Faults: true, MaxAttempts: 5})
 }

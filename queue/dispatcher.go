@@ -26,12 +26,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/process"
-	"github.com/outboxgen/outboxgen/internal/relay"
-	"github.com/outboxgen/outboxgen/internal/report"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -99,9 +99,9 @@ type Config struct {
 }
 
 // common returns the fields that cfg shares with a listener.Config.
-func (cfg *Config) common() settings.Common {
-	return settings.Common{
-		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: settings.MaxBatchSize, MaxAttempts: &cfg.MaxAttempts,
+func (cfg *Config) common() config.Common {
+	return config.Common{
+		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: config.MaxBatchSize, MaxAttempts: &cfg.MaxAttempts,
 		LeaseDuration: &cfg.LeaseDuration, PollInterval: &cfg.PollInterval, MaxPollInterval: &cfg.MaxPollInterval,
 		ShutdownTimeout: &cfg.ShutdownTimeout, PruneInterval: &cfg.PruneInterval,
 		Retry: &cfg.Retry, Breaker: &cfg.Breaker, Wake: &cfg.Wake, Middleware: &cfg.Middleware, Logger: &cfg.Logger,
@@ -109,13 +109,13 @@ func (cfg *Config) common() settings.Common {
 }
 
 func (cfg Config) withDefaults(handlers []Handler) Config {
-	settings.SetDefault(&cfg.Concurrency, 10)
+	config.SetDefault(&cfg.Concurrency, 10)
 	if cfg.LeaseDuration == 0 {
 		for _, h := range handlers {
 			cfg.LeaseDuration = max(cfg.LeaseDuration, h.lease)
 		}
 	}
-	settings.SetDefault(&cfg.LeaseDuration, settings.DefaultLease)
+	config.SetDefault(&cfg.LeaseDuration, config.DefaultLease)
 	cfg.common().SetDefaults()
 	cfg.Topics, cfg.TenantIDs = slices.Clone(cfg.Topics), slices.Clone(cfg.TenantIDs)
 	return cfg
@@ -143,7 +143,7 @@ type Dispatcher struct {
 	topics   []string // what is claimed
 	versions *versions
 	lanes    lanes // where it is
-	targets  *relay.Targets
+	targets  *target.Targets
 	pauses   atomic.Pointer[pauses] // as they were read last; never nil
 	log      *slog.Logger
 	hooks    *report.Hooks
@@ -151,7 +151,7 @@ type Dispatcher struct {
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
 
-	orphanAge        time.Duration // process.OrphanAge, except in a test
+	orphanAge        time.Duration // heartbeat.OrphanAge, except in a test
 	lastAttemptLimit time.Duration // how long it stops claims; the minimum of longestLastAttempt and a tenth of a lease, except in a test
 }
 
@@ -186,12 +186,12 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	store.policies = make(map[string]policy, len(handlers))
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]Handler, len(handlers))}
 	d.pauses.Store(noPauses)
-	d.orphanAge = process.OrphanAge
+	d.orphanAge = heartbeat.OrphanAge
 	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
-	d.log = guard.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
+	d.log = usercode.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
 	d.rep = report.NewLog(d.log, time.Now)
 	d.hooks = report.NewHooks(cfg.Observer, d.runner(), d.log)
-	d.targets = relay.NewTargets(cfg.Breaker, cfg.Publishers, d.log)
+	d.targets = target.NewTargets(cfg.Breaker, cfg.Publishers, d.log)
 	d.targets.Hooks = d.hooks
 	for _, h := range handlers {
 		switch {
@@ -204,7 +204,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 		if err := d.targets.Add(h.namespace+"/"+h.topic, h.publication); err != nil {
 			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
 		}
-		h.policy.retry = settings.OverrideRetry(h.policy.retry, cfg.Retry)
+		h.policy.retry = config.OverrideRetry(h.policy.retry, cfg.Retry)
 		for _, name := range h.names() {
 			if _, twice := d.handlers[name]; twice {
 				return nil, fmt.Errorf("topic %s/%s: has two handlers", h.namespace, name)
@@ -240,7 +240,7 @@ func (d *Dispatcher) scope() *claim {
 }
 
 // target returns where the events of a topic go.
-func (d *Dispatcher) target(topic string) *relay.Target {
+func (d *Dispatcher) target(topic string) *target.Target {
 	return d.targets.ByTopic[d.store.namespace+"/"+topic]
 }
 
@@ -251,7 +251,7 @@ func (d *Dispatcher) request(size int, reclaim bool) *claim {
 	c.size = size
 	if d.targets.Publishes || d.targets.Away.Load() > 0 {
 		now := time.Now()
-		c.topics = d.topicsWhere(func(t *relay.Target) bool {
+		c.topics = d.topicsWhere(func(t *target.Target) bool {
 			stalled, _ := t.Stalled(now)
 			return !stalled && !t.Resting()
 		})
@@ -269,7 +269,7 @@ func (d *Dispatcher) request(size int, reclaim bool) *claim {
 }
 
 // tryable returns a resting target of this dispatcher for which one event should be tried now, or nil.
-func (d *Dispatcher) tryable() *relay.Target {
+func (d *Dispatcher) tryable() *target.Target {
 	if d.targets.Away.Load() == 0 {
 		return nil
 	}
@@ -284,10 +284,10 @@ func (d *Dispatcher) tryable() *relay.Target {
 
 // requestTry returns a claim of one event of t, which finds out whether t is available again. With reclaim, this may be
 // an event whose lease ran out. There may be no other such claim. The result must be passed to t.OnTry.
-func (d *Dispatcher) requestTry(t *relay.Target, reclaim bool) *claim {
+func (d *Dispatcher) requestTry(t *target.Target, reclaim bool) *claim {
 	t.RequestTry()
 	c := d.scope()
-	c.size, c.topics = 1, d.topicsWhere(func(o *relay.Target) bool { return o == t })
+	c.size, c.topics = 1, d.topicsWhere(func(o *target.Target) bool { return o == t })
 	if reclaim {
 		c.reclaims = 1
 	}
@@ -295,8 +295,8 @@ func (d *Dispatcher) requestTry(t *relay.Target, reclaim bool) *claim {
 }
 
 // topicsWhere returns the topics whose target is wanted. It allocates nothing in the usual case, when all are.
-func (d *Dispatcher) topicsWhere(wanted func(*relay.Target) bool) []string {
-	if !slices.ContainsFunc(d.targets.All, func(t *relay.Target) bool { return !wanted(t) }) {
+func (d *Dispatcher) topicsWhere(wanted func(*target.Target) bool) []string {
+	if !slices.ContainsFunc(d.targets.All, func(t *target.Target) bool { return !wanted(t) }) {
 		return d.topics
 	}
 	topics := make([]string, 0, len(d.topics))
@@ -363,7 +363,7 @@ func (d *Dispatcher) warnSmallPool() {
 			break
 		}
 	}
-	dbschema.WarnSmallPool(d.log, d.pool, need, what)
+	schemadb.WarnSmallPool(d.log, d.pool, need, what)
 }
 
 // probe fails when the tables do not exist.

@@ -6,10 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/inline"
-	"github.com/outboxgen/outboxgen/internal/relay"
-	"github.com/outboxgen/outboxgen/internal/settings"
-	"github.com/outboxgen/outboxgen/internal/shutdown"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -32,7 +31,7 @@ func (d *Dispatcher) Drain(ctx context.Context) (Report, error) {
 // Any number of processes may drain concurrently. One dispatcher may not: the second call returns an error.
 func (d *Dispatcher) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (r Report, err error) {
 	r.Ended = outbox.EndStopped
-	bounded, cancel, err := settings.DrainContext(ctx, limit)
+	bounded, cancel, err := config.DrainContext(ctx, limit)
 	if err != nil {
 		return r, fmt.Errorf("drain: %w", err)
 	}
@@ -67,7 +66,7 @@ func (d *Dispatcher) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (r 
 
 // drain drains until ctx ends, or until limit events were handled if limit is positive. The end of ctx counts as EndTime.
 func (d *Dispatcher) drain(ctx context.Context, l *leases, limit int, r *Report) (outbox.DrainEnd, error) {
-	tried := make(map[*relay.Target]bool) // resting targets of which an event was tried
+	tried := make(map[*target.Target]bool) // resting targets of which an event was tried
 	var finished []*task
 	walks := newClaims(d)
 	read := time.Now() // what is paused
@@ -166,7 +165,7 @@ func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (
 	reports := make(chan *task, len(tasks))
 	report := func(t *task) { reports <- t }
 	var handled []*task
-	published := make(map[*relay.Target][]*task)
+	published := make(map[*target.Target][]*task)
 	for _, t := range tasks {
 		if to := d.target(t.Topic); to.Publisher != nil {
 			published[to] = append(published[to], t)
@@ -177,7 +176,7 @@ func (d *Dispatcher) drainBatch(ctx context.Context, l *leases, tasks []*task) (
 	var workers sync.WaitGroup
 	slots := make(chan struct{}, d.cfg.Concurrency)
 	spawn := workers.Go
-	if inline.Marked(ctx) {
+	if config.IsInline(ctx) {
 		spawn = func(run func()) { run() }
 	}
 	for to, tasks := range published {

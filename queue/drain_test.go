@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/inline"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -108,7 +108,7 @@ func TestDrainHonoursContext(t *testing.T) {
 			topic := runtimetest.JobTopic("one")
 			ctx, cancel := context.WithCancel(t.Context())
 			if mode == "inline" {
-				ctx = inline.With(ctx)
+				ctx = config.Inline(ctx)
 			}
 			cfg := runtimetest.QuickConfig()
 			cfg.Concurrency = 3
@@ -166,7 +166,7 @@ func TestDrainInline(t *testing.T) {
 	for _, j := range runtimetest.NumberedJobs(5) {
 		runtimetest.EnqueueJobs(t, pool, topic, j)
 	}
-	report, err := d.Drain(inline.With(t.Context()))
+	report, err := d.Drain(config.Inline(t.Context()))
 	require.NoError(t, err)
 	require.Equal(t, queue.Report{Delivered: 4, Retried: 1}, report)
 	require.Equal(t, []int64{0, 1, 2, 3, 4}, order)
@@ -180,7 +180,7 @@ func TestDrainInline(t *testing.T) {
 	}))
 	go func() {
 		defer close(ended)
-		_, _ = exits.Drain(inline.With(t.Context()))
+		_, _ = exits.Drain(config.Inline(t.Context()))
 		returned = true
 	}()
 	pgtest.Receive(t, ended, "the end of the goroutine")

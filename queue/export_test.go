@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/testsignal"
+	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
 )
 
 // TestSignals are the steps of a dispatcher that tests wait for. Each channel holds one signal.

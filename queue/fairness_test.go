@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/lane"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -24,7 +24,7 @@ import (
 // elsewhere returns a tenant whose events of topic are in another lane than those of tenant.
 func elsewhere(topic string, tenant uuid.UUID) uuid.UUID {
 	for {
-		if other := uuid.New(); lane.Of(topic, outbox.Tenant(other)) != lane.Of(topic, outbox.Tenant(tenant)) {
+		if other := uuid.New(); tenantlane.Of(topic, outbox.Tenant(other)) != tenantlane.Of(topic, outbox.Tenant(tenant)) {
 			return other
 		}
 	}
@@ -92,7 +92,7 @@ func TestNoTopicWaitsBehindAnother(t *testing.T) {
 	const burst = 3000
 	pool := pgtest.Database(t)
 	noisy, quiet := runtimetest.JobTopic("noisy"), runtimetest.JobTopic("quiet")
-	require.NotEqual(t, lane.Of("noisy", uuid.NullUUID{}), lane.Of("quiet", uuid.NullUUID{}))
+	require.NotEqual(t, tenantlane.Of("noisy", uuid.NullUUID{}), tenantlane.Of("quiet", uuid.NullUUID{}))
 	runtimetest.EnqueueJobs(t, pool, noisy, runtimetest.NumberedJobs(burst)...)
 	runtimetest.EnqueueJobs(t, pool, quiet, runtimetest.NumberedJobs(1)...)
 	var handled atomic.Int64
@@ -153,7 +153,7 @@ func TestClaimTakesFromEveryLane(t *testing.T) {
 func queueForeign(t testing.TB, pool *pgxpool.Pool, topic string, n int) {
 	t.Helper()
 	pgtest.Execute(t, pool, `WITH e AS (INSERT INTO outbox.events (namespace, topic, payload) SELECT 'jobs', 'foreign', '1' FROM generate_series(1, $1) RETURNING id)
-		INSERT INTO outbox.queue (id, namespace, topic, lane, next_attempt_at) SELECT id, 'jobs', 'foreign', $2, now() - interval '1 h' FROM e`, n, lane.Of(topic, uuid.NullUUID{}))
+		INSERT INTO outbox.queue (id, namespace, topic, lane, next_attempt_at) SELECT id, 'jobs', 'foreign', $2, now() - interval '1 h' FROM e`, n, tenantlane.Of(topic, uuid.NullUUID{}))
 }
 
 // TestClaimsPassForeignEventsOnce: a dispatcher walks past events that it does not handle in pieces, and claims that follow do

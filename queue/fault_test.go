@@ -15,10 +15,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgserver"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -91,7 +91,7 @@ func TestFinalisersSweepAndPruneNeverDeadlock(t *testing.T) {
 			mine := append([]Claimed{}, claimed...)
 			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			s := storeAs(t, pool, worker)
-			s.policies = map[string]policy{"ping": {retry: settings.RetryWithDefaults(outbox.Retry{}), retention: retention}}
+			s.policies = map[string]policy{"ping": {retry: config.RetryWithDefaults(outbox.Retry{}), retention: retention}}
 			wg.Go(func() {
 				<-start
 				var err error
@@ -225,7 +225,7 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 		require.NoError(t, err)
 		c.starts = new(walk).pieces(c.size, false)
 		rows, err := s.db.On(tx).EventClaim(t.Context(), s.claimParams(c))
-		rows = slices.DeleteFunc(rows, func(r dbsqlc.EventClaimRow) bool { return r.ClaimNo == 0 }) // the ends
+		rows = slices.DeleteFunc(rows, func(r queries.EventClaimRow) bool { return r.ClaimNo == 0 }) // the ends
 		require.Len(t, rows, 5)
 		return err
 	})

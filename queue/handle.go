@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/incoming"
-	"github.com/outboxgen/outboxgen/internal/relay"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
+	"github.com/outboxgen/outboxgen/internal/payloads/decode"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -20,7 +20,7 @@ type Handler struct {
 	fairness                 outbox.Fairness
 	policy                   policy
 	run                      func(context.Context, outbox.Event, json.RawMessage) error // nil without a handler
-	publication              *relay.Route                                               // in place of run
+	publication              *target.Route                                              // in place of run
 }
 
 // policy is the part of a topic's YAML that its rows do not hold.
@@ -48,12 +48,12 @@ func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e
 	spec := t.Spec()
 	th := Handler{
 		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, version: t.Version(), lease: spec.Lease, maxLag: spec.MaxLag, fairness: spec.Fairness,
-		policy: policy{retry: settings.RetryWithDefaults(spec.Retry), retention: settings.RetentionWithDefaults(spec.Retention)},
+		policy: policy{retry: config.RetryWithDefaults(spec.Retry), retention: config.RetentionWithDefaults(spec.Retention)},
 	}
 	if h == nil {
 		return th
 	}
-	decoder := incoming.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
+	decoder := decode.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
 	th.run = func(ctx context.Context, e outbox.Event, payload json.RawMessage) error {
 		p, err := decoder.Decode(e.Version, payload)
 		if err != nil {

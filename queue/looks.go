@@ -5,8 +5,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/lane"
-	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -15,13 +15,13 @@ import (
 type claims struct {
 	d       *Dispatcher
 	ahead   walk
-	tries   map[*relay.Target]*walk // of claims that find out whether a target is available again
-	leftOut map[string]bool         // topics that some claim was not of, because their targets were away
-	paused  *pauses                 // what the latest claim was not of
+	tries   map[*target.Target]*walk // of claims that find out whether a target is available again
+	leftOut map[string]bool          // topics that some claim was not of, because their targets were away
+	paused  *pauses                  // what the latest claim was not of
 }
 
 func newClaims(d *Dispatcher) *claims {
-	return &claims{d: d, ahead: walk{in: d.lanes}, tries: make(map[*relay.Target]*walk), leftOut: make(map[string]bool), paused: d.pauses.Load()}
+	return &claims{d: d, ahead: walk{in: d.lanes}, tries: make(map[*target.Target]*walk), leftOut: make(map[string]bool), paused: d.pauses.Load()}
 }
 
 // sync takes notice of what is paused now. What was paused until now is behind the walks.
@@ -85,7 +85,7 @@ func (c *claims) include(topics []string) {
 }
 
 // try returns a claim of one event of t, to find out whether t is available again.
-func (c *claims) try(t *relay.Target, reclaim bool) *claim {
+func (c *claims) try(t *target.Target, reclaim bool) *claim {
 	c.sync()
 	w := c.tries[t]
 	if w == nil {
@@ -98,7 +98,7 @@ func (c *claims) try(t *relay.Target, reclaim bool) *claim {
 }
 
 // tried moves the walk of tries of t.
-func (c *claims) tried(t *relay.Target, x *roundTrip) {
+func (c *claims) tried(t *target.Target, x *roundTrip) {
 	w := c.tries[t]
 	if w == nil {
 		return
@@ -113,7 +113,7 @@ func (d *Dispatcher) lanesOf(topic string) []int16 {
 	if d.handlers[topic].fairness == outbox.FairnessTenant {
 		return nil
 	}
-	return []int16{lane.Of(topic, uuid.NullUUID{})}
+	return []int16{tenantlane.Of(topic, uuid.NullUUID{})}
 }
 
 const (
@@ -128,12 +128,12 @@ const (
 // head, piece by piece, to where the walk ahead is.
 type looks struct {
 	walk    walk
-	front   [lane.Count]stage // of the walk ahead when the claim under way began
-	wanted  bool              // a round is under way, or is to begin
-	begun   bool              // it is under way
-	running bool              // one of its claims is under way
-	again   bool              // another round is to follow, because something may have come behind this one
-	from    time.Time         // when the next claim may begin
+	front   [tenantlane.Count]stage // of the walk ahead when the claim under way began
+	wanted  bool                    // a round is under way, or is to begin
+	begun   bool                    // it is under way
+	running bool                    // one of its claims is under way
+	again   bool                    // another round is to follow, because something may have come behind this one
+	from    time.Time               // when the next claim may begin
 }
 
 // soon asks for a round from the head. It begins when the pause after the latest look is over.

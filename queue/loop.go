@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/relay"
-	"github.com/outboxgen/outboxgen/internal/shutdown"
-	"github.com/outboxgen/outboxgen/internal/testsignal"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
+	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -29,15 +29,15 @@ type loop struct {
 	*doorbell.Sleeper
 	workers sync.WaitGroup
 
-	queue      chan *task                   // claimed, not started; has room for everything in flight
-	publish    map[*relay.Target]chan *task // likewise, by destination
-	inFlightBy map[*relay.Target]int        // claimed and not reported, by destination
-	routers    map[*relay.Target]*router    // of the targets whose events say where they go
-	over       chan struct{}                // closed when nobody reads reports any more
-	reports    chan *task                   // finished; likewise
-	donePasses chan *pass                   // passes that are done; has room for all that may be under way
-	capacity   int                          // how many may be in flight, not counting those of stalled publishers and one per resting target to try it
-	inFlight   int                          // claimed and not known to be settled
+	queue      chan *task                    // claimed, not started; has room for everything in flight
+	publish    map[*target.Target]chan *task // likewise, by destination
+	inFlightBy map[*target.Target]int        // claimed and not reported, by destination
+	routers    map[*target.Target]*router    // of the targets whose events say where they go
+	over       chan struct{}                 // closed when nobody reads reports any more
+	reports    chan *task                    // finished; likewise
+	donePasses chan *pass                    // passes that are done; has room for all that may be under way
+	capacity   int                           // how many may be in flight, not counting those of stalled publishers and one per resting target to try it
+	inFlight   int                           // claimed and not known to be settled
 	finished   []*task
 	stopping   bool            // nothing is started any more
 	endPause   <-chan struct{} // ends pauses
@@ -85,7 +85,7 @@ func newLoop(ctx context.Context, d *Dispatcher) *loop {
 		Stages: shutdown.New(outbox.ContextWithRunner(ctx, d.runner())), d: d, ctx: ctx, leases: newLeases(d), claimable: true, endPause: ctx.Done(), capacity: room, claims: newClaims(d),
 		looks: looks{wanted: true, walk: walk{in: d.lanes}},
 		queue: make(chan *task, room+len(d.targets.All)), donePasses: make(chan *pass, maxPasses),
-		publish: make(map[*relay.Target]chan *task), routers: make(map[*relay.Target]*router), over: make(chan struct{}), inFlightBy: make(map[*relay.Target]int),
+		publish: make(map[*target.Target]chan *task), routers: make(map[*target.Target]*router), over: make(chan struct{}), inFlightBy: make(map[*target.Target]int),
 		checkPauses: make(testsignal.Signal, 1), pausesChanged: make(testsignal.Signal, 1),
 	}
 	for _, t := range d.targets.All {
@@ -158,7 +158,7 @@ func (l *loop) worker() {
 func (l *loop) publisher(queue <-chan *task, send func([]*task)) {
 	for first := range queue {
 		tasks := []*task{first}
-		for more := true; more && len(tasks) < relay.BatchSize; {
+		for more := true; more && len(tasks) < target.BatchSize; {
 			select {
 			case k, ok := <-queue:
 				if more = ok; ok {

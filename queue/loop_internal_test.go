@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/report"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -22,7 +22,7 @@ func atBacklog(t *testing.T) (l *loop, first, second *pass) {
 	t.Helper()
 	cfg := Config{BatchSize: 100, Concurrency: 10, PollInterval: time.Second, LeaseDuration: 30 * time.Second}
 	log := slog.New(slog.DiscardHandler)
-	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, store: &Store{}, log: log, rep: report.NewLog(log, time.Now), targets: relay.NewTargets(outbox.Breaker{}, nil, log)})
+	l = newLoop(t.Context(), &Dispatcher{cfg: cfg, store: &Store{}, log: log, rep: report.NewLog(log, time.Now), targets: target.NewTargets(outbox.Breaker{}, nil, log)})
 	l.Sleeper = doorbell.NewSleeper(&doorbell.Config{Log: l.d.log}, time.Hour, time.Hour)
 	l.backlog = true
 	l.passes, l.claiming, l.reserved = 2, 100, 100

@@ -7,10 +7,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/process"
-	"github.com/outboxgen/outboxgen/internal/report"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // grace is how long the holder of an event that a sweep has found may still settle it: another lease, and the time to
@@ -39,7 +39,7 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 		pruneC = prune.C
 	}
 	var check misfits
-	orphans := process.NewOrphans(d.store.db, d.pool, d.log, []string{d.store.namespace}, d.orphanAge)
+	orphans := heartbeat.NewOrphans(d.store.db, d.pool, d.log, []string{d.store.namespace}, d.orphanAge)
 	for {
 		select {
 		case <-ctx.Done():
@@ -90,10 +90,10 @@ type misfits struct {
 const misfitPiece = 2000
 
 func (m *misfits) next(ctx context.Context, d *Dispatcher) error {
-	var row dbsqlc.EventMisfitsRow
-	err := d.store.guarded(ctx, "check rows", func(q *dbsqlc.Queries) (err error) {
+	var row queries.EventMisfitsRow
+	err := d.store.guarded(ctx, "check rows", func(q *queries.Queries) (err error) {
 		m.queued.Valid, m.enqueued.Valid = true, true
-		row, err = q.EventMisfits(ctx, dbsqlc.EventMisfitsParams{
+		row, err = q.EventMisfits(ctx, queries.EventMisfitsParams{
 			AfterQueued: m.queued, AfterEnqueued: m.enqueued, BatchSize: misfitPiece, Namespace: d.store.namespace,
 		})
 		return err

@@ -3,8 +3,8 @@ package queue
 import (
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
 )
 
 // maxPasses is how many passes may be under way: one that PostgreSQL works on, and one that waits for its commit.
@@ -64,9 +64,9 @@ type pass struct {
 	x          *roundTrip
 	finished   []*task
 	want       int
-	look       bool          // the claim looks from the head
-	try        *relay.Target // the claim is of one event, to find out whether this target is available again
-	generation int           // when it started
+	look       bool           // the claim looks from the head
+	try        *target.Target // the claim is of one event, to find out whether this target is available again
+	generation int            // when it started
 	began      time.Time
 	tries      int // of dbRetry, when it started
 	err        error
@@ -112,7 +112,7 @@ func (l *loop) send(want int) {
 
 // tryable returns a resting target for which one event should be tried now. It returns nil while claims are paused or
 // the loop stops.
-func (l *loop) tryable() *relay.Target {
+func (l *loop) tryable() *target.Target {
 	if l.stopping || l.claimsPaused() {
 		return nil
 	}

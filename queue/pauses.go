@@ -8,11 +8,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/process"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -24,7 +24,7 @@ type pauses struct {
 
 var noPauses = &pauses{keys: []string{}}
 
-func newPauses(rows []dbsqlc.PauseOfNamespaceRow) *pauses {
+func newPauses(rows []queries.PauseOfNamespaceRow) *pauses {
 	p := &pauses{keys: make([]string, 0, len(rows))}
 	for _, row := range rows {
 		tenant := uuid.UUID(row.TenantID.Bytes)
@@ -46,8 +46,8 @@ func newPauses(rows []dbsqlc.PauseOfNamespaceRow) *pauses {
 
 // scanPauses reads the rows of PauseOfNamespace.
 func scanPauses(rows pgx.Rows) (*pauses, error) {
-	var all []dbsqlc.PauseOfNamespaceRow
-	var row dbsqlc.PauseOfNamespaceRow
+	var all []queries.PauseOfNamespaceRow
+	var row queries.PauseOfNamespaceRow
 	_, err := pgx.ForEachRow(rows, []any{&row.Topic, &row.TenantID}, func() error {
 		all = append(all, row)
 		return nil
@@ -107,7 +107,7 @@ func (p *pauses) ended(before *pauses) bool {
 func (s *Store) readPauses(ctx context.Context) (*pauses, error) {
 	rows, err := s.db.EachPlanned(s.pool).PauseOfNamespace(ctx, s.namespace)
 	if err != nil {
-		return nil, s.db.Wrap("read pauses in database "+dbschema.DatabaseName(s.pool.Config().ConnConfig), err) // the first statement of a drain
+		return nil, s.db.Wrap("read pauses in database "+schemadb.DatabaseName(s.pool.Config().ConnConfig), err) // the first statement of a drain
 	}
 	return newPauses(rows), nil
 }
@@ -173,14 +173,14 @@ func (l *loop) onPauses() {
 }
 
 // heart returns what keeps the row of d in the table processes.
-func (d *Dispatcher) heart() *process.Heart {
-	topics := make(map[string]process.Topic, len(d.topics))
+func (d *Dispatcher) heart() *heartbeat.Heart {
+	topics := make(map[string]heartbeat.Topic, len(d.topics))
 	for _, topic := range d.topics {
 		h := d.handlers[topic]
-		topics[h.namespace+"/"+topic] = process.Topic{Version: h.version, MaxLag: h.maxLag.Seconds()}
+		topics[h.namespace+"/"+topic] = heartbeat.Topic{Version: h.version, MaxLag: h.maxLag.Seconds()}
 	}
-	return &process.Heart{
-		DB: d.store.db, Pool: d.pool, Log: d.log, WorkerID: d.store.worker, Kind: process.Dispatcher, Name: d.store.namespace,
+	return &heartbeat.Heart{
+		DB: d.store.db, Pool: d.pool, Log: d.log, WorkerID: d.store.worker, Kind: heartbeat.Dispatcher, Name: d.store.namespace,
 		Topics: topics, TenantIDs: d.cfg.TenantIDs, Resting: d.targets.Reasons, Changed: d.targets.Changed,
 	}
 }

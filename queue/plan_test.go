@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/lane"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/retention"
+	"github.com/outboxgen/outboxgen/internal/machine/retention"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 const (
@@ -103,13 +103,13 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		return nil
 	})
 	require.NoError(t, err)
-	require.Len(t, fronts, lane.Count)
+	require.Len(t, fronts, tenantlane.Count)
 	const tenant = "c4ca4238-a0b9-2382-0dcc-509a6f75849b"
 	paused := &pauses{keys: []string{"t1/00000000-0000-4000-8000-000000000001", tenant, "t3"}}
-	fresh := func(onward bool) func(q *dbsqlc.Queries) {
-		return func(q *dbsqlc.Queries) {
+	fresh := func(onward bool) func(q *queries.Queries) {
+		return func(q *queries.Queries) {
 			c := &claim{size: 100, lease: time.Minute}
-			for n := range int16(lane.Count) {
+			for n := range int16(tenantlane.Count) {
 				s := start{lane: n, quota: 4}
 				if onward {
 					s.after = fronts[n]
@@ -119,24 +119,24 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 			s.claimFrom(t.Context(), q, c)
 		}
 	}
-	claim := func(cfg ClaimConfig, paused ...*pauses) func(q *dbsqlc.Queries) {
+	claim := func(cfg ClaimConfig, paused ...*pauses) func(q *queries.Queries) {
 		c, err := cfg.claim()
 		require.NoError(t, err)
 		for _, p := range paused {
 			c.paused = p
 		}
 		c.starts = new(walk).pieces(c.size, false)
-		return func(q *dbsqlc.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) }
+		return func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) }
 	}
-	nack := dbsqlc.EventNackParams{
+	nack := queries.EventNackParams{
 		Ids: ids, ClaimNos: nos, WorkerID: worker, DelaysUs: slices.Repeat([]int64{1e6}, n), RetryAts: slices.Repeat([]pgtype.Timestamptz{{}}, n),
 		Permanents: slices.Repeat([]bool{false}, n), Errors: slices.Repeat([]string{errors.ErrUnsupported.Error()}, n),
 	}
 	// A claim from the head reads the events in flight and what it takes, or a piece of each lane. It sorts what it has met:
 	// at most a batch, and a few to reclaim, of each lane.
-	const head, pieces = planInFlight + planDead, lane.Count * firstPiece
+	const head, pieces = planInFlight + planDead, tenantlane.Count * firstPiece
 	from := columnsOf(new(walk).pieces(0, false))
-	met := func(size int) float64 { return float64(lane.Count * (size + reclaimsPerClaim)) }
+	met := func(size int) float64 { return float64(tenantlane.Count * (size + reclaimsPerClaim)) }
 	return []pgtest.Explained{
 		{Name: "claim 1", Call: claim(ClaimConfig{BatchSize: 1}), Reads: head + met(1), Sorts: met(1)},
 		{Name: "claim 100", Call: claim(ClaimConfig{BatchSize: 100}), Reads: head + met(100), Sorts: met(100)},
@@ -149,48 +149,48 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		{Name: "claim some paused", Call: claim(ClaimConfig{BatchSize: 100}, paused), Reads: head + pieces, Sorts: met(100)},
 		{Name: "claim fresh", Call: fresh(false), Reads: head + 300, Sorts: 110},
 		{Name: "claim onward", Call: fresh(true), Reads: 300, Sorts: 110}, // past the events in flight
-		{Name: "pauses", Call: func(q *dbsqlc.Queries) { _, _ = q.PauseOfNamespace(t.Context(), "test") }, Reads: 1, Sorts: 1},
-		{Name: "ack", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventAck(t.Context(), dbsqlc.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
+		{Name: "pauses", Call: func(q *queries.Queries) { _, _ = q.PauseOfNamespace(t.Context(), "test") }, Reads: 1, Sorts: 1},
+		{Name: "ack", Call: func(q *queries.Queries) {
+			_, _ = q.EventAck(t.Context(), queries.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
 		}, Reads: 1000, Sorts: 1000, Sorted: true},
-		{Name: "ack one", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventAck(t.Context(), dbsqlc.EventAckParams{Ids: ids[:1], ClaimNos: nos[:1], WorkerID: worker})
+		{Name: "ack one", Call: func(q *queries.Queries) {
+			_, _ = q.EventAck(t.Context(), queries.EventAckParams{Ids: ids[:1], ClaimNos: nos[:1], WorkerID: worker})
 		}, Reads: 1, Sorts: 1},
-		{Name: "ack and delete", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventAckDelete(t.Context(), dbsqlc.EventAckDeleteParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
+		{Name: "ack and delete", Call: func(q *queries.Queries) {
+			_, _ = q.EventAckDelete(t.Context(), queries.EventAckDeleteParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
 		}, Reads: 1000, Sorts: 1000, Sorted: true},
-		{Name: "nack", Call: func(q *dbsqlc.Queries) { _, _ = q.EventNack(t.Context(), nack) }, Reads: 1000, Sorts: 1000},
-		{Name: "release", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventRelease(t.Context(), dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
+		{Name: "nack", Call: func(q *queries.Queries) { _, _ = q.EventNack(t.Context(), nack) }, Reads: 1000, Sorts: 1000},
+		{Name: "release", Call: func(q *queries.Queries) {
+			_, _ = q.EventRelease(t.Context(), queries.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: worker})
 		}, Reads: 1000, Sorts: 1000},
-		{Name: "extend", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventExtend(t.Context(), dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: worker, Lease: pgvalue.Interval(time.Minute)})
+		{Name: "extend", Call: func(q *queries.Queries) {
+			_, _ = q.EventExtend(t.Context(), queries.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: worker, Lease: pgvalue.Interval(time.Minute)})
 		}, Reads: 1000, Sorts: 1000},
-		{Name: "states", Call: func(q *dbsqlc.Queries) { _, _ = q.EventStatuses(t.Context(), ids) }, Reads: 1000, Sorts: 1000},
+		{Name: "states", Call: func(q *queries.Queries) { _, _ = q.EventStatuses(t.Context(), ids) }, Reads: 1000, Sorts: 1000},
 		// Once per lease the sweep may read the due events. It must not read scheduled or final ones, and must not
 		// sort.
-		{Name: "sweep", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventSweepDead(t.Context(), dbsqlc.EventSweepDeadParams{
+		{Name: "sweep", Call: func(q *queries.Queries) {
+			_, _ = q.EventSweepDead(t.Context(), queries.EventSweepDeadParams{
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 				Namespace: "test", Topics: []string{}, EveryVersion: 0, Versions: []int32{0, 1}, VersionTopics: []string{"t1", "t2"}, TenantIds: []pgtype.UUID{}, Paused: []string{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
 			})
-		}, Reads: pieces + 2*lane.Count*sweepChunk, Sorts: lane.Count * sweepChunk},
-		{Name: "prune delivered", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventPruneDelivered(t.Context(), dbsqlc.EventPruneDeliveredParams{Namespace: "test", Topic: "t1", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
+		}, Reads: pieces + 2*tenantlane.Count*sweepChunk, Sorts: tenantlane.Count * sweepChunk},
+		{Name: "prune delivered", Call: func(q *queries.Queries) {
+			_, _ = q.EventPruneDelivered(t.Context(), queries.EventPruneDeliveredParams{Namespace: "test", Topic: "t1", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
 		}, Reads: 4 * retention.PruneChunk, Sorts: retention.PruneChunk},
-		{Name: "prune dead", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventPruneDead(t.Context(), dbsqlc.EventPruneDeadParams{Namespace: "test", Topic: "t1", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
+		{Name: "prune dead", Call: func(q *queries.Queries) {
+			_, _ = q.EventPruneDead(t.Context(), queries.EventPruneDeadParams{Namespace: "test", Topic: "t1", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
 		}, Reads: 4 * retention.PruneChunk, Sorts: retention.PruneChunk},
-		{Name: "misfits", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventMisfits(t.Context(), dbsqlc.EventMisfitsParams{
+		{Name: "misfits", Call: func(q *queries.Queries) {
+			_, _ = q.EventMisfits(t.Context(), queries.EventMisfitsParams{
 				AfterQueued: pgtype.UUID{Valid: true}, AfterEnqueued: pgtype.UUID{Valid: true}, BatchSize: misfitPiece, Namespace: "test",
 			})
 		}, Reads: misfitPiece, Sorts: misfitPiece},
-		{Name: "ids by key", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventIDByKey(t.Context(), dbsqlc.EventIDByKeyParams{Namespace: "test", Topic: "t1", DedupeKeys: keys})
+		{Name: "ids by key", Call: func(q *queries.Queries) {
+			_, _ = q.EventIDByKey(t.Context(), queries.EventIDByKeyParams{Namespace: "test", Topic: "t1", DedupeKeys: keys})
 		}, Reads: 1000, Sorts: 1000, Callers: true},
-		{Name: "id by key", Call: func(q *dbsqlc.Queries) {
-			_, _ = q.EventIDByKey(t.Context(), dbsqlc.EventIDByKeyParams{Namespace: "test", Topic: "t1", DedupeKeys: keys[:1]})
+		{Name: "id by key", Call: func(q *queries.Queries) {
+			_, _ = q.EventIDByKey(t.Context(), queries.EventIDByKeyParams{Namespace: "test", Topic: "t1", DedupeKeys: keys[:1]})
 		}, Reads: 1, Sorts: 1, Callers: true},
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -61,8 +61,8 @@ func TestAckDeletesWhereNoHistoryIsKept(t *testing.T) {
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, map[string]policy{
-		"gone": {retention: settings.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: time.Hour})},
-		"kept": {retention: settings.RetentionWithDefaults(outbox.Retention{Delivered: time.Hour})},
+		"gone": {retention: config.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: time.Hour})},
+		"kept": {retention: config.RetentionWithDefaults(outbox.Retention{Delivered: time.Hour})},
 	})
 	put(t, pool, "gone", 3)
 	put(t, pool, "kept", 2)
@@ -100,7 +100,7 @@ func TestLateAckDoesNotDeleteWhatIsPending(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
-	s := storeWith(t, pool, map[string]policy{"gone": {retry: settings.RetryWithDefaults(outbox.Retry{}), retention: settings.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: time.Hour})}})
+	s := storeWith(t, pool, map[string]policy{"gone": {retry: config.RetryWithDefaults(outbox.Retry{}), retention: config.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: time.Hour})}})
 	put(t, pool, "gone", 3)
 	claimed, err := s.Claim(t.Context(), ClaimConfig{})
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestClaimThatIsLostWhileItsEventIsDeleted(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
-	s := storeWith(t, pool, map[string]policy{"gone": {retention: settings.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: time.Hour})}})
+	s := storeWith(t, pool, map[string]policy{"gone": {retention: config.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: time.Hour})}})
 	put(t, pool, "gone", 1)
 	claimed, err := s.Claim(t.Context(), ClaimConfig{})
 	require.NoError(t, err)
@@ -150,9 +150,9 @@ func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	s := storeWith(t, pool, map[string]policy{
-		"short": {retention: settings.RetentionWithDefaults(outbox.Retention{Delivered: time.Hour, Dead: 3 * time.Hour})},
-		"long":  {retention: settings.RetentionWithDefaults(outbox.Retention{Delivered: 1000 * time.Hour})},
-		"gone":  {retention: settings.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: 5 * time.Hour})},
+		"short": {retention: config.RetentionWithDefaults(outbox.Retention{Delivered: time.Hour, Dead: 3 * time.Hour})},
+		"long":  {retention: config.RetentionWithDefaults(outbox.Retention{Delivered: 1000 * time.Hour})},
+		"gone":  {retention: config.RetentionWithDefaults(outbox.Retention{DeleteOnAck: true, Dead: 5 * time.Hour})},
 	})
 	for _, topic := range []string{"short", "long", "gone", "unknown"} {
 		for _, hours := range []int{0, 2, 4, 6, 700, 800} {
@@ -207,18 +207,18 @@ func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
 
 func TestRetentionNeverThrowsDeadLettersAwayUnasked(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, settings.RetentionWithDefaults(outbox.Retention{}))
-	require.Equal(t, outbox.Retention{Delivered: time.Hour, Dead: 720 * time.Hour}, settings.RetentionWithDefaults(outbox.Retention{Delivered: time.Hour}))
-	require.Equal(t, outbox.Retention{Delivered: 168 * time.Hour, Dead: time.Hour}, settings.RetentionWithDefaults(outbox.Retention{Dead: time.Hour}))
-	require.Equal(t, outbox.Retention{Dead: time.Hour, DeleteOnAck: true}, settings.RetentionWithDefaults(outbox.Retention{Delivered: time.Hour, Dead: time.Hour, DeleteOnAck: true}))
-	require.Equal(t, outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, settings.RetentionWithDefaults(outbox.Retention{Delivered: -1, Dead: -1}))
+	require.Equal(t, outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, config.RetentionWithDefaults(outbox.Retention{}))
+	require.Equal(t, outbox.Retention{Delivered: time.Hour, Dead: 720 * time.Hour}, config.RetentionWithDefaults(outbox.Retention{Delivered: time.Hour}))
+	require.Equal(t, outbox.Retention{Delivered: 168 * time.Hour, Dead: time.Hour}, config.RetentionWithDefaults(outbox.Retention{Dead: time.Hour}))
+	require.Equal(t, outbox.Retention{Dead: time.Hour, DeleteOnAck: true}, config.RetentionWithDefaults(outbox.Retention{Delivered: time.Hour, Dead: time.Hour, DeleteOnAck: true}))
+	require.Equal(t, outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour}, config.RetentionWithDefaults(outbox.Retention{Delivered: -1, Dead: -1}))
 }
 
 func TestNackBacksOffByTheTopicsPolicy(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
-	s := storeWith(t, pool, map[string]policy{"slow": {retry: outbox.Retry{BaseDelay: time.Hour, MaxDelay: 10 * time.Hour}, retention: settings.RetentionWithDefaults(outbox.Retention{})}})
+	s := storeWith(t, pool, map[string]policy{"slow": {retry: outbox.Retry{BaseDelay: time.Hour, MaxDelay: 10 * time.Hour}, retention: config.RetentionWithDefaults(outbox.Retention{})}})
 	put(t, pool, "slow", 1)
 	for attempt, want := range []float64{1, 2, 4, 8} {
 		_, err := pool.Exec(t.Context(), "UPDATE testing.events SET next_attempt_at = statement_timestamp()")
@@ -243,17 +243,17 @@ func TestMarkedErrors(t *testing.T) {
 	require.ErrorIs(t, outbox.Permanent(cause), cause)
 	require.ErrorIs(t, outbox.RetryAfter(time.Second, cause), cause)
 	require.EqualError(t, outbox.Permanent(outbox.RetryAfter(1, cause)), "cause")
-	retry := settings.RetryWithDefaults(outbox.Retry{})
+	retry := config.RetryWithDefaults(outbox.Retry{})
 	require.True(t, outbox.IsPermanent(fmt.Errorf("x: %w", outbox.Permanent(cause))))
 	require.False(t, outbox.IsPermanent(cause))
 	require.False(t, outbox.IsPermanent(nil))
-	require.Equal(t, time.Minute, mark.Of(errors.Join(cause, outbox.RetryAfter(time.Minute, cause))).Delay(retry.BaseDelay, retry.MaxDelay, 1))
-	require.Zero(t, mark.Of(outbox.RetryAfter(-time.Minute, cause)).Delay(retry.BaseDelay, retry.MaxDelay, 1))
-	for err, want := range map[error]mark.Class{
-		cause: mark.ClassFailed, outbox.Permanent(outbox.Unavailable(cause)): mark.ClassRefused, outbox.Unavailable(cause): mark.ClassUnavailable,
-		outbox.BrokerUnavailable(cause): mark.ClassUnavailable, outbox.Unimplemented("a/b"): mark.ClassUnavailable, outbox.ErrBehind: mark.ClassNotSent,
-		fmt.Errorf("x: %w", outbox.ErrNotSent): mark.ClassNotSent,
+	require.Equal(t, time.Minute, errclass.Of(errors.Join(cause, outbox.RetryAfter(time.Minute, cause))).Delay(retry.BaseDelay, retry.MaxDelay, 1))
+	require.Zero(t, errclass.Of(outbox.RetryAfter(-time.Minute, cause)).Delay(retry.BaseDelay, retry.MaxDelay, 1))
+	for err, want := range map[error]errclass.Class{
+		cause: errclass.ClassFailed, outbox.Permanent(outbox.Unavailable(cause)): errclass.ClassRefused, outbox.Unavailable(cause): errclass.ClassUnavailable,
+		outbox.BrokerUnavailable(cause): errclass.ClassUnavailable, outbox.Unimplemented("a/b"): errclass.ClassUnavailable, outbox.ErrBehind: errclass.ClassNotSent,
+		fmt.Errorf("x: %w", outbox.ErrNotSent): errclass.ClassNotSent,
 	} {
-		require.Equal(t, want, mark.Of(err).Class, "%v", err)
+		require.Equal(t, want, errclass.Of(err).Class, "%v", err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -18,18 +18,18 @@ func Publish[P any](t outbox.Topic[P], p publish.Publication) Handler {
 
 func published(t *outbox.UntypedTopic, p publish.Publication) Handler {
 	th := HandleUntyped(t, nil, nil)
-	th.publication = relay.NewRoute(t, p)
+	th.publication = target.NewRoute(t, p)
 	return th
 }
 
 // publish sends the events of tasks, all of one target, and reports the results.
-func (d *Dispatcher) publish(ctx context.Context, l *leases, t *relay.Target, tasks []*task, report func(*task)) {
+func (d *Dispatcher) publish(ctx context.Context, l *leases, t *target.Target, tasks []*task, report func(*task)) {
 	begun := make([]*task, 0, len(tasks))
 	for _, k := range tasks {
 		if l.begin(k, func(error) {}) {
 			begun = append(begun, k)
 		} else {
-			k.result = mark.New(mark.ClassNotSent, "its lease ran out before it was published")
+			k.result = errclass.New(errclass.ClassNotSent, "its lease ran out before it was published")
 			report(k)
 		}
 	}
@@ -54,13 +54,13 @@ func (d *Dispatcher) publish(ctx context.Context, l *leases, t *relay.Target, ta
 
 // prepare makes the outgoing form of the events of tasks. It reports those that cannot be published.
 func (d *Dispatcher) prepare(tasks []*task, report func(*task)) ([]*task, []publish.Outgoing) {
-	made, results := relay.Prepare(len(tasks), func(i int) (*relay.Route, *outbox.Event, json.RawMessage) {
+	made, results := target.Prepare(len(tasks), func(i int) (*target.Route, *outbox.Event, json.RawMessage) {
 		return d.handlers[tasks[i].Topic].publication, &tasks[i].Event, tasks[i].Payload
 	})
 	events := make([]publish.Outgoing, 0, len(tasks))
 	ready := make([]*task, 0, len(tasks))
 	for i, k := range tasks {
-		if results[i].Class != mark.ClassDone {
+		if results[i].Class != errclass.ClassDone {
 			k.result = results[i]
 			report(k)
 			continue

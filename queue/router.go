@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/relay"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/publish"
 )
 
@@ -15,7 +15,7 @@ import (
 // rests or has stalled are handed back, because a claim cannot leave them out: it knows topics, not destinations.
 type router struct {
 	l *loop
-	t *relay.Target
+	t *target.Target
 
 	mu    sync.Mutex
 	lines map[string]*line
@@ -23,7 +23,7 @@ type router struct {
 
 // line has the events in flight for one destination.
 type line struct {
-	to       *relay.Target
+	to       *target.Target
 	waiting  []routed
 	inFlight int // in the call under way
 }
@@ -34,7 +34,7 @@ type routed struct {
 	outgoing publish.Outgoing
 }
 
-func newRouter(l *loop, t *relay.Target) *router {
+func newRouter(l *loop, t *target.Target) *router {
 	return &router{l: l, t: t, lines: make(map[string]*line)}
 }
 
@@ -96,7 +96,7 @@ func (r *router) add(destination string, tasks []routed) {
 func (r *router) run(destination string, n *line) {
 	for {
 		r.mu.Lock()
-		batch := n.waiting[:min(len(n.waiting), relay.BatchSize)]
+		batch := n.waiting[:min(len(n.waiting), target.BatchSize)]
 		n.waiting, n.inFlight = n.waiting[len(batch):], len(batch)
 		if len(batch) == 0 {
 			delete(r.lines, destination)
@@ -142,13 +142,13 @@ func (r *router) withdraw(gone func(*task) bool) (removed []*task) {
 
 // publishTo sends events of one destination and reports the results. Those that are handed back come again when the
 // destination may have recovered.
-func (d *Dispatcher) publishTo(ctx context.Context, l *leases, to *relay.Target, tasks []routed, report func(*task)) {
+func (d *Dispatcher) publishTo(ctx context.Context, l *leases, to *target.Target, tasks []routed, report func(*task)) {
 	begun := make([]routed, 0, len(tasks))
 	for _, k := range tasks {
 		if l.begin(k.task, func(error) {}) {
 			begun = append(begun, k)
 		} else {
-			k.result = mark.New(mark.ClassNotSent, "its lease ran out before it was published")
+			k.result = errclass.New(errclass.ClassNotSent, "its lease ran out before it was published")
 			report(k.task)
 		}
 	}

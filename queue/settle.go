@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -77,8 +77,8 @@ func lostError(what string, outcomes []Outcome) error {
 // transaction has its row locked: Extend does not wait for locks, so that one such row does not cost the other leases.
 // Locked is an error too.
 func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claimed) ([]Outcome, error) {
-	if lease < settings.MinLease {
-		return nil, fmt.Errorf("extend: lease %s is shorter than %s", lease, settings.MinLease)
+	if lease < config.MinLease {
+		return nil, fmt.Errorf("extend: lease %s is shorter than %s", lease, config.MinLease)
 	}
 	x := roundTrip{extends: pointers(events), lease: lease}
 	if err := s.roundTrip(ctx, &x); err != nil {
@@ -174,7 +174,7 @@ func (s *Store) unsettle(ctx context.Context, x *roundTrip) (n int) {
 	for i := range x.nacks {
 		ids = append(ids, pgvalue.UUID(x.nacks[i].ID))
 	}
-	_ = s.guarded(ctx, x.what(), func(q *dbsqlc.Queries) error {
+	_ = s.guarded(ctx, x.what(), func(q *queries.Queries) error {
 		rows, err := q.EventUnsettle(ctx, ids)
 		n = int(rows)
 		return err
@@ -261,27 +261,27 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 	x.acked = make([]Outcome, len(x.acks))
 	s.queueAck(b, x, keep, false)
 	s.queueAck(b, x, drop, true)
-	x.encoding = mark.EncodingOf(conn.Conn())
+	x.encoding = errclass.EncodingOf(conn.Conn())
 	s.queueNack(b, x)
-	x.released = s.queueChange(b, x.releases, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
-		p := dbsqlc.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), DelaysUs: make([]int64, len(ids))}
+	x.released = s.queueChange(b, x.releases, func(q *queries.Queries, ids []pgtype.UUID, nos []int64) {
+		p := queries.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), DelaysUs: make([]int64, len(ids))}
 		for i, c := range x.releases {
 			p.DelaysUs[i] = c.after.Microseconds()
 		}
 		_, _ = q.EventRelease(ctx, p)
 	})
-	x.extended = s.queueChange(b, x.extends, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
-		_, _ = q.EventExtend(ctx, dbsqlc.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(x.lease)})
+	x.extended = s.queueChange(b, x.extends, func(q *queries.Queries, ids []pgtype.UUID, nos []int64) {
+		_, _ = q.EventExtend(ctx, queries.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(x.lease)})
 	})
 	if x.claim != nil {
 		deadline := time.Now().Add(x.claim.lease)
-		s.queue(b, func(q *dbsqlc.Queries) { s.claimFrom(ctx, q, x.claim) }).Query(func(rows pgx.Rows) error {
+		s.queue(b, func(q *queries.Queries) { s.claimFrom(ctx, q, x.claim) }).Query(func(rows pgx.Rows) error {
 			x.claimed, x.strays, x.ends = nil, nil, nil // of an earlier try
 			return s.scanClaimed(rows, x, deadline)
 		})
 	}
 	if x.readPauses {
-		s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.PauseOfNamespace(ctx, s.namespace) }).Query(func(rows pgx.Rows) (err error) {
+		s.queue(b, func(q *queries.Queries) { _, _ = q.PauseOfNamespace(ctx, s.namespace) }).Query(func(rows pgx.Rows) (err error) {
 			x.paused, err = scanPauses(rows)
 			return err
 		})
@@ -294,7 +294,7 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 	return nil
 }
 
-func (s *Store) queue(b *pgx.Batch, call func(*dbsqlc.Queries)) *pgx.QueuedQuery {
+func (s *Store) queue(b *pgx.Batch, call func(*queries.Queries)) *pgx.QueuedQuery {
 	return s.db.Queue(b, call)
 }
 
@@ -321,11 +321,11 @@ func (s *Store) queueAck(b *pgx.Batch, x *roundTrip, indexes []int, drop bool) {
 			picked[n] = x.acks[i]
 		}
 	}
-	s.queueChange(b, picked, func(q *dbsqlc.Queries, ids []pgtype.UUID, nos []int64) {
+	s.queueChange(b, picked, func(q *queries.Queries, ids []pgtype.UUID, nos []int64) {
 		if drop {
-			_, _ = q.EventAckDelete(context.Background(), dbsqlc.EventAckDeleteParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
+			_, _ = q.EventAckDelete(context.Background(), queries.EventAckDeleteParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
 		} else {
-			_, _ = q.EventAck(context.Background(), dbsqlc.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
+			_, _ = q.EventAck(context.Background(), queries.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
 		}
 	}, func(outcomes []Outcome) {
 		for n, i := range indexes {
@@ -336,13 +336,13 @@ func (s *Store) queueAck(b *pgx.Batch, x *roundTrip, indexes []int, drop bool) {
 
 // queueChange queues a statement that returns the claims it changed, and returns the outcomes that its answer
 // fills in: Applied, or 0 where resolveOutcomes has to find out.
-func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*dbsqlc.Queries, []pgtype.UUID, []int64), then ...func([]Outcome)) []Outcome {
+func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*queries.Queries, []pgtype.UUID, []int64), then ...func([]Outcome)) []Outcome {
 	if len(events) == 0 {
 		return nil
 	}
 	ids, nos := fences(events)
 	outcomes := make([]Outcome, len(events))
-	s.queue(b, func(q *dbsqlc.Queries) { call(q, ids, nos) }).Query(func(rows pgx.Rows) error {
+	s.queue(b, func(q *queries.Queries) { call(q, ids, nos) }).Query(func(rows pgx.Rows) error {
 		changed := make([]fence, 0, len(events))
 		var id pgtype.UUID
 		var no int64
@@ -385,7 +385,7 @@ func (s *Store) queueNack(b *pgx.Batch, x *roundTrip) {
 	if len(x.nacks) == 0 {
 		return
 	}
-	p := dbsqlc.EventNackParams{WorkerID: pgvalue.UUID(s.worker)}
+	p := queries.EventNackParams{WorkerID: pgvalue.UUID(s.worker)}
 	index := make(map[fence]int, len(x.nacks))
 	for i := range x.nacks {
 		f := &x.nacks[i]
@@ -396,10 +396,10 @@ func (s *Store) queueNack(b *pgx.Batch, x *roundTrip) {
 		retry := s.policyOf(f.Topic).retry
 		p.DelaysUs = append(p.DelaysUs, why.Delay(retry.BaseDelay, retry.MaxDelay, f.Attempt).Microseconds())
 		p.RetryAts = append(p.RetryAts, pgvalue.Time(pgvalue.Clamp(f.RetryAt)))
-		p.Permanents = append(p.Permanents, why.Class == mark.ClassRefused)
-		p.Errors = append(p.Errors, mark.Storable(why.Text, x.encoding))
+		p.Permanents = append(p.Permanents, why.Class == errclass.ClassRefused)
+		p.Errors = append(p.Errors, errclass.Storable(why.Text, x.encoding))
 	}
-	s.queue(b, func(q *dbsqlc.Queries) { _, _ = q.EventNack(context.Background(), p) }).Query(func(rows pgx.Rows) error {
+	s.queue(b, func(q *queries.Queries) { _, _ = q.EventNack(context.Background(), p) }).Query(func(rows pgx.Rows) error {
 		var id pgtype.UUID
 		var no int64
 		var died bool
@@ -452,14 +452,14 @@ func (s *Store) resolveOutcomes(ctx context.Context, x *roundTrip) error {
 	if len(open) == 0 {
 		return nil
 	}
-	var rows []dbsqlc.EventStatusesRow
-	if err := s.guarded(ctx, x.what(), func(q *dbsqlc.Queries) (err error) {
+	var rows []queries.EventStatusesRow
+	if err := s.guarded(ctx, x.what(), func(q *queries.Queries) (err error) {
 		rows, err = q.EventStatuses(ctx, open)
 		return err
 	}); err != nil {
 		return err
 	}
-	statuses := make(map[uuid.UUID]dbsqlc.EventStatusesRow, len(rows))
+	statuses := make(map[uuid.UUID]queries.EventStatusesRow, len(rows))
 	for _, row := range rows {
 		statuses[row.ID.Bytes] = row
 	}
@@ -478,7 +478,7 @@ func (s *Store) resolveOutcomes(ctx context.Context, x *roundTrip) error {
 			}
 		case nacking: // a release has one attempt less, and a sweep has its own error text
 			if same && int(row.Attempts) == c.Attempt &&
-				(row.Status == "pending" || row.Status == "dead" && row.LastError == mark.Storable(x.nacks[i].why().Text, x.encoding)) {
+				(row.Status == "pending" || row.Status == "dead" && row.LastError == errclass.Storable(x.nacks[i].why().Text, x.encoding)) {
 				*o, x.died[i] = Already, row.Status == "dead"
 			}
 		case releasing:

@@ -14,14 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/pgname"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/report"
-	"github.com/outboxgen/outboxgen/internal/retention"
-	"github.com/outboxgen/outboxgen/internal/settings"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/machine/retention"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -84,17 +84,17 @@ type Failure struct {
 	// dispatcher, and the default of Retry in a Store, which does not know the topics.
 	RetryAt time.Time
 
-	result *mark.Result // of Err, if it is known
+	result *errclass.Result // of Err, if it is known
 }
 
 // why returns the result of classifying Err, which happens once.
-func (f *Failure) why() mark.Result {
+func (f *Failure) why() errclass.Result {
 	switch {
 	case f.result != nil:
 	case f.Err == nil:
-		f.result = &mark.Result{Class: mark.ClassFailed, Text: "no error given"}
+		f.result = &errclass.Result{Class: errclass.ClassFailed, Text: "no error given"}
 	default:
-		r := mark.Of(f.Err)
+		r := errclass.Of(f.Err)
 		f.result = &r
 	}
 	return *f.result
@@ -138,7 +138,7 @@ func (o Outcome) String() string {
 // pauses first when it is the first one, or when everything was paused.
 type Store struct {
 	pool      *pgxpool.Pool
-	db        *dbschema.Schema
+	db        *schemadb.Schema
 	namespace string
 	worker    uuid.UUID
 	policies  map[string]policy      // by topic, for those whose retention is known
@@ -150,7 +150,7 @@ func NewStore(pool *pgxpool.Pool, cfg StoreConfig) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("new store: no pool")
 	}
-	db, err := dbschema.Open(cfg.Schema)
+	db, err := schemadb.Open(cfg.Schema)
 	if err != nil {
 		return nil, fmt.Errorf("new store: %w", err)
 	}
@@ -170,7 +170,7 @@ func NewStore(pool *pgxpool.Pool, cfg StoreConfig) (*Store, error) {
 		case keep.Delivered < 0 || keep.Dead < 0:
 			return nil, fmt.Errorf("new store: field Retention: topic %s has a negative duration", topic)
 		}
-		s.policies[topic] = policy{retry: settings.RetryWithDefaults(outbox.Retry{}), retention: settings.RetentionWithDefaults(keep)}
+		s.policies[topic] = policy{retry: config.RetryWithDefaults(outbox.Retry{}), retention: config.RetentionWithDefaults(keep)}
 	}
 	return s, nil
 }
@@ -180,7 +180,7 @@ func (s *Store) policyOf(topic string) policy {
 	if p, ok := s.policies[topic]; ok {
 		return p
 	}
-	return policy{retry: settings.RetryWithDefaults(outbox.Retry{}), retention: settings.RetentionWithDefaults(outbox.Retention{})}
+	return policy{retry: config.RetryWithDefaults(outbox.Retry{}), retention: config.RetentionWithDefaults(outbox.Retention{})}
 }
 
 // reclaimsPerClaim is how many events with an expired lease a claim takes. It is small, because one of them may have
@@ -294,16 +294,16 @@ func (cfg ClaimConfig) claim() (*claim, error) {
 		lease: cfg.LeaseDuration, topics: cfg.Topics, versions: versionsOf(cfg.Versions), tenants: cfg.TenantIDs,
 	}
 	if c.size == 0 {
-		c.size = settings.DefaultBatchSize
+		c.size = config.DefaultBatchSize
 	}
 	if c.lease == 0 {
-		c.lease = settings.DefaultLease
+		c.lease = config.DefaultLease
 	}
 	switch {
-	case c.size < 0 || c.size > settings.MaxBatchSize:
-		return nil, fmt.Errorf("claim: BatchSize %d is not between 1 and %d", c.size, settings.MaxBatchSize)
-	case c.lease < settings.MinLease:
-		return nil, fmt.Errorf("claim: LeaseDuration %s is shorter than %s", c.lease, settings.MinLease)
+	case c.size < 0 || c.size > config.MaxBatchSize:
+		return nil, fmt.Errorf("claim: BatchSize %d is not between 1 and %d", c.size, config.MaxBatchSize)
+	case c.lease < config.MinLease:
+		return nil, fmt.Errorf("claim: LeaseDuration %s is shorter than %s", c.lease, config.MinLease)
 	case c.maxAttempts < 0 || c.maxAttempts > 1<<31-1:
 		return nil, fmt.Errorf("claim: MaxAttempts %d is not between 0 and 2147483647", c.maxAttempts)
 	}
@@ -311,13 +311,13 @@ func (cfg ClaimConfig) claim() (*claim, error) {
 }
 
 // claimFrom calls the query for c.
-func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
+func (s *Store) claimFrom(ctx context.Context, q *queries.Queries, c *claim) {
 	p := s.claimParams(c)
 	if c.reclaims > 0 || c.inPieces() {
 		_, _ = q.EventClaim(ctx, p)
 		return
 	}
-	_, _ = q.EventClaimFresh(ctx, dbsqlc.EventClaimFreshParams{
+	_, _ = q.EventClaimFresh(ctx, queries.EventClaimFreshParams{
 		Lanes: p.Lanes, AfterDues: p.AfterDues, AfterIds: p.AfterIds, Quotas: columnsOf(c.starts).quotas, Namespace: p.Namespace, MaxAttempts: p.MaxAttempts,
 		Topics: p.Topics, EveryVersion: p.EveryVersion, Versions: p.Versions, VersionTopics: p.VersionTopics,
 		TenantIds: p.TenantIds, Paused: p.Paused, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
@@ -325,9 +325,9 @@ func (s *Store) claimFrom(ctx context.Context, q *dbsqlc.Queries, c *claim) {
 }
 
 // claimParams are the parameters of EventClaim, which shares the batch among the lanes.
-func (s *Store) claimParams(c *claim) dbsqlc.EventClaimParams {
+func (s *Store) claimParams(c *claim) queries.EventClaimParams {
 	from, known := columnsOf(c.starts), c.versions.params()
-	return dbsqlc.EventClaimParams{
+	return queries.EventClaimParams{
 		Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics),
 		EveryVersion: known.every, Versions: known.newest, VersionTopics: known.topics, TenantIds: pgvalue.UUIDs(c.tenants),
@@ -412,11 +412,11 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell f
 	}
 	w := walk{in: lanesOf(c.topics, c.tenants), piece: 2 * firstPiece}
 	for starts := w.pieces(0, false); len(starts) > 0; {
-		var rows []dbsqlc.EventSweepDeadRow
+		var rows []queries.EventSweepDeadRow
 		var dead []report.End
 		from, known := columnsOf(starts), c.versions.params()
-		if err := s.guarded(ctx, "sweep dead", func(q *dbsqlc.Queries) (err error) {
-			rows, err = q.EventSweepDead(ctx, dbsqlc.EventSweepDeadParams{
+		if err := s.guarded(ctx, "sweep dead", func(q *queries.Queries) (err error) {
+			rows, err = q.EventSweepDead(ctx, queries.EventSweepDeadParams{
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics),
 				EveryVersion: known.every, Versions: known.newest, VersionTopics: known.topics,
@@ -469,6 +469,6 @@ func (s *Store) Prune(ctx context.Context) (int, error) {
 }
 
 // guarded runs call in a READ COMMITTED transaction.
-func (s *Store) guarded(ctx context.Context, what string, call func(*dbsqlc.Queries) error) error {
+func (s *Store) guarded(ctx context.Context, what string, call func(*queries.Queries) error) error {
 	return s.db.Wrap(what, s.db.InTx(ctx, s.pool, call))
 }

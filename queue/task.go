@@ -8,11 +8,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/relay"
-	"github.com/outboxgen/outboxgen/internal/report"
-	"github.com/outboxgen/outboxgen/internal/testsignal"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
+	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -20,9 +20,9 @@ import (
 // again once it is reported; leases owns its lease.
 type task struct {
 	*Claimed
-	result    mark.Result             // what the handler made of it
+	result    errclass.Result         // what the handler made of it
 	tried     bool                    // the handler or the publisher was called
-	try       *relay.Target           // set if it was claimed to find out whether this target is available again
+	try       *target.Target          // set if it was claimed to find out whether this target is available again
 	wait      time.Duration           // until an event is due again whose own destination is unavailable; 0 leaves it to the topic
 	unstarted bool                    // handed back by the loop, or because its lease was over
 	cancel    context.CancelCauseFunc // of the handler's context, set by leases.begin
@@ -31,7 +31,7 @@ type task struct {
 }
 
 // notStarted is the result of an event that is released unstarted.
-var notStarted = mark.New(mark.ClassNotSent, "it was handed back before it was handled")
+var notStarted = errclass.New(errclass.ClassNotSent, "it was handed back before it was handled")
 
 // leases knows every event that is in flight in this process until it is settled, renews their leases, and cancels the handlers of
 // those it could not keep.
@@ -229,9 +229,9 @@ func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, over fu
 	to := d.target(t.Topic)
 	began := time.Now()
 	var told []outbox.Event // nil if nobody is told
-	guard.Run("handler", func() error {
+	usercode.Run("handler", func() error {
 		if !l.begin(t, cancel) {
-			t.result = mark.New(mark.ClassNotSent, "its lease ran out before it was handled")
+			t.result = errclass.New(errclass.ClassNotSent, "its lease ran out before it was handled")
 			return nil
 		}
 		if n, why := to.Admit(1); n == 0 {
@@ -254,10 +254,10 @@ func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, over fu
 			if told != nil {
 				d.hooks.Finished(ctx, told, []error{err}, time.Since(began))
 			}
-			results := []mark.Result{mark.Of(err)}
+			results := []errclass.Result{errclass.Of(err)}
 			to.OnResults(began, []uuid.UUID{t.ID}, results)
 			t.result = results[0]
-			if crashed, ok := err.(*guard.Crash); ok { // ours, as it came from the guard
+			if crashed, ok := err.(*usercode.Crash); ok { // ours, as it came from the guard
 				d.log.Debug("handler did not return", slog.Any("", t.Event), "stack", crashed.Error())
 			}
 		}
@@ -275,11 +275,11 @@ func (d *Dispatcher) settlement(finished []*task) *roundTrip {
 			continue
 		}
 		switch t.result.Class {
-		case mark.ClassDone:
+		case errclass.ClassDone:
 			x.acks = append(x.acks, t.Claimed)
-		case mark.ClassFailed, mark.ClassRefused:
+		case errclass.ClassFailed, errclass.ClassRefused:
 			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, result: &t.result})
-		case mark.ClassUnavailable:
+		case errclass.ClassUnavailable:
 			x.handedBack++
 			if t.wait > 0 {
 				t.after = t.wait
@@ -287,7 +287,7 @@ func (d *Dispatcher) settlement(finished []*task) *roundTrip {
 				t.after = max(d.target(t.Topic).RetryIn(), time.Millisecond)
 			}
 			x.releases = append(x.releases, t.Claimed)
-		case mark.ClassNotSent:
+		case errclass.ClassNotSent:
 			x.handedBack++
 			if t.tried { // otherwise it would be claimed again immediately, for nothing
 				t.after = d.cfg.Breaker.FirstPause

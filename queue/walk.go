@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/lane"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 )
 
 // place is a position in the order in which the events of a lane are claimed. The zero value is before all events.
@@ -45,7 +45,7 @@ const (
 // walk is how far claims have come in each lane. The zero value is at the head of every lane.
 type walk struct {
 	in      lanes // that it walks; 0 means all
-	lanes   [lane.Count]stage
+	lanes   [tenantlane.Count]stage
 	piece   int       // 0 means firstPiece
 	turn    int       // the lane that comes first in the next claim
 	all     time.Time // when claims take from every lane again
@@ -89,7 +89,7 @@ func (w *walk) pieces(size int, only bool) []start {
 	if w.piece == 0 {
 		w.piece = firstPiece
 	}
-	starts := make([]start, 0, lane.Count)
+	starts := make([]start, 0, tenantlane.Count)
 	for _, n := range w.order() {
 		now := &w.lanes[n]
 		if only && now.seen {
@@ -118,7 +118,7 @@ func (w *walk) onward(size int, now time.Time) []start {
 		}
 	}
 	order := w.order()
-	starts := make([]start, 0, lane.Count)
+	starts := make([]start, 0, tenantlane.Count)
 	all := dense == 0 || !now.Before(w.all)
 	quota := size
 	if dense > 0 {
@@ -142,9 +142,9 @@ const restEvery = 10 * time.Millisecond
 
 // order returns the lanes. They take turns in being the first.
 func (w *walk) order() []int16 {
-	order := make([]int16, 0, lane.Count)
-	for i := range lane.Count {
-		if n := int16((w.turn + i) % lane.Count); w.in.has(n) {
+	order := make([]int16, 0, tenantlane.Count)
+	for i := range tenantlane.Count {
+		if n := int16((w.turn + i) % tenantlane.Count); w.in.has(n) {
 			order = append(order, n)
 		}
 	}
@@ -165,9 +165,9 @@ func lanesOf(topics []string, tenants []uuid.UUID) (l lanes) {
 	}
 	l = 1
 	for _, topic := range topics {
-		l |= 1 << lane.Of(topic, uuid.NullUUID{})
+		l |= 1 << tenantlane.Of(topic, uuid.NullUUID{})
 		for _, tenant := range tenants {
-			l |= 1 << lane.Of(topic, uuid.NullUUID{UUID: tenant, Valid: true})
+			l |= 1 << tenantlane.Of(topic, uuid.NullUUID{UUID: tenant, Valid: true})
 		}
 	}
 	return l
@@ -176,7 +176,7 @@ func lanesOf(topics []string, tenants []uuid.UUID) (l lanes) {
 // restart sends the walk back to the head of some lanes, or of all.
 func (w *walk) restart(some ...int16) {
 	if len(some) == 0 {
-		w.lanes = [lane.Count]stage{}
+		w.lanes = [tenantlane.Count]stage{}
 	}
 	for _, n := range some {
 		w.lanes[n] = stage{}
@@ -219,8 +219,8 @@ func (w *walk) advance(x *roundTrip) {
 	case x.claimTook < fastClaim && len(x.ends) > 0:
 		w.piece = min(w.piece*4, largestPiece)
 	}
-	var last [lane.Count]place
-	var found [lane.Count]int
+	var last [tenantlane.Count]place
+	var found [tenantlane.Count]int
 	reclaimed := 0
 	leased := x.leased()
 	for _, e := range leased {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/lane"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -65,7 +65,7 @@ func TestOnwardSharesTheBatch(t *testing.T) {
 		w.lanes[i].seen = true
 	}
 	all := w.onward(100, now)
-	require.Len(t, all, lane.Count)
+	require.Len(t, all, tenantlane.Count)
 	for _, s := range all {
 		require.Equal(t, 100, s.quota)
 		require.Zero(t, s.piece)
@@ -79,7 +79,7 @@ func TestOnwardSharesTheBatch(t *testing.T) {
 	}
 	first := few[0].lane
 	require.NotEqual(t, first, func() int16 {
-		for range lane.Count {
+		for range tenantlane.Count {
 			if s := w.onward(100, now); s[0].lane != first {
 				return s[0].lane
 			}
@@ -87,9 +87,9 @@ func TestOnwardSharesTheBatch(t *testing.T) {
 		return first
 	}(), "they take turns in being the first")
 	all = w.onward(100, now.Add(restEvery))
-	require.Len(t, all, lane.Count)
+	require.Len(t, all, tenantlane.Count)
 	for i, s := range all {
-		require.Equal(t, i >= lane.Count-3, w.lanes[s.lane].dense)
+		require.Equal(t, i >= tenantlane.Count-3, w.lanes[s.lane].dense)
 	}
 	w.failed()
 	for _, s := range w.onward(100, now) {
@@ -103,19 +103,19 @@ func TestLanesOfATenant(t *testing.T) {
 	tenant := uuid.New()
 	l := lanesOf([]string{"a", "b"}, []uuid.UUID{tenant})
 	n := 0
-	for i := range int16(lane.Count) {
+	for i := range int16(tenantlane.Count) {
 		if l.has(i) {
 			n++
 		}
 	}
 	require.LessOrEqual(t, n, 5)
 	for _, topic := range []string{"a", "b"} {
-		require.True(t, l.has(lane.Of(topic, uuid.NullUUID{})))
-		require.True(t, l.has(lane.Of(topic, outbox.Tenant(tenant))))
+		require.True(t, l.has(tenantlane.Of(topic, uuid.NullUUID{})))
+		require.True(t, l.has(tenantlane.Of(topic, outbox.Tenant(tenant))))
 	}
 	require.True(t, l.has(0), "rows without a lane")
 	for _, all := range []lanes{lanesOf(nil, []uuid.UUID{tenant}), lanesOf([]string{"a"}, nil)} {
-		for i := range int16(lane.Count) {
+		for i := range int16(tenantlane.Count) {
 			require.True(t, all.has(i))
 		}
 	}

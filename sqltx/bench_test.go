@@ -13,11 +13,11 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/doorbell"
-	"github.com/outboxgen/outboxgen/internal/lane"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/sqltx"
 )
@@ -34,7 +34,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	db, err := sql.Open("pgx", pgtest.URL(b, pgtest.Database(b)))
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = db.Close() })
-	schema, err := dbschema.Open("")
+	schema, err := schemadb.Open("")
 	require.NoError(b, err)
 	bell := doorbell.Of(schema, "shop")
 	topic := outbox.NewTopic[order](outbox.TopicSpec{Namespace: "shop", Name: "order_paid"}).Untyped()
@@ -79,7 +79,7 @@ func BenchmarkEnqueue(b *testing.B) {
 			return err
 		}
 		var woke bool
-		return tx.QueryRowContext(ctx, schema.Text(dbsqlc.EventInsert), "shop", "order_paid", 1, nil, int64(lane.Of("order_paid", uuid.NullUUID{})), 25, nil, true, bell.Key, bell.Channel,
+		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsert), "shop", "order_paid", 1, nil, int64(tenantlane.Of("order_paid", uuid.NullUUID{})), 25, nil, true, bell.Key, bell.Channel,
 			id.String(), "", "", "", "", 0, nil, string(payload)).Scan(&woke)
 	}, func(ctx context.Context, tx *sql.Tx) error {
 		p := one()
@@ -99,8 +99,8 @@ func BenchmarkEnqueue(b *testing.B) {
 		var written int
 		var known sql.NullString
 		var woke bool
-		return tx.QueryRowContext(ctx, schema.Text(dbsqlc.EventInsertManyKeyless), ids, true, bell.Key, bell.Channel, nil, nil, nil, nil, nil, nil, nil,
-			payloads, nil, attempts, nil, "shop", "order_paid", 1, int64(lane.Of("order_paid", uuid.NullUUID{}))).Scan(&written, &known, &woke)
+		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, bell.Key, bell.Channel, nil, nil, nil, nil, nil, nil, nil,
+			payloads, nil, attempts, nil, "shop", "order_paid", 1, int64(tenantlane.Of("order_paid", uuid.NullUUID{}))).Scan(&written, &known, &woke)
 	}
 	// What sqltx adds, and what EnqueueMany adds, which checks and encodes the events, through any driver.
 	compare("many/statement", byHand, func(ctx context.Context, tx *sql.Tx) error {
@@ -116,8 +116,8 @@ func BenchmarkEnqueue(b *testing.B) {
 		var known []pgtype.UUID
 		var woke bool
 		var none []string
-		return sqltx.Wrap(tx).QueryRow(ctx, schema.Text(dbsqlc.EventInsertManyKeyless), ids, true, bell.Key, bell.Channel, none, none, none, none, none, []int64(nil), none,
-			payloads, []pgtype.Timestamptz(nil), attempts, []int16(nil), "shop", "order_paid", int32(1), int64(lane.Of("order_paid", uuid.NullUUID{}))).Scan(&written, &known, &woke)
+		return sqltx.Wrap(tx).QueryRow(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, bell.Key, bell.Channel, none, none, none, none, none, []int64(nil), none,
+			payloads, []pgtype.Timestamptz(nil), attempts, []int16(nil), "shop", "order_paid", int32(1), int64(tenantlane.Of("order_paid", uuid.NullUUID{}))).Scan(&written, &known, &woke)
 	})
 	compare("many/EnqueueMany", byHand, func(ctx context.Context, tx *sql.Tx) error {
 		ps := make([]order, n)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/outboxgen/outboxgen/internal/absent"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -39,7 +39,7 @@ type Tx interface {
 // outbox.ErrSerialization. If ctx ends during a statement, the error wraps that of ctx, and the transaction cannot be used any
 // more. The result must not be used concurrently, as tx must not.
 func Wrap(tx Tx) outbox.Tx {
-	if absent.Is(tx) {
+	if isnil.Is(tx) {
 		return (*wrapped)(nil)
 	}
 	return &wrapped{tx: tx, sender: sender(tx)}

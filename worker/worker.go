@@ -22,9 +22,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/absent"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -66,7 +66,7 @@ func New(parts ...Part) (*Worker, error) {
 			return nil, fmt.Errorf("new worker: part %d has no name", i+1)
 		case names[p.Name]:
 			return nil, fmt.Errorf("new worker: two parts have the name %q", p.Name)
-		case absent.Is(p.Runner):
+		case isnil.Is(p.Runner):
 			return nil, fmt.Errorf("new worker: part %q has no runner (nil)", p.Name)
 		}
 		names[p.Name] = true
@@ -172,7 +172,7 @@ func (w *Worker) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Report
 	for i, p := range w.parts {
 		r.Parts[i] = PartReport{Name: p.Name, DrainReport: outbox.DrainReport{Ended: outbox.EndStopped}}
 		draining.Go(func() {
-			guard.Run("drain", func() (err error) {
+			usercode.Run("drain", func() (err error) {
 				report, err := drainers[i].DrainUpTo(ctx, limit)
 				r.Parts[i].DrainReport = report
 				return err

@@ -6,14 +6,14 @@ import (
 	"context"
 	"os"
 
-	"github.com/outboxgen/outboxgen/internal/cli"
-	"github.com/outboxgen/outboxgen/internal/vet"
+	"github.com/outboxgen/outboxgen/cmd/outboxgen/internal/cli"
+	"github.com/outboxgen/outboxgen/internal/tool/analyzers"
 	"github.com/outboxgen/outboxgen/worker/signals"
 )
 
 func main() {
-	if vet.Invoked(os.Args[1:]) {
-		vet.Main()
+	if analyzers.Invoked(os.Args[1:]) {
+		analyzers.Main()
 	}
 	ctx := signals.Context(context.Background())
 	os.Exit(cli.Run(ctx, cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}, os.Args[1:]))

@@ -71,9 +71,9 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/amqpurl"
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/lograte"
+	"github.com/outboxgen/outboxgen/internal/broker/amqpurl"
+	"github.com/outboxgen/outboxgen/internal/broker/lograte"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
 // The errors to test for with errors.Is.
@@ -226,7 +226,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	if cfg.LockPool == nil {
 		cfg.LockPool = pool
 	}
-	log := guard.Logger(cfg.Receive.Logger).With("queue", cfg.Queue, "consumer_group", receiver.Group())
+	log := usercode.Logger(cfg.Receive.Logger).With("queue", cfg.Queue, "consumer_group", receiver.Group())
 	return &Receiver{
 		cfg: cfg, pool: pool, receiver: receiver, servers: amqpurl.WithoutCredentials(cfg.URL), log: log, limit: lograte.New(log),
 	}, nil

@@ -13,7 +13,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/amqp"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestEventsAreAppliedOnceInOrder: with every type of queue, each event has its effect once, in the order of its key, and is

@@ -15,7 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume/amqp"
 	"github.com/outboxgen/outboxgen/consume/consumetest"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/brokertest"
+	"github.com/outboxgen/outboxgen/internal/testing/brokertest"
 )
 
 // TestConformance: the receiver passes the suite of consumers, with both types of queues.

@@ -15,7 +15,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/outboxgen/outboxgen/internal/amqpurl"
+	"github.com/outboxgen/outboxgen/internal/broker/amqpurl"
 )
 
 const (

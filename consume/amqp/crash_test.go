@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/consume/amqp"
-	"github.com/outboxgen/outboxgen/internal/brokertest"
-	"github.com/outboxgen/outboxgen/internal/campaign"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/brokertest"
+	"github.com/outboxgen/outboxgen/internal/testing/campaign"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 )
 
 const variable = "OUTBOXGEN_TEST_AMQP_CONSUMER"

@@ -21,8 +21,8 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/amqp"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/brokertest"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/brokertest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/worker"
 )
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/advisory"
+	"github.com/outboxgen/outboxgen/internal/postgres/advisory"
 )
 
 // errLockLost is the cause when the connection that holds the lock is gone.

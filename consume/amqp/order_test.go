@@ -13,8 +13,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/amqp"
-	"github.com/outboxgen/outboxgen/internal/brokertest"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/brokertest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestTakeOver: a second process waits, and continues when the first ends. It gets what the first one held before the rest.

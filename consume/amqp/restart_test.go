@@ -11,8 +11,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume/amqp"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 )
 
 // TestServerRestarts: a server that is killed or stopped, and started again, costs nothing, with any type of queue. It is not

@@ -10,7 +10,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
 // errCancelled is the error of a consumer that the server has ended.
@@ -84,7 +84,7 @@ func (s *session) apply(ctx context.Context) error {
 			continue
 		}
 		ms := make([]receive.Message, len(batch))
-		errs := guard.Each("Config.Key", len(batch), guard.Limit, func(i int) (func(), error) {
+		errs := usercode.Each("Config.Key", len(batch), usercode.Limit, func(i int) (func(), error) {
 			m := s.message(batch[i])
 			return func() { ms[i] = m }, nil
 		})

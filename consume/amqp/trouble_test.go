@@ -13,8 +13,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/amqp"
-	"github.com/outboxgen/outboxgen/internal/brokertest"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/brokertest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestMissingQueue: a queue that does not exist is an error that names it. One that is created a little late is none.

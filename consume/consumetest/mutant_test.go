@@ -17,7 +17,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume/consumetest"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // The checks of the suite that mutants name more than once.

@@ -20,7 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/outboxgen/outboxgen/consume/kafka"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // certificate returns the certificate of a server at 127.0.0.1, and the pool with its CA.

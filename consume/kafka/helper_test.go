@@ -23,8 +23,8 @@ import (
 	"github.com/outboxgen/outboxgen/consume/kafka"
 	"github.com/outboxgen/outboxgen/consume/receive"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/freeport"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/freeport"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/worker"
 )
 

@@ -53,8 +53,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/lograte"
+	"github.com/outboxgen/outboxgen/internal/broker/lograte"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
 // The errors to test for with errors.Is.
@@ -167,7 +167,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 		return nil, fmt.Errorf("new Kafka receiver: %w", err)
 	}
 	r := &Receiver{
-		cfg: cfg, receiver: receiver, log: guard.Logger(cfg.Receive.Logger).With("consumer_group", cfg.Group),
+		cfg: cfg, receiver: receiver, log: usercode.Logger(cfg.Receive.Logger).With("consumer_group", cfg.Group),
 		partitions: make(map[target]*partition),
 	}
 	r.clientLog = lograte.New(r.log)

@@ -21,9 +21,9 @@ import (
 	"github.com/outboxgen/outboxgen/consume/kafka"
 	"github.com/outboxgen/outboxgen/consume/receive"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/freeport"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/freeport"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 )
 
 // TestRunConsumesInOrder: each record has its effect once, in the order of its key. The offsets are committed, and a later

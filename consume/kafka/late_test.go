@@ -14,7 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume/kafka"
 	"github.com/outboxgen/outboxgen/consume/receive"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestLateDuplicateOfAnOlderVersion: a copy of the first event of a key comes after the second one. The inbox knows its id.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/kafka"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // moment is how long a test waits for something that must not happen.

@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/outboxgen/outboxgen/internal/lograte"
-	"github.com/outboxgen/outboxgen/internal/natsurl"
+	"github.com/outboxgen/outboxgen/internal/broker/lograte"
+	"github.com/outboxgen/outboxgen/internal/broker/natsurl"
 )
 
 // askTimeout bounds a question to the server.

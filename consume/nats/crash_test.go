@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/consume/nats"
-	"github.com/outboxgen/outboxgen/internal/campaign"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/campaign"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 )
 
 const variable = "OUTBOXGEN_TEST_NATS_CONSUMER"

@@ -60,9 +60,9 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/lograte"
-	"github.com/outboxgen/outboxgen/internal/natsurl"
+	"github.com/outboxgen/outboxgen/internal/broker/lograte"
+	"github.com/outboxgen/outboxgen/internal/broker/natsurl"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
 // The errors to test for with errors.Is.
@@ -224,7 +224,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	if cfg.LockPool == nil {
 		cfg.LockPool = pool
 	}
-	log := guard.Logger(cfg.Receive.Logger).With("stream", cfg.Stream, "durable", cfg.Durable)
+	log := usercode.Logger(cfg.Receive.Logger).With("stream", cfg.Stream, "durable", cfg.Durable)
 	return &Receiver{cfg: cfg, pool: pool, receiver: receiver, log: log, limit: lograte.New(log)}, nil
 }
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/nats"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestEventsAreAppliedOnceInOrder: each event has its effect once, in the order of its key, and the server has every

@@ -12,8 +12,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume/nats"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 )
 
 // TestDatabaseRestarts: PostgreSQL is shut down, stopped without a checkpoint and killed while messages flow, and started again.

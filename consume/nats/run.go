@@ -12,9 +12,9 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/advisory"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/postgres/advisory"
 )
 
 // Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges
@@ -275,7 +275,7 @@ func (s *session) apply(ctx context.Context) error {
 			continue
 		}
 		ms := make([]receive.Message, len(batch))
-		errs := guard.Each("Config.Key", len(batch), guard.Limit, func(i int) (func(), error) {
+		errs := usercode.Each("Config.Key", len(batch), usercode.Limit, func(i int) (func(), error) {
 			m := s.message(batch[i])
 			return func() { ms[i] = m }, nil
 		})

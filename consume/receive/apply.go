@@ -14,9 +14,9 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/methodtx"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/postgres/methodtx"
 )
 
 // Receive settles messages, and returns when each has an outcome. Messages with one key must come in their order, also over
@@ -112,7 +112,7 @@ func (r *Receiver) lanes(items []*item) []*lane {
 // run settles the items of l, unless ctx ends first. Whatever else ends it ends the call of Receive too.
 func (l *lane) run(ctx, work context.Context, stop context.CancelCauseFunc) {
 	defer l.wait.ends()
-	guard.Run("receiver", func() error { return l.settleAll(ctx, work) }, func(err error) {
+	usercode.Run("receiver", func() error { return l.settleAll(ctx, work) }, func(err error) {
 		if err != nil {
 			stop(err)
 		}
@@ -378,7 +378,7 @@ func (r *Receiver) begin(ctx context.Context) (pgx.Tx, error) {
 		return tx, nil
 	}
 	own := methodtx.New(tx, consume.ErrTxOwned)
-	if err := own.Check("Config.Begin", guard.Call("Config.Begin", guard.Never, func() error { return r.cfg.Begin(ctx, own) })); err != nil {
+	if err := own.Check("Config.Begin", usercode.Call("Config.Begin", usercode.Never, func() error { return r.cfg.Begin(ctx, own) })); err != nil {
 		rollback(tx)
 		return nil, &lostError{fmt.Errorf("begin transaction: %w", err), false}
 	}

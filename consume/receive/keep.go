@@ -8,12 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
-func encodingOf(tx pgx.Tx) string { return mark.EncodingOf(tx.Conn()) }
+func encodingOf(tx pgx.Tx) string { return errclass.EncodingOf(tx.Conn()) }
 
 // knowledge is what the group keeps of a batch.
 type knowledge struct {
@@ -24,7 +24,7 @@ type knowledge struct {
 // known asks what the group keeps of a batch.
 func (r *Receiver) known(ctx context.Context, tx pgx.Tx, batch []*item, encoding string) (knowledge, error) {
 	k := knowledge{make(map[string]Outcome), make(map[string]bool)}
-	p := dbsqlc.InboxMessageKnownParams{ConsumerGroup: r.group, MessageIds: make([]string, len(batch)), Keys: []string{}}
+	p := queries.InboxMessageKnownParams{ConsumerGroup: r.group, MessageIds: make([]string, len(batch)), Keys: []string{}}
 	seen := make(map[string]bool)
 	for i, it := range batch {
 		p.MessageIds[i] = clean(it.id, encoding)
@@ -48,7 +48,7 @@ func (r *Receiver) known(ctx context.Context, tx pgx.Tx, batch []*item, encoding
 }
 
 // keeping collects the messages that a transaction keeps.
-type keeping struct{ p dbsqlc.InboxMessagePutParams }
+type keeping struct{ p queries.InboxMessagePutParams }
 
 // add adds a message with a status. delay is when it is due, in microseconds; -1 means that it waits behind another one.
 func (k *keeping) add(it *item, encoding string, status Outcome, delay int64) error {
@@ -62,7 +62,7 @@ func (k *keeping) add(it *item, encoding string, status Outcome, delay int64) er
 	}
 	reason := "it waits behind an earlier message of its key"
 	if why != nil {
-		reason = mark.Of(why).Text
+		reason = errclass.Of(why).Text
 	}
 	p, e := &k.p, &it.event
 	p.Numbers = append(p.Numbers, int32(len(p.Numbers)))
@@ -90,7 +90,7 @@ func (k *keeping) add(it *item, encoding string, status Outcome, delay int64) er
 
 // promote makes the first parked messages of keys due, and has Run look. It reports whether that worked.
 func (r *Receiver) promote(ctx context.Context, keys []string) bool {
-	err := r.db.Each(r.pool).InboxMessagePromote(ctx, dbsqlc.InboxMessagePromoteParams{ConsumerGroup: r.group, Keys: keys})
+	err := r.db.Each(r.pool).InboxMessagePromote(ctx, queries.InboxMessagePromoteParams{ConsumerGroup: r.group, Keys: keys})
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -100,7 +100,7 @@ func (r *Receiver) promote(ctx context.Context, keys []string) bool {
 
 // Status counts what the consumer group keeps.
 func (r *Receiver) Status(ctx context.Context) (Status, error) {
-	row, err := r.db.Each(r.pool).InboxMessageCount(ctx, dbsqlc.InboxMessageCountParams{ConsumerGroup: r.group, Most: MaxCount})
+	row, err := r.db.Each(r.pool).InboxMessageCount(ctx, queries.InboxMessageCountParams{ConsumerGroup: r.group, Most: MaxCount})
 	if err != nil {
 		return Status{}, r.db.Wrap(fmt.Sprintf("count messages of %s", r.group), err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/consume"
-	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
 )
 
 // maxName is the longest key or place that is kept as it is. Longer ones would not fit into an index.
@@ -182,4 +182,4 @@ func messageOf(column string, body []byte) (consume.Message, error) {
 }
 
 // clean returns text in a form that a database with that encoding can store.
-func clean(s, encoding string) string { return mark.Storable(mark.Text(s), encoding) }
+func clean(s, encoding string) string { return errclass.Storable(errclass.Text(s), encoding) }

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestMessagePlans explains each statement for kept messages with no statistics, with those of an empty table and with fresh
@@ -31,7 +31,7 @@ func TestMessagePlans(t *testing.T) {
 		batch = 100
 	)
 	pool := pgtest.Database(t)
-	db, err := dbschema.Open("")
+	db, err := schemadb.Open("")
 	require.NoError(t, err)
 	pgtest.Execute(t, pool, "ALTER TABLE outbox.inbox_messages SET (autovacuum_enabled = off)")
 	const insert = `INSERT INTO outbox.inbox_messages (consumer_group, message_id, place, key, event_id, type, namespace, topic, version,
@@ -75,15 +75,15 @@ func TestMessagePlans(t *testing.T) {
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT array_agg(message_id) FROM (SELECT message_id FROM outbox.inbox_messages WHERE no = ANY ($1) LIMIT 100) AS m", dead).Scan(&messages))
 		var ids []uuid.UUID
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT array_agg(event_id) FROM (SELECT event_id FROM outbox.inbox_messages WHERE no = ANY ($1) LIMIT 100) AS m", dead).Scan(&ids))
-		scan := dbsqlc.InboxMessageScanParams{ConsumerGroup: "busy", Ids: []pgtype.UUID{}, Piece: piece, Texts: true, Namespace: "users", Topic: "welcomed", Error: "such"}
+		scan := queries.InboxMessageScanParams{ConsumerGroup: "busy", Ids: []pgtype.UUID{}, Piece: piece, Texts: true, Namespace: "users", Topic: "welcomed", Error: "such"}
 		newest, byID, few := scan, scan, scan
 		newest.Newest, newest.AfterNo = true, math.MaxInt64
 		byID.Ids = pgvalue.UUIDs(ids)
 		few.ConsumerGroup = "idle"
-		prune := dbsqlc.InboxMessagePruneParams{
+		prune := queries.InboxMessagePruneParams{
 			ConsumerGroup: "busy", After: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}, Retention: pgvalue.Interval(20 * time.Hour), BatchSize: chunk,
 		}
-		put := dbsqlc.InboxMessagePutParams{ConsumerGroup: "busy"}
+		put := queries.InboxMessagePutParams{ConsumerGroup: "busy"}
 		for i := range batch {
 			put.Numbers, put.MessageIds, put.Places = append(put.Numbers, int32(i)), append(put.MessageIds, uuid.NewString()), append(put.Places, "p")
 			put.Keys, put.EventIds, put.Types = append(put.Keys, "k1"), append(put.EventIds, pgvalue.UUID(uuid.New())), append(put.Types, "t")
@@ -93,50 +93,50 @@ func TestMessagePlans(t *testing.T) {
 			put.DelaysUs, put.Errors = append(put.DelaysUs, -1), append(put.Errors, "e")
 		}
 		for _, e := range []pgtest.Explained{
-			{Name: "known", Reads: chunk + 2, Callers: true, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.InboxMessageKnown(t.Context(), dbsqlc.InboxMessageKnownParams{ConsumerGroup: "busy", MessageIds: messages, Keys: append(keys, "hot", "none")})
+			{Name: "known", Reads: chunk + 2, Callers: true, Call: func(q *queries.Queries) {
+				_, _ = q.InboxMessageKnown(t.Context(), queries.InboxMessageKnownParams{ConsumerGroup: "busy", MessageIds: messages, Keys: append(keys, "hot", "none")})
 			}},
-			{Name: "put", Reads: batch, Callers: true, Call: func(q *dbsqlc.Queries) { _ = q.InboxMessagePut(t.Context(), put) }},
-			{Name: "promote", Reads: chunk + 1, Call: func(q *dbsqlc.Queries) {
-				_ = q.InboxMessagePromote(t.Context(), dbsqlc.InboxMessagePromoteParams{ConsumerGroup: "busy", Keys: append(keys, "hot")})
+			{Name: "put", Reads: batch, Callers: true, Call: func(q *queries.Queries) { _ = q.InboxMessagePut(t.Context(), put) }},
+			{Name: "promote", Reads: chunk + 1, Call: func(q *queries.Queries) {
+				_ = q.InboxMessagePromote(t.Context(), queries.InboxMessagePromoteParams{ConsumerGroup: "busy", Keys: append(keys, "hot")})
 			}},
-			{Name: "keys", Reads: chunk + 1, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.InboxMessageKeys(t.Context(), dbsqlc.InboxMessageKeysParams{ConsumerGroup: "busy", BatchSize: chunk})
+			{Name: "keys", Reads: chunk + 1, Call: func(q *queries.Queries) {
+				_, _ = q.InboxMessageKeys(t.Context(), queries.InboxMessageKeysParams{ConsumerGroup: "busy", BatchSize: chunk})
 			}},
-			{Name: "due", Reads: batch, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.InboxMessageDue(t.Context(), dbsqlc.InboxMessageDueParams{ConsumerGroup: "busy", BatchSize: batch})
+			{Name: "due", Reads: batch, Call: func(q *queries.Queries) {
+				_, _ = q.InboxMessageDue(t.Context(), queries.InboxMessageDueParams{ConsumerGroup: "busy", BatchSize: batch})
 			}},
-			{Name: "take", Reads: batch + 1, Buffers: 2000, Callers: true, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.InboxMessageTake(t.Context(), dbsqlc.InboxMessageTakeParams{No: first, ConsumerGroup: "busy", Followers: batch})
+			{Name: "take", Reads: batch + 1, Buffers: 2000, Callers: true, Call: func(q *queries.Queries) {
+				_, _ = q.InboxMessageTake(t.Context(), queries.InboxMessageTakeParams{No: first, ConsumerGroup: "busy", Followers: batch})
 			}},
-			{Name: "delete", Reads: chunk, Callers: true, Call: func(q *dbsqlc.Queries) { _ = q.InboxMessageDelete(t.Context(), parked) }},
-			{Name: "fail", Reads: 1, Callers: true, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.InboxMessageFail(t.Context(), dbsqlc.InboxMessageFailParams{No: first, Attempts: 3, Delay: pgvalue.Interval(time.Hour), Error: "e"})
+			{Name: "delete", Reads: chunk, Callers: true, Call: func(q *queries.Queries) { _ = q.InboxMessageDelete(t.Context(), parked) }},
+			{Name: "fail", Reads: 1, Callers: true, Call: func(q *queries.Queries) {
+				_, _ = q.InboxMessageFail(t.Context(), queries.InboxMessageFailParams{No: first, Attempts: 3, Delay: pgvalue.Interval(time.Hour), Error: "e"})
 			}},
-			{Name: "count", Reads: most, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.InboxMessageCount(t.Context(), dbsqlc.InboxMessageCountParams{ConsumerGroup: "busy", Most: most})
+			{Name: "count", Reads: most, Call: func(q *queries.Queries) {
+				_, _ = q.InboxMessageCount(t.Context(), queries.InboxMessageCountParams{ConsumerGroup: "busy", Most: most})
 			}},
-			{Name: "count few", Reads: 10, Buffers: 100, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.InboxMessageCount(t.Context(), dbsqlc.InboxMessageCountParams{ConsumerGroup: "idle", Most: most})
+			{Name: "count few", Reads: 10, Buffers: 100, Call: func(q *queries.Queries) {
+				_, _ = q.InboxMessageCount(t.Context(), queries.InboxMessageCountParams{ConsumerGroup: "idle", Most: most})
 			}},
-			{Name: "prune", Reads: chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessagePrune(t.Context(), prune) }},
-			{Name: "scan", Reads: piece, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageScan(t.Context(), scan) }},
-			{Name: "scan newest", Reads: piece, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageScan(t.Context(), newest) }},
-			{Name: "scan ids", Reads: batch, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageScan(t.Context(), byID) }},
-			{Name: "scan few", Reads: 10, Buffers: 100, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageScan(t.Context(), few) }},
-			{Name: "read", Reads: chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageRead(t.Context(), dead) }},
+			{Name: "prune", Reads: chunk, Call: func(q *queries.Queries) { _, _ = q.InboxMessagePrune(t.Context(), prune) }},
+			{Name: "scan", Reads: piece, Call: func(q *queries.Queries) { _, _ = q.InboxMessageScan(t.Context(), scan) }},
+			{Name: "scan newest", Reads: piece, Call: func(q *queries.Queries) { _, _ = q.InboxMessageScan(t.Context(), newest) }},
+			{Name: "scan ids", Reads: batch, Call: func(q *queries.Queries) { _, _ = q.InboxMessageScan(t.Context(), byID) }},
+			{Name: "scan few", Reads: 10, Buffers: 100, Call: func(q *queries.Queries) { _, _ = q.InboxMessageScan(t.Context(), few) }},
+			{Name: "read", Reads: chunk, Call: func(q *queries.Queries) { _, _ = q.InboxMessageRead(t.Context(), dead) }},
 			// The parked messages of the keys of what is replayed are read.
-			{Name: "replay", Reads: 20 * chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageReplay(t.Context(), dead) }},
-			{Name: "discard", Reads: chunk, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageDiscard(t.Context(), dead) }},
-			{Name: "status", Reads: 52 * most, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageStatus(t.Context(), most) }},
-			{Name: "parked", Reads: batch * 21, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.InboxParked(t.Context(), dbsqlc.InboxParkedParams{ConsumerGroup: "busy", Most: most, PageSize: batch})
+			{Name: "replay", Reads: 20 * chunk, Call: func(q *queries.Queries) { _, _ = q.InboxMessageReplay(t.Context(), dead) }},
+			{Name: "discard", Reads: chunk, Call: func(q *queries.Queries) { _, _ = q.InboxMessageDiscard(t.Context(), dead) }},
+			{Name: "status", Reads: 52 * most, Call: func(q *queries.Queries) { _, _ = q.InboxMessageStatus(t.Context(), most) }},
+			{Name: "parked", Reads: batch * 21, Call: func(q *queries.Queries) {
+				_, _ = q.InboxParked(t.Context(), queries.InboxParkedParams{ConsumerGroup: "busy", Most: most, PageSize: batch})
 			}},
-			{Name: "parked message", Reads: most + 1, Buffers: 2000, Call: func(q *dbsqlc.Queries) {
-				_, _ = q.InboxParkedMessage(t.Context(), dbsqlc.InboxParkedMessageParams{ConsumerGroup: "busy", No: first, Most: most})
+			{Name: "parked message", Reads: most + 1, Buffers: 2000, Call: func(q *queries.Queries) {
+				_, _ = q.InboxParkedMessage(t.Context(), queries.InboxParkedMessageParams{ConsumerGroup: "busy", No: first, Most: most})
 			}},
-			{Name: "all groups", Reads: 60, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxGroups(t.Context()) }},
-			{Name: "groups", Reads: 60, Call: func(q *dbsqlc.Queries) { _, _ = q.InboxMessageGroups(t.Context()) }},
+			{Name: "all groups", Reads: 60, Call: func(q *queries.Queries) { _, _ = q.InboxGroups(t.Context()) }},
+			{Name: "groups", Reads: 60, Call: func(q *queries.Queries) { _, _ = q.InboxMessageGroups(t.Context()) }},
 		} {
 			e.Sorts, e.Tables = 2*piece, []string{"inbox_messages"}
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {

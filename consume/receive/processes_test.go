@@ -13,7 +13,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestRetryOfTwoProcesses: of two processes that find a parked message due, one tries it, and the attempt is counted once.

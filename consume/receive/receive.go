@@ -42,8 +42,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // Config tunes a Receiver. The zero value is a good start.
@@ -103,7 +103,7 @@ func (c Config) withDefaults() Config {
 	if c.Observer == nil {
 		c.Observer = &Observer{}
 	}
-	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
+	c.Logger = usercode.Logger(cmp.Or(c.Logger, slog.Default()))
 	return c
 }
 
@@ -193,7 +193,7 @@ type Receiver struct {
 	cfg      Config
 	pool     *pgxpool.Pool
 	consumer *consume.Consumer
-	db       *dbschema.Schema
+	db       *schemadb.Schema
 	group    string
 	slots    chan struct{} // one for each running transaction
 	wake     chan struct{} // something was parked that may be due
@@ -219,7 +219,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("new receiver: %w", err)
 	}
-	db, err := dbschema.Open(consumer.Inbox().Schema())
+	db, err := schemadb.Open(consumer.Inbox().Schema())
 	if err != nil {
 		return nil, fmt.Errorf("new receiver: %w", err)
 	}

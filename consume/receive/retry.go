@@ -10,12 +10,12 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/dbschema"
-	"github.com/outboxgen/outboxgen/internal/dbsqlc"
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/mark"
-	"github.com/outboxgen/outboxgen/internal/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 func microseconds(n int64) time.Duration   { return time.Duration(n) * time.Microsecond }
@@ -83,7 +83,7 @@ func (r *Receiver) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if _, err := r.Status(ctx); errors.Is(err, inbox.ErrNotMigrated) {
-		return fmt.Errorf("database %s: %w", dbschema.DatabaseName(r.pool.Config().ConnConfig), err)
+		return fmt.Errorf("database %s: %w", schemadb.DatabaseName(r.pool.Config().ConnConfig), err)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ const readyTimeout = 5 * time.Second
 
 // retryDue tries what is due, the keys concurrently. It reports whether something was settled or charged.
 func (r *Receiver) retryDue(ctx, work context.Context) (progress bool, err error) {
-	due, err := r.db.Each(r.pool).InboxMessageDue(ctx, dbsqlc.InboxMessageDueParams{ConsumerGroup: r.group, BatchSize: dueBatch})
+	due, err := r.db.Each(r.pool).InboxMessageDue(ctx, queries.InboxMessageDueParams{ConsumerGroup: r.group, BatchSize: dueBatch})
 	if err != nil {
 		return false, r.db.Wrap("look for due messages", err)
 	}
@@ -118,7 +118,7 @@ func (r *Receiver) retryDue(ctx, work context.Context) (progress bool, err error
 		running.Go(func() {
 			defer r.free()
 			did := false
-			guard.Run("receiver", func() (err error) {
+			usercode.Run("receiver", func() (err error) {
 				did, err = r.retry(work, no)
 				return err
 			}, func(e error) {
@@ -176,7 +176,7 @@ func (r *Receiver) again(ctx context.Context, no int64, many int) (items []*item
 	}
 	defer rollback(tx)
 	q := r.db.On(tx)
-	rows, err := q.InboxMessageTake(ctx, dbsqlc.InboxMessageTakeParams{No: no, ConsumerGroup: r.group, Followers: int32(many - 1)})
+	rows, err := q.InboxMessageTake(ctx, queries.InboxMessageTakeParams{No: no, ConsumerGroup: r.group, Followers: int32(many - 1)})
 	if err != nil || len(rows) == 0 {
 		return nil, -1, lost(tx, r.db.Wrap("take parked messages", err))
 	}
@@ -228,9 +228,9 @@ func (r *Receiver) charge(ctx context.Context, no int64, it *item, t trouble) er
 	r.failedOnce(it, t.err)
 	dead := t.class == troublePermanent || it.attempts >= r.cfg.MaxAttempts
 	delay := r.delay(t, it.attempts-r.cfg.Attempts+1)
-	charged, err := r.recordFailure(ctx, dbsqlc.InboxMessageFailParams{
+	charged, err := r.recordFailure(ctx, queries.InboxMessageFailParams{
 		No: no, Attempts: int32(before), Dead: dead, Delay: pgvalue.Interval(delay), MaxAttempts: int32(r.cfg.MaxAttempts),
-		Error: mark.Of(t.err).Text,
+		Error: errclass.Of(t.err).Text,
 	})
 	switch {
 	case err != nil:
@@ -249,7 +249,7 @@ func (r *Receiver) charge(ctx context.Context, no int64, it *item, t trouble) er
 	return nil
 }
 
-func (r *Receiver) recordFailure(ctx context.Context, p dbsqlc.InboxMessageFailParams) (int64, error) {
+func (r *Receiver) recordFailure(ctx context.Context, p queries.InboxMessageFailParams) (int64, error) {
 	tx, err := r.begin(ctx)
 	if err != nil {
 		return 0, err
@@ -267,12 +267,12 @@ func (r *Receiver) recordFailure(ctx context.Context, p dbsqlc.InboxMessageFailP
 func (r *Receiver) sweep(ctx context.Context) error {
 	q := r.db.Each(r.pool)
 	for after := ""; ; {
-		keys, err := q.InboxMessageKeys(ctx, dbsqlc.InboxMessageKeysParams{ConsumerGroup: r.group, After: after, BatchSize: sweepBatch})
+		keys, err := q.InboxMessageKeys(ctx, queries.InboxMessageKeysParams{ConsumerGroup: r.group, After: after, BatchSize: sweepBatch})
 		if err != nil {
 			return r.db.Wrap("look for parked keys", err)
 		}
 		if len(keys) > 0 {
-			if err := q.InboxMessagePromote(ctx, dbsqlc.InboxMessagePromoteParams{ConsumerGroup: r.group, Keys: keys}); err != nil {
+			if err := q.InboxMessagePromote(ctx, queries.InboxMessagePromoteParams{ConsumerGroup: r.group, Keys: keys}); err != nil {
 				return r.db.Wrap("make parked messages due", err)
 			}
 			after = keys[len(keys)-1]

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/backoff"
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
 // talk writes lines about single messages, up to a few per period. The others are counted.
@@ -120,7 +120,7 @@ func (r *Receiver) failedOnce(it *item, err error) {
 
 // observe calls code of the user.
 func (r *Receiver) observe(call func()) {
-	_ = guard.Call("observer", guard.Limit, func() error {
+	_ = usercode.Call("observer", usercode.Limit, func() error {
 		call()
 		return nil
 	})

@@ -13,8 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/consume/receive"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 )
 
 // TestLogOfAParkedKey: one line says that a key is parked, with the next attempt and how many are left, and one that it

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outboxgen/outboxgen/consume"
-	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
 )
 
 // effectError is an error of a consumer's method, or one that it has caused.
@@ -65,7 +65,7 @@ const (
 // troubleOf classifies an error of attempt.
 func troubleOf(err error) trouble {
 	t := trouble{err: err}
-	result := mark.Of(err)
+	result := errclass.Of(err)
 	t.after = result.After
 	_, effect := as[*effectError](err)
 	gone, isGone := as[*lostError](err)
@@ -73,7 +73,7 @@ func troubleOf(err error) trouble {
 	switch {
 	case consume.IsPermanent(err):
 		t.class = troublePermanent
-	case result.Class == mark.ClassUnavailable, result.Class == mark.ClassNotSent:
+	case result.Class == errclass.ClassUnavailable, result.Class == errclass.ClassNotSent:
 		t.class, t.effect = troubleAway, false
 	default:
 		t.class = classOf(err)

@@ -66,7 +66,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
 // The errors to test for with errors.Is.
@@ -217,7 +217,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	if cfg.LockPool == nil {
 		cfg.LockPool = pool
 	}
-	log := guard.Logger(cfg.Receive.Logger).With("consumer_group", cfg.Group)
+	log := usercode.Logger(cfg.Receive.Logger).With("consumer_group", cfg.Group)
 	return &Receiver{cfg: cfg, receiver: receiver, log: log}, nil
 }
 

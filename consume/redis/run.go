@@ -11,7 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/outboxgen/outboxgen/internal/backoff"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
 // Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges

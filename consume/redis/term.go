@@ -14,9 +14,9 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
-	"github.com/outboxgen/outboxgen/internal/advisory"
-	"github.com/outboxgen/outboxgen/internal/errtext"
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/postgres/advisory"
 )
 
 // errLockLost is the cause when the connection that holds the lock is gone.
@@ -299,7 +299,7 @@ func (s *stream) apply(ctx context.Context, entries []goredis.XMessage) error {
 		return nil
 	}
 	ms := make([]receive.Message, len(entries))
-	errs := guard.Each("Config.Key", len(entries), guard.Limit, func(i int) (func(), error) {
+	errs := usercode.Each("Config.Key", len(entries), usercode.Limit, func(i int) (func(), error) {
 		m := s.message(entries[i])
 		return func() { ms[i] = m }, nil
 	})

@@ -16,7 +16,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/mark"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
 )
 
 // errTimeout is the cause when a request takes longer than Config.Timeout.
@@ -74,7 +74,7 @@ func refused(status int, err error) answer {
 
 // failure returns the answer for an event that was not applied. ctx is that of the attempt, request that of the request.
 func (h *handler) failure(ctx, request context.Context, db *begins, err error) answer {
-	result := mark.Of(err)
+	result := errclass.Of(err)
 	unavailable := answer{status: http.StatusServiceUnavailable, say: "unavailable: send it again later", err: err, retryAfter: h.cfg.RetryAfter}
 	var about *consume.Error
 	switch {
@@ -89,7 +89,7 @@ func (h *handler) failure(ctx, request context.Context, db *begins, err error) a
 		return refused(http.StatusBadRequest, err)
 	case consume.IsPermanent(err):
 		return refused(http.StatusUnprocessableEntity, err)
-	case result.Class == mark.ClassUnavailable || result.Class == mark.ClassNotSent:
+	case result.Class == errclass.ClassUnavailable || result.Class == errclass.ClassNotSent:
 		if result.After != nil {
 			unavailable.retryAfter = *result.After
 		}

@@ -25,8 +25,8 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/webhook"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )

@@ -14,7 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/guard"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
 // ServeHTTP applies the event of a request and answers.
@@ -23,7 +23,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	a, e, outcome := h.serve(w, q, began)
 	h.log.answered(q, &e, a)
 	if f := h.cfg.Observer.Answered; f != nil {
-		_ = guard.Call("observer", guard.Limit, func() error {
+		_ = usercode.Call("observer", usercode.Limit, func() error {
 			f(q.Context(), Answered{Event: e, Status: a.status, Outcome: outcome, Err: a.reason(), Took: time.Since(began)})
 			return nil
 		})

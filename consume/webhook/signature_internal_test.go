@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/webhookkey"
+	"github.com/outboxgen/outboxgen/internal/broker/webhookkey"
 )
 
 // The published example of Standard Webhooks, which the official libraries test themselves with.

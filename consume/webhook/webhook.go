@@ -55,8 +55,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/absent"
-	"github.com/outboxgen/outboxgen/internal/webhookkey"
+	"github.com/outboxgen/outboxgen/internal/broker/webhookkey"
+	"github.com/outboxgen/outboxgen/internal/call/isnil"
 )
 
 // Config says which events a Handler takes and how. DB, Consumer and Secrets are required.
@@ -148,7 +148,7 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	switch {
-	case absent.Is(c.DB):
+	case isnil.Is(c.DB):
 		return errors.New("field DB is nil")
 	case c.Consumer == nil:
 		return errors.New("field Consumer is nil")

@@ -26,7 +26,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/webhook"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/dashboard"
-	"github.com/outboxgen/outboxgen/internal/campaign"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/campaign"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // axeSource is axe-core, which tools/need.sh fetches; "" without it.

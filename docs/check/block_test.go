@@ -85,8 +85,8 @@ func read(t testing.TB, page string) (blocks []block) {
 // tested are the pages whose blocks another test runs.
 var tested = map[string]string{
 	"docs/start/drivers.md":   "sqltx/drivertest.TestDocs",
-	"docs/start/migrating.md": "internal/runtimetest.TestMovingAHandWrittenTable",
-	"docs/run/sql.md":         "internal/runtimetest.TestProducersInSQL",
+	"docs/start/migrating.md": "internal/testing/runtimetest.TestMovingAHandWrittenTable",
+	"docs/run/sql.md":         "internal/testing/runtimetest.TestProducersInSQL",
 }
 
 // TestTestedPages: the tests in the list exist, if their pages do.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/pgserver"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // rehearsalVariable names the folder of `make rehearsal`, which has a module proxy with what would be released.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
 // TestVetWithTheLibrariesOfUsers: outboxgen vet works in a module whose requirements are newer than those that outboxgen

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/examples/contacts/database"
-	"github.com/outboxgen/outboxgen/internal/pgserver"
+	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
 	"github.com/outboxgen/outboxgen/worker/signals"
 )
 

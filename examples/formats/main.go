@@ -17,7 +17,7 @@ import (
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/examples/formats/ledger"
 	"github.com/outboxgen/outboxgen/examples/formats/shop"
-	"github.com/outboxgen/outboxgen/internal/pgserver"
+	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/queue"

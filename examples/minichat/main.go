@@ -16,7 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/examples/minichat/database"
 	"github.com/outboxgen/outboxgen/examples/minichat/events"
 	"github.com/outboxgen/outboxgen/examples/minichat/ledger"
-	"github.com/outboxgen/outboxgen/internal/pgserver"
+	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 	"github.com/outboxgen/outboxgen/worker/signals"

@@ -22,7 +22,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/examples/users/cards"
 	"github.com/outboxgen/outboxgen/examples/users/database"
-	"github.com/outboxgen/outboxgen/internal/pgserver"
+	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
 	"github.com/outboxgen/outboxgen/worker/signals"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/generator/sample"
-	"github.com/outboxgen/outboxgen/internal/fit"
+	"github.com/outboxgen/outboxgen/internal/tool/payloadcheck"
 )
 
 type chance struct{ *rand.Rand }
@@ -43,7 +43,7 @@ func TestPayloadsFit(t *testing.T) {
 					payloads = append(payloads, sample.Payload(topic.Fields, random))
 				}
 				for _, payload := range payloads {
-					require.Empty(t, fit.Check(topic, payload), "%s: %s: %s", source, topic.FullName(), payload)
+					require.Empty(t, payloadcheck.Check(topic, payload), "%s: %s: %s", source, topic.FullName(), payload)
 				}
 			}
 		}
@@ -60,7 +60,7 @@ func TestPatterns(t *testing.T) {
 		topic := &model.Topic{Fields: []*model.Field{f}}
 		for i := range 3 {
 			payload := sample.Payload(topic.Fields, always(i))
-			require.Empty(t, fit.Check(topic, payload), "%s: %s", pattern, payload)
+			require.Empty(t, payloadcheck.Check(topic, payload), "%s: %s", pattern, payload)
 		}
 	}
 }

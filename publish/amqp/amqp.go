@@ -77,7 +77,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/outboxgen/outboxgen/internal/amqpurl"
+	"github.com/outboxgen/outboxgen/internal/broker/amqpurl"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/internal/missing"

@@ -7,7 +7,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/outboxgen/outboxgen/internal/brokertest"
+	"github.com/outboxgen/outboxgen/internal/testing/brokertest"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/amqp"
 	"github.com/outboxgen/outboxgen/publish/publishtest"

@@ -12,8 +12,8 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/outboxgen/outboxgen/internal/amqpurl"
-	"github.com/outboxgen/outboxgen/internal/lograte"
+	"github.com/outboxgen/outboxgen/internal/broker/amqpurl"
+	"github.com/outboxgen/outboxgen/internal/broker/lograte"
 )
 
 // The pauses between two rounds of attempts to connect, and the interval of heartbeats.

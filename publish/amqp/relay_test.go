@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/consume"
-	"github.com/outboxgen/outboxgen/internal/brokertest"
+	"github.com/outboxgen/outboxgen/internal/testing/brokertest"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/amqp"
 	"github.com/outboxgen/outboxgen/publish/internal/relaytest"

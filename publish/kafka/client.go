@@ -18,7 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
 
-	"github.com/outboxgen/outboxgen/internal/lograte"
+	"github.com/outboxgen/outboxgen/internal/broker/lograte"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outboxgen/outboxgen/internal/campaign"
+	"github.com/outboxgen/outboxgen/internal/testing/campaign"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/kafka"

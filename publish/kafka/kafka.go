@@ -66,8 +66,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/outboxgen/outboxgen/internal/guard"
-	"github.com/outboxgen/outboxgen/internal/lograte"
+	"github.com/outboxgen/outboxgen/internal/broker/lograte"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
@@ -228,7 +228,7 @@ func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 				part[n] = events[i]
 			}
 			var sent []error
-			guard.Run("publisher", func() error {
+			usercode.Run("publisher", func() error {
 				sent = p.send(ctx, s.holder, part)
 				return nil
 			}, func(crashed error) { // an encoder has called runtime.Goexit

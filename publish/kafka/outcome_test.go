@@ -19,7 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
-	"github.com/outboxgen/outboxgen/internal/freeport"
+	"github.com/outboxgen/outboxgen/internal/testing/freeport"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/kafka"

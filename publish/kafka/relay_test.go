@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/publish/internal/relaytest"
 	"github.com/outboxgen/outboxgen/publish/kafka"
 )

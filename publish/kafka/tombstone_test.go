@@ -14,7 +14,7 @@ import (
 	events "github.com/outboxgen/outboxgen/generator/testdata/tombstone/want"
 	"github.com/outboxgen/outboxgen/generator/testdata/tombstone/want/userevents"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"

@@ -13,7 +13,7 @@ import (
 	events "github.com/outboxgen/outboxgen/generator/testdata/wire-name/want"
 	"github.com/outboxgen/outboxgen/generator/testdata/wire-name/want/userevents"
 	"github.com/outboxgen/outboxgen/inbox"
-	"github.com/outboxgen/outboxgen/internal/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outboxtest"
 	"github.com/outboxgen/outboxgen/publish"

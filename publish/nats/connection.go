@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/outboxgen/outboxgen/internal/lograte"
-	"github.com/outboxgen/outboxgen/internal/natsurl"
+	"github.com/outboxgen/outboxgen/internal/broker/lograte"
+	"github.com/outboxgen/outboxgen/internal/broker/natsurl"
 )
 
 // connection is a connection to one of the servers. It remembers its last error.

@@ -14,8 +14,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/freeport"
-	"github.com/outboxgen/outboxgen/internal/suspend"
+	"github.com/outboxgen/outboxgen/internal/testing/freeport"
+	"github.com/outboxgen/outboxgen/internal/testing/suspend"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/redis"

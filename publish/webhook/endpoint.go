@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/webhookkey"
-	"github.com/outboxgen/outboxgen/internal/wireheader"
+	"github.com/outboxgen/outboxgen/internal/broker/webhookkey"
+	"github.com/outboxgen/outboxgen/internal/broker/wireheader"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/wireheader"
+	"github.com/outboxgen/outboxgen/internal/broker/wireheader"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )

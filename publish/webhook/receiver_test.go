@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/outboxgen/outboxgen/internal/freeport"
+	"github.com/outboxgen/outboxgen/internal/testing/freeport"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 	"github.com/outboxgen/outboxgen/publish"

@@ -65,7 +65,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/lograte"
+	"github.com/outboxgen/outboxgen/internal/broker/lograte"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/publish/internal/missing"

@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/monitor"
+	"github.com/outboxgen/outboxgen/internal/tool/alerts"
 )
 
 // configs are the ways in which the command export calls package monitor.
-var configs = map[string]monitor.Config{
+var configs = map[string]alerts.Config{
 	"generic": {},
 	"yaml": {
 		Name: "events", MaxLag: 10 * time.Minute, Selector: `job="orders",region!="x"`, Runbook: "https://wiki.example.com/it's",
@@ -24,18 +24,18 @@ var configs = map[string]monitor.Config{
 }
 
 // rules parses the alerts for c as Prometheus does.
-func rules(t testing.TB, c monitor.Config) []rulefmt.Rule {
+func rules(t testing.TB, c alerts.Config) []rulefmt.Rule {
 	t.Helper()
-	groups, errs := rulefmt.Parse(monitor.Rules(c), false, model.LegacyValidation, parser.NewParser(parser.Options{}), nil)
+	groups, errs := rulefmt.Parse(alerts.Rules(c), false, model.LegacyValidation, parser.NewParser(parser.Options{}), nil)
 	require.Empty(t, errs)
 	require.Len(t, groups.Groups, 1)
 	return groups.Groups[0].Rules
 }
 
 // queries returns the queries of the dashboard for c, by panel.
-func queries(t testing.TB, c monitor.Config) map[string][]string {
+func queries(t testing.TB, c alerts.Config) map[string][]string {
 	t.Helper()
-	text, err := monitor.Dashboard(c)
+	text, err := alerts.Dashboard(c)
 	require.NoError(t, err)
 	var d struct {
 		Panels []struct {

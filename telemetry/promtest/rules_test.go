@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/monitor"
+	"github.com/outboxgen/outboxgen/internal/tool/alerts"
 )
 
 // TestRules: Prometheus reads the alerts, and each has a summary, a severity and an entry in the runbook, which names it.
@@ -62,7 +62,7 @@ func TestPromtool(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range configs {
 		file := filepath.Join(dir, name+".rules.yml")
-		require.NoError(t, os.WriteFile(file, monitor.Rules(c), 0o600))
+		require.NoError(t, os.WriteFile(file, alerts.Rules(c), 0o600))
 		out, err := exec.Command(promtool, "check", "rules", file).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}

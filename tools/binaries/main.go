@@ -103,7 +103,7 @@ func run(root, out, version string, platforms []string) (err error) {
 type source struct {
 	root  string
 	name  string    // in the names of archives: 0.1.0, or 0.0.0-20261121131415-0123456789ab of a commit
-	stamp string    // what outboxgen version tells, see internal/cli/version.go
+	stamp string    // what outboxgen version tells, see cmd/outboxgen/internal/cli/version.go
 	time  time.Time // of the commit
 }
 
@@ -117,7 +117,7 @@ func (s source) build(dir, goos, goarch string) (string, error) {
 		program += ".exe"
 	}
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
-		"-s -w -buildid= -X 'github.com/outboxgen/outboxgen/internal/cli.stamp="+s.stamp+"'",
+		"-s -w -buildid= -X 'github.com/outboxgen/outboxgen/cmd/outboxgen/internal/cli.stamp="+s.stamp+"'",
 		"-o", program, "./cmd/outboxgen")
 	cmd.Dir = s.root
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0",

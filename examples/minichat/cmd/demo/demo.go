@@ -12,7 +12,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/examples/minichat/database"
-	"github.com/outboxgen/outboxgen/internal/pgserver"
+	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
 )
 
 const (

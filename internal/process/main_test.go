@@ -1,9 +1,0 @@
-package process_test
-
-import (
-	"testing"
-
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
-)
-
-func TestMain(m *testing.M) { runtimetest.Main(m) }

@@ -1,9 +1,0 @@
-package runtimetest_test
-
-import (
-	"testing"
-
-	"github.com/outboxgen/outboxgen/internal/runtimetest"
-)
-
-func TestMain(m *testing.M) { runtimetest.Main(m) }

@@ -1,0 +1,103 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	testName = regexp.MustCompile("`([a-z_/]+)\\.((?:Test|Fuzz|Example)[A-Za-z0-9_]*)`")
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+	goldens  = regexp.MustCompile("`generator/testdata/([a-z0-9_-]+)`")
+	link     = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)]*))?\)`)
+	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	fenced   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+)
+
+// TestConformanceNamesTests checks that every rule in docs/inside/conformance.md names a test and that these tests exist.
+func TestConformanceNamesTests(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/inside/conformance.md")
+	require.NoError(t, err)
+	named := testName.FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(named), 100, "the table has lost its tests")
+	tests := make(map[string]map[string]bool) // by package, each read once
+	for _, m := range named {
+		if tests[m[1]] == nil {
+			tests[m[1]] = testsOf(t, m[1])
+		}
+		require.True(t, tests[m[1]][m[2]], "docs/inside/conformance.md names %s, which %s does not have", m[2], m[1])
+	}
+	for _, m := range goldens.FindAllStringSubmatch(string(text), -1) {
+		require.DirExists(t, filepath.Join("../../../generator/testdata", m[1]))
+	}
+	// Every rule names a test.
+	for n, line := range strings.Split(string(text), "\n") {
+		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| rule") {
+			require.True(t, testName.MatchString(line) || goldens.MatchString(line), "docs/inside/conformance.md:%d names no test", n+1)
+		}
+	}
+}
+
+func testsOf(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../../..", dir, "*_test.go"))
+	require.NoError(t, err)
+	found := make(map[string]bool)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range testFunc.FindAllStringSubmatch(string(source), -1) {
+			found[m[1]] = true
+		}
+	}
+	return found
+}
+
+// anchors returns the anchors of a document: its headings as GitHub links to them.
+func anchors(text []byte) map[string]bool {
+	found := make(map[string]bool)
+	for _, m := range heading.FindAllSubmatch(fenced.ReplaceAll(text, nil), -1) {
+		name := strings.ToLower(regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(string(m[1]), "$1"))
+		name = regexp.MustCompile(`[^\pL\pN_ -]`).ReplaceAllString(name, "")
+		found[strings.ReplaceAll(name, " ", "-")] = true
+	}
+	return found
+}
+
+// TestLinks checks that every relative link in the documents leads to a file, and to a heading in it.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	var docs []string
+	for _, pattern := range []string{"../../../*.md", "../../../docs/*.md", "../../../docs/*/*.md", "../../../examples/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		docs = append(docs, found...)
+	}
+	require.NotEmpty(t, docs)
+	for _, doc := range docs {
+		text, err := os.ReadFile(doc)
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			target := doc
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(doc), m[1])
+			}
+			_, err := os.Stat(target)
+			require.NoError(t, err, "%s links to %s", doc, m[1])
+			if m[2] != "" && strings.HasSuffix(target, ".md") {
+				page, err := os.ReadFile(target)
+				require.NoError(t, err)
+				require.True(t, anchors(page)[m[2]], "%s links to %s#%s, which has no such heading", doc, m[1], m[2])
+			}
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package runtimetest
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/migrate"
+)
+
+// As returns a pool whose sessions have only the granted privileges, such as "SELECT ON outbox.log".
+func As(t testing.TB, pool *pgxpool.Pool, grants ...string) *pgxpool.Pool {
+	t.Helper()
+	role := "outboxgen_test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	pgtest.Execute(t, pool, "CREATE ROLE "+role)
+	pgtest.Execute(t, pool, "GRANT USAGE ON SCHEMA outbox TO "+role)
+	for _, grant := range grants {
+		pgtest.Execute(t, pool, "GRANT "+grant+" TO "+role)
+	}
+	t.Cleanup(func() {
+		_, err := pool.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role)
+		require.NoError(t, err)
+	})
+	return sessionsOf(t, pool, role)
+}
+
+// MakeRoles runs the SQL that `outboxgen migrate get --roles` prints and returns the prefix of the roles.
+func MakeRoles(t testing.TB, pool *pgxpool.Pool) (prefix string) {
+	t.Helper()
+	prefix = "test_" + strings.ReplaceAll(uuid.NewString(), "-", "") + "_"
+	text, err := migrate.RolesSQL("outbox", prefix)
+	require.NoError(t, err)
+	for range 2 { // it can be repeated
+		pgtest.Execute(t, pool, text)
+	}
+	t.Cleanup(func() {
+		for _, role := range migrate.Roles() {
+			_, err := pool.Exec(context.Background(), "DROP OWNED BY "+prefix+string(role)+"; DROP ROLE "+prefix+string(role))
+			require.NoError(t, err)
+		}
+	})
+	return prefix
+}
+
+// RolePools returns a pool for each role, whose sessions have the privileges that `outboxgen migrate get --roles` gives it.
+func RolePools(t testing.TB, pool *pgxpool.Pool) map[migrate.Role]*pgxpool.Pool {
+	t.Helper()
+	prefix, pools := MakeRoles(t, pool), make(map[migrate.Role]*pgxpool.Pool)
+	for _, role := range migrate.Roles() {
+		pools[role] = sessionsOf(t, pool, prefix+string(role))
+	}
+	return pools
+}
+
+func sessionsOf(t testing.TB, pool *pgxpool.Pool, role string) *pgxpool.Pool {
+	t.Helper()
+	cfg := pool.Config()
+	cfg.ConnConfig.RuntimeParams["role"] = role
+	limited, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(limited.Close)
+	return limited
+}
