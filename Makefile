@@ -31,7 +31,7 @@ $(TESTS): test-in-%:
 
 # Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
 # Packages of internal without goroutines, and those of the tests' servers, are left to it too.
-CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil machine/tenantlane payloads/decode payloads/masking \
+CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil postgres/tenantlane payloads/decode payloads/masking \
 	payloads/upcast postgres/jsonb postgres/pgname tool/humantime tool/payloadcheck tool/redact tool/yamlmask \
 	$(addprefix testing/,archtest campaign freeport pgserver pgtest))
 RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume/... ./worker ./publish/... \

@@ -47,10 +47,10 @@ func TestArrows(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{
 		"payload":                       {},
-		"outbox":                        {"payload", "internal/postgres/schemadb", "internal/postgres/queries", "internal/call/usercode", "internal/postgres/pgname", "internal/call/isnil", "internal/postgres/jsonb", "internal/postgres/pgvalue", "internal/call/errclass", "internal/postgres/doorbell", "internal/machine/tenantlane", "internal/payloads/masking", "internal/broker/wireheader", "internal/call/errtext"},
+		"outbox":                        {"payload", "internal/postgres/schemadb", "internal/postgres/queries", "internal/call/usercode", "internal/postgres/pgname", "internal/call/isnil", "internal/postgres/jsonb", "internal/postgres/pgvalue", "internal/call/errclass", "internal/postgres/doorbell", "internal/postgres/tenantlane", "internal/payloads/masking", "internal/broker/wireheader", "internal/call/errtext"},
 		"publish":                       {"outbox", "internal/call/usercode", "publish/internal/attributes"},
 		"publish/internal/attributes":   {"outbox"},
-		"queue":                         {"outbox", "publish", "internal/machine/target", "internal/machine/report", "internal/machine/retention", "internal/machine/config", "internal/postgres/schemadb", "internal/postgres/queries", "internal/call/backoff", "internal/postgres/doorbell", "internal/call/usercode", "internal/payloads/decode", "internal/machine/config", "internal/machine/tenantlane", "internal/call/errclass", "internal/postgres/pgname", "internal/postgres/pgvalue", "internal/machine/shutdown", "internal/machine/testsignal", "internal/machine/heartbeat", "internal/call/errtext"},
+		"queue":                         {"outbox", "publish", "internal/machine/target", "internal/machine/report", "internal/machine/retention", "internal/machine/config", "internal/postgres/schemadb", "internal/postgres/queries", "internal/call/backoff", "internal/postgres/doorbell", "internal/call/usercode", "internal/payloads/decode", "internal/machine/config", "internal/postgres/tenantlane", "internal/call/errclass", "internal/postgres/pgname", "internal/postgres/pgvalue", "internal/machine/shutdown", "internal/machine/testsignal", "internal/machine/heartbeat", "internal/call/errtext"},
 		"dashboard":                     {"admin", "outbox", "internal/tool/humantime"},
 		"worker/signals":                {},
 		"worker":                        {"outbox", "internal/call/isnil", "internal/call/usercode", "internal/call/errtext"},
@@ -79,7 +79,7 @@ func TestArrows(t *testing.T) {
 		"internal/payloads/decode":      {"internal/call/errclass", "internal/payloads/fastjson", "internal/payloads/upcast", "payload"},
 		"internal/payloads/upcast":      {"internal/call/errclass", "payload"},
 		"internal/postgres/jsonb":       {"payload"},
-		"internal/machine/tenantlane":   {},
+		"internal/postgres/tenantlane":  {},
 		"internal/call/errclass":        {"internal/call/backoff", "internal/call/usercode", "internal/call/errtext"},
 		"internal/postgres/methodtx":    {},
 		"internal/tool/humantime":       {},
