@@ -14,7 +14,7 @@ var (
 	testName = regexp.MustCompile("`([a-z_/]+)\\.((?:Test|Fuzz|Example)[A-Za-z0-9_]*)`")
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 	goldens  = regexp.MustCompile("`generator/testdata/([a-z0-9_-]+)`")
-	link     = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)]*))?\)`)
+	link     = regexp.MustCompile(`(?:\]\(|src(?:set)?=")([^)#\s"]*)(?:#([^)]*))?[)"]`)
 	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	fenced   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 )
@@ -70,7 +70,7 @@ func anchors(text []byte) map[string]bool {
 	return found
 }
 
-// TestLinks checks that every relative link in the documents leads to a file, and to a heading in it.
+// TestLinks checks that every relative link in the documents, and every picture, leads to a file, and to a heading in it.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	var docs []string
