@@ -18,7 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/tool/yamlmask"
 )
 
-// attribute is a key of a field, or of a shared type that is a scalar. It is tried on a field f, or on its type.
+// attribute is a key of a field, or of a shared type that has rules for its values. It is tried on a field f, or on its type.
 type attribute struct {
 	name      string
 	base, set string // f, or the shared type t, without it and with it
@@ -52,7 +52,8 @@ var fieldAttributes = []attribute{
 	},
 }
 
-var scalarAttributes = []attribute{
+var typeAttributes = []attribute{
+	{name: "enum", base: "{enum: [x, a]}", set: "{enum: [a]}", breaks: `"x"`, places: everywhere},
 	{name: "min", base: "{scalar: int64}", set: "{scalar: int64, min: 9007199254740994}", breaks: "42", places: everywhere},
 	{name: "max", base: "{scalar: int64}", set: "{scalar: int64, max: 41}", breaks: "42", places: everywhere},
 	{name: "min_len", base: "{scalar: string}", set: "{scalar: string, min_len: 30}", breaks: `"short"`, places: everywhere},
@@ -73,17 +74,17 @@ func TestEveryAttribute(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &schema))
 	require.ElementsMatch(t, keysOf(t, schema.Defs["field"]), namesOf(fieldAttributes), "fieldAttributes needs a line for each attribute")
 	rest := slices.DeleteFunc(keysOf(t, schema.Defs["type"]), func(key string) bool {
-		return slices.Contains([]string{"doc", "go", "fields", "enum", "scalar"}, key) // not of a scalar, or nothing that a value obeys
+		return slices.Contains([]string{"doc", "go", "fields", "scalar"}, key) // they are no rule for a value by themselves
 	})
-	require.ElementsMatch(t, rest, namesOf(scalarAttributes), "scalarAttributes needs a line for each attribute")
+	require.ElementsMatch(t, rest, namesOf(typeAttributes), "typeAttributes needs a line for each attribute")
 	for _, a := range fieldAttributes {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			a.check(t, oneField("string", a.base), oneField("string", a.set))
 		})
 	}
-	for _, a := range scalarAttributes {
-		t.Run("scalar "+a.name, func(t *testing.T) {
+	for _, a := range typeAttributes {
+		t.Run("type "+a.name, func(t *testing.T) {
 			t.Parallel()
 			a.check(t, oneField(a.base, "t"), oneField(a.set, "t"))
 		})

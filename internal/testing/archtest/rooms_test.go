@@ -270,3 +270,44 @@ func receiver(f *ast.FuncDecl) string {
 	}
 	return ""
 }
+
+// TestWhereThingsGo: each path, test and name of the recipes in CONTRIBUTING.md exists.
+func TestWhereThingsGo(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../CONTRIBUTING.md")
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(text), "\n## Where things go\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n## ")
+	recipes := regexp.MustCompile(`(?m)^\*\*`).Split(section, -1)
+	require.Len(t, recipes, 11, "ten recipes")
+	for _, recipe := range recipes {
+		require.True(t, recipe == recipes[0] || strings.Contains(recipe, "*Told by*"), "no test is named: %s", recipe)
+		declared := make(map[string]bool)
+		var names []string
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(recipe, -1) {
+			name := m[1]
+			switch test := testName.FindStringSubmatch("`" + name + "`"); {
+			case test != nil:
+				require.True(t, testsOf(t, test[1])[test[2]], "%s has no test %s", test[1], test[2])
+			case strings.HasSuffix(name, ".txtar"):
+				require.FileExists(t, "../../../cmd/outboxgen/testdata/script/"+name)
+			case strings.Contains(name, "/"):
+				info, err := os.Stat("../../../" + name)
+				require.NoError(t, err, "a recipe names it")
+				if ext := path.Ext(name); !info.IsDir() && (ext == ".go" || ext == ".sql") {
+					maps.Copy(declared, declarations(t, name))
+				}
+			case regexp.MustCompile(`^[A-Z]\w+$`).MatchString(name):
+				names = append(names, name)
+			}
+		}
+		for _, name := range names {
+			found := declared[name]
+			for known := range declared {
+				found = found || strings.HasSuffix(known, "."+name)
+			}
+			require.True(t, found, "no file of the recipe declares %s: %s", name, recipe)
+		}
+	}
+}
