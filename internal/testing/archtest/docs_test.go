@@ -101,3 +101,28 @@ func TestLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestShelf: docs/README.md lists each page once, under the heading of its folder.
+func TestShelf(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/README.md")
+	require.NoError(t, err)
+	listed := make(map[string]bool)
+	for _, section := range strings.Split(string(text), "\n## ")[1:] {
+		folder := strings.ToLower(section[:strings.Index(section, "\n")])
+		for _, m := range link.FindAllStringSubmatch(section, -1) {
+			require.False(t, listed[m[1]], "docs/README.md lists %s twice", m[1])
+			require.Equal(t, folder, filepath.Dir(m[1]), m[1])
+			listed[m[1]] = true
+		}
+	}
+	pages, err := filepath.Glob("../../../docs/*/*.md")
+	require.NoError(t, err)
+	for _, page := range pages {
+		name := strings.TrimPrefix(filepath.ToSlash(page), "../../../docs/")
+		require.True(t, listed[name], "docs/README.md does not list %s", name)
+	}
+	pages, err = filepath.Glob("../../../docs/*.md")
+	require.NoError(t, err)
+	require.Len(t, pages, 1, "a page stands in one of the folders")
+}
