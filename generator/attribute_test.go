@@ -18,7 +18,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/tool/yamlmask"
 )
 
-// attribute is a key of a field, or of a shared type that has rules for its values. It is tried on a field f, or on its type.
+// attribute is a key of a field, or of a shared type that has rules for its values. It is tried on a field f, or on its
+// type.
 type attribute struct {
 	name      string
 	base, set string // f, or the shared type t, without it and with it
@@ -61,9 +62,9 @@ var typeAttributes = []attribute{
 	{name: "pattern", base: "{scalar: string}", set: `{scalar: string, pattern: "^[a-c]{2}$"}`, breaks: `"xy"`, places: everywhere},
 }
 
-// TestEveryAttribute sets each attribute of a field and looks who reacts: the generated code, the comparison with the lock, what
-// the lock stores, examples, the check of payloads by the command line, the JSON Schema for others, and masking. An attribute
-// that is new needs a line above; a line demands all places, or says why not.
+// TestEveryAttribute sets each attribute of a field and looks who reacts: the generated code, the comparison with the
+// lock, what the lock stores, examples, the check of payloads by the command line, the JSON Schema for others, and
+// masking. An attribute that is new needs a line above; a line demands all places, or says why not.
 func TestEveryAttribute(t *testing.T) {
 	t.Parallel()
 	var schema struct {
@@ -72,7 +73,8 @@ func TestEveryAttribute(t *testing.T) {
 	text, err := spec.JSONSchema()
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &schema))
-	require.ElementsMatch(t, keysOf(t, schema.Defs["field"]), namesOf(fieldAttributes), "fieldAttributes needs a line for each attribute")
+	require.ElementsMatch(t, keysOf(t, schema.Defs["field"]), namesOf(fieldAttributes),
+		"fieldAttributes needs a line for each attribute")
 	rest := slices.DeleteFunc(keysOf(t, schema.Defs["type"]), func(key string) bool {
 		return slices.Contains([]string{"doc", "go", "fields", "scalar"}, key) // they are no rule for a value by themselves
 	})

@@ -1,5 +1,5 @@
-// Package archtest fails if a package imports against the arrows of docs/inside/architecture.md, or if the documents name
-// something that does not exist.
+// Package archtest fails if a package imports against the arrows of docs/inside/architecture.md, or if the documents
+// name something that does not exist.
 package archtest
 
 import (
@@ -212,7 +212,8 @@ func TestImports(t *testing.T) {
 func TestRuntimeDependencies(t *testing.T) {
 	t.Parallel()
 	for name, p := range packages(t) {
-		if slices.Contains([]string{"cmd", "generator", "internal/tool", "tests"}, roomOf(name)) && name != "internal/tool/humantime" {
+		if slices.Contains([]string{"cmd", "generator", "internal/tool", "tests"}, roomOf(name)) &&
+			name != "internal/tool/humantime" {
 			continue
 		}
 		for _, imported := range p.Imports {
@@ -224,9 +225,9 @@ func TestRuntimeDependencies(t *testing.T) {
 	}
 }
 
-// TestStrangers checks what the packages of the runtime import through others: queue and listener do not know each other, and
-// neither admin nor worker nor what a producer needs knows either of them. Only worker and
-// consume/webhook contain an HTTP server.
+// TestStrangers checks what the packages of the runtime import through others: queue and listener do not know each
+// other, and neither admin nor worker nor what a producer needs knows either of them. Only worker and consume/webhook
+// contain an HTTP server.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	for from, never := range map[string][]string{
@@ -250,12 +251,13 @@ func TestStrangers(t *testing.T) {
 		for _, to := range never {
 			require.NotContains(t, deps, module+to, "%s needs %s", from, to)
 		}
-		require.Equal(t, from == "worker" || from == "consume/webhook", slices.Contains(deps, "net/http"), "net/http in %s", from)
+		require.Equal(t, from == "worker" || from == "consume/webhook", slices.Contains(deps, "net/http"),
+			"net/http in %s", from)
 	}
 }
 
-// TestProducerLinksNoMachine checks that a program that only enqueues, with generated code of queue topics, does not contain
-// a dispatcher: the linker finds nobody who calls it.
+// TestProducerLinksNoMachine checks that a program that only enqueues, with generated code of queue topics, does not
+// contain a dispatcher: the linker finds nobody who calls it.
 func TestProducerLinksNoMachine(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "producer")
@@ -274,8 +276,9 @@ func TestOneHome(t *testing.T) {
 	t.Parallel()
 	homes := map[string]string{
 		"gopkg.in/yaml.v3": "generator/spec", "github.com/dave/jennifer/jen": "generator/emit",
-		"golang.org/x/tools/go/analysis": "internal/tool/analyzers", "golang.org/x/tools/go/analysis/unitchecker": "internal/tool/analyzers",
-		"golang.org/x/tools/go/types/typeutil": "internal/tool/analyzers",
+		"golang.org/x/tools/go/analysis":             "internal/tool/analyzers",
+		"golang.org/x/tools/go/analysis/unitchecker": "internal/tool/analyzers",
+		"golang.org/x/tools/go/types/typeutil":       "internal/tool/analyzers",
 	}
 	for name, p := range packages(t) {
 		for _, imported := range p.Imports {
@@ -293,7 +296,8 @@ func TestProgramsKeepTheirSignals(t *testing.T) {
 	programs := 0
 	for _, folder := range []string{"cmd", "docs", "examples", "templates"} {
 		require.NoError(t, filepath.WalkDir("../../../"+folder, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{".go", ".md", ".tmpl"}, filepath.Ext(path)) {
+			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") ||
+				!slices.Contains([]string{".go", ".md", ".tmpl"}, filepath.Ext(path)) {
 				return err
 			}
 			text, err := os.ReadFile(path)

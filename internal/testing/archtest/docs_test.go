@@ -19,7 +19,8 @@ var (
 	fenced   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 )
 
-// TestConformanceNamesTests checks that every rule in docs/inside/conformance.md names a test and that these tests exist.
+// TestConformanceNamesTests checks that every rule in docs/inside/conformance.md names a test and that these tests
+// exist.
 func TestConformanceNamesTests(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../docs/inside/conformance.md")
@@ -39,7 +40,8 @@ func TestConformanceNamesTests(t *testing.T) {
 	// Every rule names a test.
 	for n, line := range strings.Split(string(text), "\n") {
 		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| rule") {
-			require.True(t, testName.MatchString(line) || goldens.MatchString(line), "docs/inside/conformance.md:%d names no test", n+1)
+			require.True(t, testName.MatchString(line) || goldens.MatchString(line),
+				"docs/inside/conformance.md:%d names no test", n+1)
 		}
 	}
 }
@@ -70,11 +72,14 @@ func anchors(text []byte) map[string]bool {
 	return found
 }
 
-// TestLinks checks that every relative link in the documents, and every picture, leads to a file, and to a heading in it.
+// TestLinks checks that every relative link in the documents, and every picture, leads to a file, and to a heading in
+// it.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	var docs []string
-	for _, pattern := range []string{"../../../*.md", "../../../docs/*.md", "../../../docs/*/*.md", "../../../examples/*/*.md"} {
+	for _, pattern := range []string{
+		"../../../*.md", "../../../docs/*.md", "../../../docs/*/*.md", "../../../examples/*/*.md",
+	} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		docs = append(docs, found...)

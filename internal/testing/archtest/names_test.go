@@ -110,9 +110,8 @@ var others = []string{
 	"TurnFinalizedV1Usage", "TurnFinalizedV2", "WrapRegistererWith",
 }
 
-// TestNamesInDocuments: each exported name of Go that a page mentions exists: `Wake` somewhere, `queue.Config` in a package
-// of that name, and the setting
-// `Config.Wake` in a type of that name.
+// TestNamesInDocuments: each exported name of Go that a page mentions exists: `Wake` somewhere, `queue.Config` in a
+// package of that name, and the setting `Config.Wake` in a type of that name.
 func TestNamesInDocuments(t *testing.T) {
 	t.Parallel()
 	v := readVocabulary(t)
@@ -141,8 +140,8 @@ func TestNamesInDocuments(t *testing.T) {
 	require.Greater(t, seen, 1000)
 }
 
-// TestMetricsInDocuments: a metric that a page, an alert or a panel names is one of telemetry/prometheus. The test of that
-// module compares them with the tables of docs/operate/telemetry.md.
+// TestMetricsInDocuments: a metric that a page, an alert or a panel names is one of telemetry/prometheus. The test of
+// that module compares them with the tables of docs/operate/telemetry.md.
 func TestMetricsInDocuments(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`\b(?:outboxgen_[a-z_]+|outbox_[a-z_]+_(?:seconds|total|bytes))\b`)

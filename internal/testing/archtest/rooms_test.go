@@ -39,8 +39,8 @@ func roomOf(folder string) string {
 	return "internal/" + parts[1]
 }
 
-// sources returns the imports of each package of all modules, by its folder, without those of its tests. Packages that a
-// generator has written are left out, if leaveOut says so.
+// sources returns the imports of each package of all modules, by its folder, without those of its tests. Packages that
+// a generator has written are left out, if leaveOut says so.
 func sources(t *testing.T) map[string][]string {
 	t.Helper()
 	found := make(map[string][]string)
@@ -137,10 +137,12 @@ func TestLayers(t *testing.T) {
 		}
 	}
 	real := arrows(t)
-	require.ElementsMatch(t, slices.Collect(maps.Keys(real)), slices.Collect(maps.Keys(height)), "the picture of %s has other rooms than the tree", architecture)
+	require.ElementsMatch(t, slices.Collect(maps.Keys(real)), slices.Collect(maps.Keys(height)),
+		"the picture of %s has other rooms than the tree", architecture)
 	for from, imports := range real {
 		for to, example := range imports {
-			require.Less(t, height[to], height[from], "an arrow runs up: %s. Move the package, or the room in the picture", example)
+			require.Less(t, height[to], height[from], "an arrow runs up: %s. Move the package, or the room in the picture",
+				example)
 		}
 	}
 }
@@ -149,7 +151,8 @@ func TestLayers(t *testing.T) {
 func TestArrows(t *testing.T) {
 	t.Parallel()
 	real, drawn := arrows(t), make(map[string][]string)
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z/]+)` \\|([^|]*)\\|$").FindAllStringSubmatch(page(t, "Arrows"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z/]+)` \\|([^|]*)\\|$").FindAllStringSubmatch(page(t,
+		"Arrows"), -1) {
 		drawn[m[1]] = strings.Fields(strings.ReplaceAll(m[2], "`", ""))
 	}
 	for from, imports := range real {
@@ -157,7 +160,8 @@ func TestArrows(t *testing.T) {
 			continue // they may import everything
 		}
 		require.Contains(t, drawn, from, "the table of arrows has no line for it")
-		require.Equal(t, slices.Sorted(maps.Keys(imports)), append([]string(nil), drawn[from]...), "the line of %s in the table of arrows: %v", from, imports)
+		require.Equal(t, slices.Sorted(maps.Keys(imports)), append([]string(nil), drawn[from]...),
+			"the line of %s in the table of arrows: %v", from, imports)
 		require.NotContains(t, imports, "tests", imports["tests"])
 	}
 	require.Len(t, drawn, len(real)-1, "the table of arrows has a room that does not exist")
@@ -168,9 +172,11 @@ func TestRooms(t *testing.T) {
 	t.Parallel()
 	entries, err := os.ReadDir("../../../internal")
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(entries), 9, "a tenth room under internal: find the place of its packages in one of the others")
+	require.LessOrEqual(t, len(entries), 9,
+		"a tenth room under internal: find the place of its packages in one of the others")
 	listed := make(map[string]string)
-	for _, m := range regexp.MustCompile("(?m)^\\| (`[^|]*`) \\| ([^|]*) \\|$").FindAllStringSubmatch(page(t, "Packages"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| (`[^|]*`) \\| ([^|]*) \\|$").FindAllStringSubmatch(page(t,
+		"Packages"), -1) {
 		for _, name := range strings.Split(m[1], ", ") {
 			name = strings.Trim(name, "`")
 			require.NotContains(t, listed, name, "two lines about one package")
@@ -181,7 +187,8 @@ func TestRooms(t *testing.T) {
 		if generated(folder) {
 			continue
 		}
-		require.Greater(t, len(strings.Fields(listed[folder])), 1, "%s has no line about the package %s", architecture, folder)
+		require.Greater(t, len(strings.Fields(listed[folder])), 1, "%s has no line about the package %s",
+			architecture, folder)
 		delete(listed, folder)
 	}
 	require.Empty(t, listed, "%s has lines about packages that do not exist", architecture)
@@ -219,7 +226,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// declarations returns what a file declares: functions, methods as Type.Method, types, variables; or the queries of SQL.
+// declarations returns what a file declares: functions, methods as Type.Method, types, variables; or the queries of
+// SQL.
 func declarations(t *testing.T, name string) map[string]bool {
 	t.Helper()
 	found := make(map[string]bool)
