@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
@@ -21,7 +22,7 @@ func TestGeneratedOperation(t *testing.T) {
 		return FinalizeTurn(t.Context(), pool, func(ctx context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error) {
 			_, err := tx.Exec(ctx, "INSERT INTO turns VALUES ($1)", p.TurnID)
 			require.NoError(t, err)
-			require.ErrorIs(t, tx.Commit(ctx), outbox.ErrTxOwned)
+			require.ErrorIs(t, tx.Commit(ctx), operation.ErrTxOwned)
 			return end(ctx, tx)
 		})
 	}
@@ -32,13 +33,13 @@ func TestGeneratedOperation(t *testing.T) {
 	same := func(event TurnFinalized) bool { return event == p }
 
 	err = finalize(func(context.Context, *FinalizeTurnTx) (FinalizeTurnOutcome, error) { return FinalizeTurnOutcome{}, nil })
-	require.ErrorIs(t, err, outbox.ErrNoOutcome)
+	require.ErrorIs(t, err, operation.ErrNoOutcome)
 	err = finalize(func(ctx context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error) {
 		outcome, err := tx.Settled(ctx, p)
 		tx.Refused()
 		return outcome, err
 	})
-	require.ErrorIs(t, err, outbox.ErrNoOutcome)
+	require.ErrorIs(t, err, operation.ErrNoOutcome)
 	err = finalize(func(ctx context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error) {
 		return tx.Settled(ctx, TurnFinalized{})
 	})
@@ -46,7 +47,7 @@ func TestGeneratedOperation(t *testing.T) {
 	err = finalize(func(ctx context.Context, _ *FinalizeTurnTx) (FinalizeTurnOutcome, error) {
 		return new(FinalizeTurnTx).Settled(ctx, p)
 	})
-	require.ErrorIs(t, err, outbox.ErrNoOutcome)
+	require.ErrorIs(t, err, operation.ErrNoOutcome)
 	require.Zero(t, rows())
 	outboxtest.RequireNotEnqueued(t, pool, TurnFinalizedTopic, same)
 
