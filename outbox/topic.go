@@ -23,6 +23,9 @@ import (
 // used concurrently. The zero value is not a topic: nothing can be enqueued with it.
 type Topic[P any] struct{ untyped *UntypedTopic }
 
+// The compiler makes all methods of Topic for each topic of a package, also those that nobody calls. So they are few, and not
+// inlined: then its copies of one method are small.
+
 // TopicSpec describes a topic to NewTopic.
 type TopicSpec struct {
 	// Schema, Namespace and Name say where the events are. Schema "" means "outbox".
@@ -92,6 +95,8 @@ type validator interface{ Validate() error }
 //
 // What is wrong with p, its keys or opts is found before anything is sent, and leaves tx usable. ErrSerialization and errors of
 // PostgreSQL abort tx. If ContextWithTrace has added a trace to ctx, the event gets it.
+//
+//go:noinline
 func (t Topic[P]) Enqueue(ctx context.Context, tx Tx, p P, opts ...EnqueueOption) (Receipt, error) {
 	return t.untyped.Enqueue(ctx, tx, &p, opts...)
 }
@@ -99,12 +104,16 @@ func (t Topic[P]) Enqueue(ctx context.Context, tx Tx, p P, opts ...EnqueueOption
 // EnqueueMany writes one event for each of ps, with one statement per 1,000, and returns their receipts in the order of ps.
 // Each event is written as by Enqueue, and opts are those of each. If two of ps have the same dedupe key, one is a duplicate
 // of the other. If one payload is invalid, nothing is sent.
+//
+//go:noinline
 func (t Topic[P]) EnqueueMany(ctx context.Context, tx Tx, ps []P, opts ...EnqueueOption) ([]Receipt, error) {
 	return t.untyped.EnqueueMany(ctx, tx, ps, opts...)
 }
 
 // EnqueueInBatch adds one event to b, which the caller sends in a transaction. It writes the same as Enqueue, without another
 // round trip. The receipt is filled in when the results of b are read. If EnqueueInBatch returns an error, b is unchanged.
+//
+//go:noinline
 func (t Topic[P]) EnqueueInBatch(b *pgx.Batch, p P, opts ...EnqueueOption) (*PendingReceipt, error) {
 	return t.untyped.EnqueueInBatch(b, &p, opts...)
 }

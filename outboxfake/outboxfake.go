@@ -128,19 +128,13 @@ type Event[P any] struct {
 // for a handler: a list that was nil is empty, and a time has no monotonic clock. Events panics if a payload does not decode,
 // which cannot happen with a generated type.
 func Events[P any](db *DB, topic outbox.Topic[P]) []Event[P] {
-	spec := topic.Untyped().Spec()
-	db.mu.Lock()
-	defer db.mu.Unlock()
+	rows := db.of(topic.Untyped())
+	var payloads []P
+	decode(rows, &payloads)
 	var events []Event[P]
-	for i := range db.events {
-		e := &db.events[i]
-		if e.schema != cmp.Or(spec.Schema, "outbox") || e.Namespace != spec.Namespace || e.Topic != spec.Name || e.log != spec.Log {
-			continue
-		}
-		event := Event[P]{Delivery: outbox.Delivery[P]{Event: e.copy()}, NotBefore: e.notBefore}
-		if err := json.Unmarshal(e.payload, &event.Payload); err != nil {
-			panic(fmt.Sprintf("decode payload of %s: %v", topic.Untyped(), err))
-		}
+	for i := range rows {
+		event := Event[P]{NotBefore: rows[i].notBefore}
+		event.Event, event.Payload = rows[i].copy(), payloads[i]
 		events = append(events, event)
 	}
 	return events
@@ -149,8 +143,42 @@ func Events[P any](db *DB, topic outbox.Topic[P]) []Event[P] {
 // Payloads returns the payloads of Events.
 func Payloads[P any](db *DB, topic outbox.Topic[P]) []P {
 	var payloads []P
-	for _, e := range Events(db, topic) {
-		payloads = append(payloads, e.Payload)
-	}
+	db.Decode(topic.Untyped(), &payloads)
 	return payloads
+}
+
+// Decode decodes the payloads of the events of topic that db has recorded, as Payloads does, into the slice that payloads
+// points to. Generated code calls it.
+func (db *DB) Decode(topic *outbox.UntypedTopic, payloads any) { decode(db.of(topic), payloads) }
+
+// of returns the rows of topic.
+func (db *DB) of(topic *outbox.UntypedTopic) []row {
+	spec := topic.Spec()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	var rows []row
+	for _, e := range db.events {
+		if e.schema == cmp.Or(spec.Schema, "outbox") && e.Namespace == spec.Namespace && e.Topic == spec.Name && e.log == spec.Log {
+			rows = append(rows, e)
+		}
+	}
+	return rows
+}
+
+// decode decodes the payloads of rows into the slice that list points to, and leaves it nil if there are none. It is not
+// generic, because each package of topics would have a copy per topic.
+func decode(rows []row, list any) {
+	if len(rows) == 0 {
+		return
+	}
+	encoded := []byte("[")
+	for i, e := range rows {
+		if i > 0 {
+			encoded = append(encoded, ',')
+		}
+		encoded = append(encoded, e.payload...)
+	}
+	if err := json.Unmarshal(append(encoded, ']'), list); err != nil {
+		panic(fmt.Sprintf("decode payload of %s/%s: %v", rows[0].Namespace, rows[0].Topic, err))
+	}
 }

@@ -218,7 +218,7 @@ func TestFakeEqualsPostgreSQL(t *testing.T) {
 	pool := outboxtest.Postgres(t)
 	fake := events.NewFakeShop()
 	shared := fake.DB
-	calendar := events.FakeCalendar{DB: shared}
+	calendar := &events.FakeCalendar{DB: shared}
 	worlds := []*world{
 		{begin: pool.Begin, shop: events.ShopOutbox{}, calendar: events.CalendarOutbox{}},
 		{begin: fake.Begin, shop: fake, calendar: calendar},

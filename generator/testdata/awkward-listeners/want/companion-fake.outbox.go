@@ -24,57 +24,60 @@ type FakeCompanion struct {
 	*outboxfake.DB
 }
 
-var _ CompanionEnqueuer = FakeCompanion{}
+var _ CompanionEnqueuer = (*FakeCompanion)(nil)
 
 // NewFakeCompanion returns an empty fake.
-func NewFakeCompanion() FakeCompanion {
-	return FakeCompanion{DB: &outboxfake.DB{}}
+func NewFakeCompanion() *FakeCompanion {
+	return &FakeCompanion{DB: &outboxfake.DB{}}
 }
 
 // EnqueueListener records one companion/listener event.
-func (f FakeCompanion) EnqueueListener(ctx context.Context, tx outbox.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeCompanion) EnqueueListener(ctx context.Context, tx outbox.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, ListenerTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueListenerMany records one event for each of ps.
-func (f FakeCompanion) EnqueueListenerMany(ctx context.Context, tx outbox.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeCompanion) EnqueueListenerMany(ctx context.Context, tx outbox.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, ListenerTopic.Untyped(), ps, opts...)
 }
 
 // Listener returns the payloads of the companion/listener events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeCompanion) Listener() []Listener {
-	return outboxfake.Payloads(f.DB, ListenerTopic)
+func (f *FakeCompanion) Listener() (ps []Listener) {
+	f.DB.Decode(ListenerTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueLinux records one companion/linux event.
-func (f FakeCompanion) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeCompanion) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, LinuxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLinuxMany records one event for each of ps.
-func (f FakeCompanion) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeCompanion) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, LinuxTopic.Untyped(), ps, opts...)
 }
 
 // Linux returns the payloads of the companion/linux events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeCompanion) Linux() []Linux {
-	return outboxfake.Payloads(f.DB, LinuxTopic)
+func (f *FakeCompanion) Linux() (ps []Linux) {
+	f.DB.Decode(LinuxTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueTest records one companion/test event.
-func (f FakeCompanion) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeCompanion) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, TestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTestMany records one event for each of ps.
-func (f FakeCompanion) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeCompanion) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, TestTopic.Untyped(), ps, opts...)
 }
 
 // Test returns the payloads of the companion/test events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakeCompanion) Test() []Test {
-	return outboxfake.Payloads(f.DB, TestTopic)
+func (f *FakeCompanion) Test() (ps []Test) {
+	f.DB.Decode(TestTopic.Untyped(), &ps)
+	return ps
 }

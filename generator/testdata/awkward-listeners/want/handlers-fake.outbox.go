@@ -23,57 +23,60 @@ type FakeHandlers struct {
 	*outboxfake.DB
 }
 
-var _ HandlersEnqueuer = FakeHandlers{}
+var _ HandlersEnqueuer = (*FakeHandlers)(nil)
 
 // NewFakeHandlers returns an empty fake.
-func NewFakeHandlers() FakeHandlers {
-	return FakeHandlers{DB: &outboxfake.DB{}}
+func NewFakeHandlers() *FakeHandlers {
+	return &FakeHandlers{DB: &outboxfake.DB{}}
 }
 
 // EnqueueURLSeenByHTTP records one handlers/url_seen event.
-func (f FakeHandlers) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeHandlers) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, URLSeenByHTTPTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany records one event for each of ps.
-func (f FakeHandlers) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeHandlers) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, URLSeenByHTTPTopic.Untyped(), ps, opts...)
 }
 
 // URLSeenByHTTP returns the payloads of the handlers/url_seen events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeHandlers) URLSeenByHTTP() []URLSeenByHTTP {
-	return outboxfake.Payloads(f.DB, URLSeenByHTTPTopic)
+func (f *FakeHandlers) URLSeenByHTTP() (ps []URLSeenByHTTP) {
+	f.DB.Decode(URLSeenByHTTPTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueAHandleLinux records one handlers/a_handle_linux event.
-func (f FakeHandlers) EnqueueAHandleLinux(ctx context.Context, tx outbox.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeHandlers) EnqueueAHandleLinux(ctx context.Context, tx outbox.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, AHandleLinuxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueAHandleLinuxMany records one event for each of ps.
-func (f FakeHandlers) EnqueueAHandleLinuxMany(ctx context.Context, tx outbox.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeHandlers) EnqueueAHandleLinuxMany(ctx context.Context, tx outbox.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, AHandleLinuxTopic.Untyped(), ps, opts...)
 }
 
 // AHandleLinux returns the payloads of the handlers/a_handle_linux events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeHandlers) AHandleLinux() []AHandleLinux {
-	return outboxfake.Payloads(f.DB, AHandleLinuxTopic)
+func (f *FakeHandlers) AHandleLinux() (ps []AHandleLinux) {
+	f.DB.Decode(AHandleLinuxTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueLogListener records one handlers/listener event.
-func (f FakeHandlers) EnqueueLogListener(ctx context.Context, tx outbox.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeHandlers) EnqueueLogListener(ctx context.Context, tx outbox.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, LogListenerTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLogListenerMany records one event for each of ps.
-func (f FakeHandlers) EnqueueLogListenerMany(ctx context.Context, tx outbox.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeHandlers) EnqueueLogListenerMany(ctx context.Context, tx outbox.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, LogListenerTopic.Untyped(), ps, opts...)
 }
 
 // LogListener returns the payloads of the handlers/listener events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeHandlers) LogListener() []LogListener {
-	return outboxfake.Payloads(f.DB, LogListenerTopic)
+func (f *FakeHandlers) LogListener() (ps []LogListener) {
+	f.DB.Decode(LogListenerTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeAux struct {
 	*outboxfake.DB
 }
 
-var _ AuxEnqueuer = FakeAux{}
+var _ AuxEnqueuer = (*FakeAux)(nil)
 
 // NewFakeAux returns an empty fake.
-func NewFakeAux() FakeAux {
-	return FakeAux{DB: &outboxfake.DB{}}
+func NewFakeAux() *FakeAux {
+	return &FakeAux{DB: &outboxfake.DB{}}
 }
 
 // EnqueueCon records one aux/con event.
-func (f FakeAux) EnqueueCon(ctx context.Context, tx outbox.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeAux) EnqueueCon(ctx context.Context, tx outbox.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, ConTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueConMany records one event for each of ps.
-func (f FakeAux) EnqueueConMany(ctx context.Context, tx outbox.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeAux) EnqueueConMany(ctx context.Context, tx outbox.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, ConTopic.Untyped(), ps, opts...)
 }
 
 // Con returns the payloads of the aux/con events that were recorded, without duplicates, in their
 // order. For keys and headers use outboxfake.Events.
-func (f FakeAux) Con() []Con {
-	return outboxfake.Payloads(f.DB, ConTopic)
+func (f *FakeAux) Con() (ps []Con) {
+	f.DB.Decode(ConTopic.Untyped(), &ps)
+	return ps
 }

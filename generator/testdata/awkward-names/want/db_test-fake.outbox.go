@@ -23,25 +23,26 @@ type FakeDBTest struct {
 	*outboxfake.DB
 }
 
-var _ DBTestEnqueuer = FakeDBTest{}
+var _ DBTestEnqueuer = (*FakeDBTest)(nil)
 
 // NewFakeDBTest returns an empty fake.
-func NewFakeDBTest() FakeDBTest {
-	return FakeDBTest{DB: &outboxfake.DB{}}
+func NewFakeDBTest() *FakeDBTest {
+	return &FakeDBTest{DB: &outboxfake.DB{}}
 }
 
 // EnqueueCTest records one db_test/c_test event.
-func (f FakeDBTest) EnqueueCTest(ctx context.Context, tx outbox.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeDBTest) EnqueueCTest(ctx context.Context, tx outbox.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, CTestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueCTestMany records one event for each of ps.
-func (f FakeDBTest) EnqueueCTestMany(ctx context.Context, tx outbox.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeDBTest) EnqueueCTestMany(ctx context.Context, tx outbox.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, CTestTopic.Untyped(), ps, opts...)
 }
 
 // CTest returns the payloads of the db_test/c_test events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeDBTest) CTest() []CTest {
-	return outboxfake.Payloads(f.DB, CTestTopic)
+func (f *FakeDBTest) CTest() (ps []CTest) {
+	f.DB.Decode(CTestTopic.Untyped(), &ps)
+	return ps
 }

@@ -24,41 +24,43 @@ type FakeHandleInit struct {
 	*outboxfake.DB
 }
 
-var _ HandleInitEnqueuer = FakeHandleInit{}
+var _ HandleInitEnqueuer = (*FakeHandleInit)(nil)
 
 // NewFakeHandleInit returns an empty fake.
-func NewFakeHandleInit() FakeHandleInit {
-	return FakeHandleInit{DB: &outboxfake.DB{}}
+func NewFakeHandleInit() *FakeHandleInit {
+	return &FakeHandleInit{DB: &outboxfake.DB{}}
 }
 
 // EnqueueHandlers records one handle_init/handlers event.
-func (f FakeHandleInit) EnqueueHandlers(ctx context.Context, tx outbox.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeHandleInit) EnqueueHandlers(ctx context.Context, tx outbox.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, HandlersTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueHandlersMany records one event for each of ps.
-func (f FakeHandleInit) EnqueueHandlersMany(ctx context.Context, tx outbox.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeHandleInit) EnqueueHandlersMany(ctx context.Context, tx outbox.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, HandlersTopic.Untyped(), ps, opts...)
 }
 
 // Handlers returns the payloads of the handle_init/handlers events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeHandleInit) Handlers() []Handlers {
-	return outboxfake.Payloads(f.DB, HandlersTopic)
+func (f *FakeHandleInit) Handlers() (ps []Handlers) {
+	f.DB.Decode(HandlersTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueURLSeenByHTTP records one handle_init/url_seen event.
-func (f FakeHandleInit) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeHandleInit) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, URLSeenByHTTPTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany records one event for each of ps.
-func (f FakeHandleInit) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeHandleInit) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, URLSeenByHTTPTopic.Untyped(), ps, opts...)
 }
 
 // URLSeenByHTTP returns the payloads of the handle_init/url_seen events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeHandleInit) URLSeenByHTTP() []URLSeenByHTTP {
-	return outboxfake.Payloads(f.DB, URLSeenByHTTPTopic)
+func (f *FakeHandleInit) URLSeenByHTTP() (ps []URLSeenByHTTP) {
+	f.DB.Decode(URLSeenByHTTPTopic.Untyped(), &ps)
+	return ps
 }

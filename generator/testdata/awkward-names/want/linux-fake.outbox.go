@@ -23,41 +23,43 @@ type FakeLinux struct {
 	*outboxfake.DB
 }
 
-var _ LinuxEnqueuer = FakeLinux{}
+var _ LinuxEnqueuer = (*FakeLinux)(nil)
 
 // NewFakeLinux returns an empty fake.
-func NewFakeLinux() FakeLinux {
-	return FakeLinux{DB: &outboxfake.DB{}}
+func NewFakeLinux() *FakeLinux {
+	return &FakeLinux{DB: &outboxfake.DB{}}
 }
 
 // EnqueueTest records one linux/test event.
-func (f FakeLinux) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeLinux) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, TestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTestMany records one event for each of ps.
-func (f FakeLinux) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeLinux) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, TestTopic.Untyped(), ps, opts...)
 }
 
 // Test returns the payloads of the linux/test events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakeLinux) Test() []Test {
-	return outboxfake.Payloads(f.DB, TestTopic)
+func (f *FakeLinux) Test() (ps []Test) {
+	f.DB.Decode(TestTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueLinux records one linux/linux event.
-func (f FakeLinux) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeLinux) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, LinuxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLinuxMany records one event for each of ps.
-func (f FakeLinux) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeLinux) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, LinuxTopic.Untyped(), ps, opts...)
 }
 
 // Linux returns the payloads of the linux/linux events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakeLinux) Linux() []Linux {
-	return outboxfake.Payloads(f.DB, LinuxTopic)
+func (f *FakeLinux) Linux() (ps []Linux) {
+	f.DB.Decode(LinuxTopic.Untyped(), &ps)
+	return ps
 }

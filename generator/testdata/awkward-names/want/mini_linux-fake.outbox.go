@@ -24,41 +24,43 @@ type FakeMiniLinux struct {
 	*outboxfake.DB
 }
 
-var _ MiniLinuxEnqueuer = FakeMiniLinux{}
+var _ MiniLinuxEnqueuer = (*FakeMiniLinux)(nil)
 
 // NewFakeMiniLinux returns an empty fake.
-func NewFakeMiniLinux() FakeMiniLinux {
-	return FakeMiniLinux{DB: &outboxfake.DB{}}
+func NewFakeMiniLinux() *FakeMiniLinux {
+	return &FakeMiniLinux{DB: &outboxfake.DB{}}
 }
 
 // EnqueueAWindows records one mini_linux/a_windows event.
-func (f FakeMiniLinux) EnqueueAWindows(ctx context.Context, tx outbox.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeMiniLinux) EnqueueAWindows(ctx context.Context, tx outbox.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, AWindowsTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueAWindowsMany records one event for each of ps.
-func (f FakeMiniLinux) EnqueueAWindowsMany(ctx context.Context, tx outbox.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeMiniLinux) EnqueueAWindowsMany(ctx context.Context, tx outbox.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, AWindowsTopic.Untyped(), ps, opts...)
 }
 
 // AWindows returns the payloads of the mini_linux/a_windows events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeMiniLinux) AWindows() []AWindows {
-	return outboxfake.Payloads(f.DB, AWindowsTopic)
+func (f *FakeMiniLinux) AWindows() (ps []AWindows) {
+	f.DB.Decode(AWindowsTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueBAmd64Test records one mini_linux/b_amd64_test event.
-func (f FakeMiniLinux) EnqueueBAmd64Test(ctx context.Context, tx outbox.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeMiniLinux) EnqueueBAmd64Test(ctx context.Context, tx outbox.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, BAmd64TestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueBAmd64TestMany records one event for each of ps.
-func (f FakeMiniLinux) EnqueueBAmd64TestMany(ctx context.Context, tx outbox.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeMiniLinux) EnqueueBAmd64TestMany(ctx context.Context, tx outbox.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, BAmd64TestTopic.Untyped(), ps, opts...)
 }
 
 // BAmd64Test returns the payloads of the mini_linux/b_amd64_test events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeMiniLinux) BAmd64Test() []BAmd64Test {
-	return outboxfake.Payloads(f.DB, BAmd64TestTopic)
+func (f *FakeMiniLinux) BAmd64Test() (ps []BAmd64Test) {
+	f.DB.Decode(BAmd64TestTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeLogs struct {
 	*outboxfake.DB
 }
 
-var _ LogsEnqueuer = FakeLogs{}
+var _ LogsEnqueuer = (*FakeLogs)(nil)
 
 // NewFakeLogs returns an empty fake.
-func NewFakeLogs() FakeLogs {
-	return FakeLogs{DB: &outboxfake.DB{}}
+func NewFakeLogs() *FakeLogs {
+	return &FakeLogs{DB: &outboxfake.DB{}}
 }
 
 // EnqueueRead records one logs/read event.
-func (f FakeLogs) EnqueueRead(ctx context.Context, tx outbox.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeLogs) EnqueueRead(ctx context.Context, tx outbox.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, ReadTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueReadMany records one event for each of ps.
-func (f FakeLogs) EnqueueReadMany(ctx context.Context, tx outbox.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeLogs) EnqueueReadMany(ctx context.Context, tx outbox.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, ReadTopic.Untyped(), ps, opts...)
 }
 
 // Read returns the payloads of the logs/read events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakeLogs) Read() []Read {
-	return outboxfake.Payloads(f.DB, ReadTopic)
+func (f *FakeLogs) Read() (ps []Read) {
+	f.DB.Decode(ReadTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,57 +23,60 @@ type FakeVerbs struct {
 	*outboxfake.DB
 }
 
-var _ VerbsEnqueuer = FakeVerbs{}
+var _ VerbsEnqueuer = (*FakeVerbs)(nil)
 
 // NewFakeVerbs returns an empty fake.
-func NewFakeVerbs() FakeVerbs {
-	return FakeVerbs{DB: &outboxfake.DB{}}
+func NewFakeVerbs() *FakeVerbs {
+	return &FakeVerbs{DB: &outboxfake.DB{}}
 }
 
 // EnqueueIsFirst records one verbs/is_first event.
-func (f FakeVerbs) EnqueueIsFirst(ctx context.Context, tx outbox.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeVerbs) EnqueueIsFirst(ctx context.Context, tx outbox.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, IsFirstTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueIsFirstMany records one event for each of ps.
-func (f FakeVerbs) EnqueueIsFirstMany(ctx context.Context, tx outbox.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeVerbs) EnqueueIsFirstMany(ctx context.Context, tx outbox.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, IsFirstTopic.Untyped(), ps, opts...)
 }
 
 // IsFirst returns the payloads of the verbs/is_first events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeVerbs) IsFirst() []IsFirst {
-	return outboxfake.Payloads(f.DB, IsFirstTopic)
+func (f *FakeVerbs) IsFirst() (ps []IsFirst) {
+	f.DB.Decode(IsFirstTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueWasFirst records one verbs/was_first event.
-func (f FakeVerbs) EnqueueWasFirst(ctx context.Context, tx outbox.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeVerbs) EnqueueWasFirst(ctx context.Context, tx outbox.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, WasFirstTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueWasFirstMany records one event for each of ps.
-func (f FakeVerbs) EnqueueWasFirstMany(ctx context.Context, tx outbox.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeVerbs) EnqueueWasFirstMany(ctx context.Context, tx outbox.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, WasFirstTopic.Untyped(), ps, opts...)
 }
 
 // WasFirst returns the payloads of the verbs/was_first events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeVerbs) WasFirst() []WasFirst {
-	return outboxfake.Payloads(f.DB, WasFirstTopic)
+func (f *FakeVerbs) WasFirst() (ps []WasFirst) {
+	f.DB.Decode(WasFirstTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueHasName records one verbs/has_name event.
-func (f FakeVerbs) EnqueueHasName(ctx context.Context, tx outbox.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeVerbs) EnqueueHasName(ctx context.Context, tx outbox.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, HasNameTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueHasNameMany records one event for each of ps.
-func (f FakeVerbs) EnqueueHasNameMany(ctx context.Context, tx outbox.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeVerbs) EnqueueHasNameMany(ctx context.Context, tx outbox.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, HasNameTopic.Untyped(), ps, opts...)
 }
 
 // HasName returns the payloads of the verbs/has_name events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeVerbs) HasName() []HasName {
-	return outboxfake.Payloads(f.DB, HasNameTopic)
+func (f *FakeVerbs) HasName() (ps []HasName) {
+	f.DB.Decode(HasNameTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,57 +23,60 @@ type FakeOrders struct {
 	*outboxfake.DB
 }
 
-var _ OrdersEnqueuer = FakeOrders{}
+var _ OrdersEnqueuer = (*FakeOrders)(nil)
 
 // NewFakeOrders returns an empty fake.
-func NewFakeOrders() FakeOrders {
-	return FakeOrders{DB: &outboxfake.DB{}}
+func NewFakeOrders() *FakeOrders {
+	return &FakeOrders{DB: &outboxfake.DB{}}
 }
 
 // EnqueuePlaced records one orders/placed event.
-func (f FakeOrders) EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeOrders) EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, PlacedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePlacedMany records one event for each of ps.
-func (f FakeOrders) EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeOrders) EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, PlacedTopic.Untyped(), ps, opts...)
 }
 
 // Placed returns the payloads of the orders/placed events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeOrders) Placed() []Placed {
-	return outboxfake.Payloads(f.DB, PlacedTopic)
+func (f *FakeOrders) Placed() (ps []Placed) {
+	f.DB.Decode(PlacedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueShipped records one orders/shipped event.
-func (f FakeOrders) EnqueueShipped(ctx context.Context, tx outbox.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueShipped(ctx context.Context, tx outbox.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, ShippedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueShippedMany records one event for each of ps.
-func (f FakeOrders) EnqueueShippedMany(ctx context.Context, tx outbox.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueShippedMany(ctx context.Context, tx outbox.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, ShippedTopic.Untyped(), ps, opts...)
 }
 
 // Shipped returns the payloads of the orders/shipped events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeOrders) Shipped() []Shipped {
-	return outboxfake.Payloads(f.DB, ShippedTopic)
+func (f *FakeOrders) Shipped() (ps []Shipped) {
+	f.DB.Decode(ShippedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueuePaid records one orders/paid event.
-func (f FakeOrders) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeOrders) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, PaidTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePaidMany records one event for each of ps.
-func (f FakeOrders) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeOrders) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, PaidTopic.Untyped(), ps, opts...)
 }
 
 // Paid returns the payloads of the orders/paid events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakeOrders) Paid() []Paid {
-	return outboxfake.Payloads(f.DB, PaidTopic)
+func (f *FakeOrders) Paid() (ps []Paid) {
+	f.DB.Decode(PaidTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,41 +23,43 @@ type FakeCalendar struct {
 	*outboxfake.DB
 }
 
-var _ CalendarEnqueuer = FakeCalendar{}
+var _ CalendarEnqueuer = (*FakeCalendar)(nil)
 
 // NewFakeCalendar returns an empty fake.
-func NewFakeCalendar() FakeCalendar {
-	return FakeCalendar{DB: &outboxfake.DB{}}
+func NewFakeCalendar() *FakeCalendar {
+	return &FakeCalendar{DB: &outboxfake.DB{}}
 }
 
 // EnqueueEvents records one calendar/events event.
-func (f FakeCalendar) EnqueueEvents(ctx context.Context, tx outbox.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeCalendar) EnqueueEvents(ctx context.Context, tx outbox.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, EventsTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueEventsMany records one event for each of ps.
-func (f FakeCalendar) EnqueueEventsMany(ctx context.Context, tx outbox.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeCalendar) EnqueueEventsMany(ctx context.Context, tx outbox.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, EventsTopic.Untyped(), ps, opts...)
 }
 
 // Events returns the payloads of the calendar/events events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeCalendar) Events() []Events {
-	return outboxfake.Payloads(f.DB, EventsTopic)
+func (f *FakeCalendar) Events() (ps []Events) {
+	f.DB.Decode(EventsTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueBegin records one calendar/begin event.
-func (f FakeCalendar) EnqueueBegin(ctx context.Context, tx outbox.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeCalendar) EnqueueBegin(ctx context.Context, tx outbox.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, BeginTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueBeginMany records one event for each of ps.
-func (f FakeCalendar) EnqueueBeginMany(ctx context.Context, tx outbox.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeCalendar) EnqueueBeginMany(ctx context.Context, tx outbox.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, BeginTopic.Untyped(), ps, opts...)
 }
 
 // Begin returns the payloads of the calendar/begin events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeCalendar) Begin() []Begin {
-	return outboxfake.Payloads(f.DB, BeginTopic)
+func (f *FakeCalendar) Begin() (ps []Begin) {
+	f.DB.Decode(BeginTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,41 +23,43 @@ type FakeShop struct {
 	*outboxfake.DB
 }
 
-var _ ShopEnqueuer = FakeShop{}
+var _ ShopEnqueuer = (*FakeShop)(nil)
 
 // NewFakeShop returns an empty fake.
-func NewFakeShop() FakeShop {
-	return FakeShop{DB: &outboxfake.DB{}}
+func NewFakeShop() *FakeShop {
+	return &FakeShop{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderPlaced records one shop/order_placed event.
-func (f FakeShop) EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeShop) EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderPlacedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderPlacedMany records one event for each of ps.
-func (f FakeShop) EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeShop) EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderPlacedTopic.Untyped(), ps, opts...)
 }
 
 // OrderPlaced returns the payloads of the shop/order_placed events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeShop) OrderPlaced() []OrderPlaced {
-	return outboxfake.Payloads(f.DB, OrderPlacedTopic)
+func (f *FakeShop) OrderPlaced() (ps []OrderPlaced) {
+	f.DB.Decode(OrderPlacedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueNoteAdded records one shop/note_added event.
-func (f FakeShop) EnqueueNoteAdded(ctx context.Context, tx outbox.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeShop) EnqueueNoteAdded(ctx context.Context, tx outbox.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, NoteAddedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNoteAddedMany records one event for each of ps.
-func (f FakeShop) EnqueueNoteAddedMany(ctx context.Context, tx outbox.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeShop) EnqueueNoteAddedMany(ctx context.Context, tx outbox.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, NoteAddedTopic.Untyped(), ps, opts...)
 }
 
 // NoteAdded returns the payloads of the shop/note_added events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeShop) NoteAdded() []NoteAdded {
-	return outboxfake.Payloads(f.DB, NoteAddedTopic)
+func (f *FakeShop) NoteAdded() (ps []NoteAdded) {
+	f.DB.Decode(NoteAddedTopic.Untyped(), &ps)
+	return ps
 }

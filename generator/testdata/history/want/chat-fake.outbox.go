@@ -23,41 +23,43 @@ type FakeChat struct {
 	*outboxfake.DB
 }
 
-var _ ChatEnqueuer = FakeChat{}
+var _ ChatEnqueuer = (*FakeChat)(nil)
 
 // NewFakeChat returns an empty fake.
-func NewFakeChat() FakeChat {
-	return FakeChat{DB: &outboxfake.DB{}}
+func NewFakeChat() *FakeChat {
+	return &FakeChat{DB: &outboxfake.DB{}}
 }
 
 // EnqueueFinalized records one chat/finalized event.
-func (f FakeChat) EnqueueFinalized(ctx context.Context, tx outbox.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeChat) EnqueueFinalized(ctx context.Context, tx outbox.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, FinalizedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueFinalizedMany records one event for each of ps.
-func (f FakeChat) EnqueueFinalizedMany(ctx context.Context, tx outbox.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeChat) EnqueueFinalizedMany(ctx context.Context, tx outbox.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, FinalizedTopic.Untyped(), ps, opts...)
 }
 
 // Finalized returns the payloads of the chat/finalized events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeChat) Finalized() []Finalized {
-	return outboxfake.Payloads(f.DB, FinalizedTopic)
+func (f *FakeChat) Finalized() (ps []Finalized) {
+	f.DB.Decode(FinalizedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueuePosted records one chat/posted event.
-func (f FakeChat) EnqueuePosted(ctx context.Context, tx outbox.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeChat) EnqueuePosted(ctx context.Context, tx outbox.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, PostedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePostedMany records one event for each of ps.
-func (f FakeChat) EnqueuePostedMany(ctx context.Context, tx outbox.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeChat) EnqueuePostedMany(ctx context.Context, tx outbox.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, PostedTopic.Untyped(), ps, opts...)
 }
 
 // Posted returns the payloads of the chat/posted events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakeChat) Posted() []Posted {
-	return outboxfake.Payloads(f.DB, PostedTopic)
+func (f *FakeChat) Posted() (ps []Posted) {
+	f.DB.Decode(PostedTopic.Untyped(), &ps)
+	return ps
 }

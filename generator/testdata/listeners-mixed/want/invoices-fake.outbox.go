@@ -23,25 +23,26 @@ type FakeInvoices struct {
 	*outboxfake.DB
 }
 
-var _ InvoicesEnqueuer = FakeInvoices{}
+var _ InvoicesEnqueuer = (*FakeInvoices)(nil)
 
 // NewFakeInvoices returns an empty fake.
-func NewFakeInvoices() FakeInvoices {
-	return FakeInvoices{DB: &outboxfake.DB{}}
+func NewFakeInvoices() *FakeInvoices {
+	return &FakeInvoices{DB: &outboxfake.DB{}}
 }
 
 // EnqueueInvoiceSent records one invoices/sent event.
-func (f FakeInvoices) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeInvoices) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, InvoiceSentTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueInvoiceSentMany records one event for each of ps.
-func (f FakeInvoices) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeInvoices) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, InvoiceSentTopic.Untyped(), ps, opts...)
 }
 
 // InvoiceSent returns the payloads of the invoices/sent events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeInvoices) InvoiceSent() []InvoiceSent {
-	return outboxfake.Payloads(f.DB, InvoiceSentTopic)
+func (f *FakeInvoices) InvoiceSent() (ps []InvoiceSent) {
+	f.DB.Decode(InvoiceSentTopic.Untyped(), &ps)
+	return ps
 }

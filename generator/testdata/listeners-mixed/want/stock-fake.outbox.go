@@ -23,41 +23,43 @@ type FakeStock struct {
 	*outboxfake.DB
 }
 
-var _ StockEnqueuer = FakeStock{}
+var _ StockEnqueuer = (*FakeStock)(nil)
 
 // NewFakeStock returns an empty fake.
-func NewFakeStock() FakeStock {
-	return FakeStock{DB: &outboxfake.DB{}}
+func NewFakeStock() *FakeStock {
+	return &FakeStock{DB: &outboxfake.DB{}}
 }
 
 // EnqueueStockMoved records one stock/moved event.
-func (f FakeStock) EnqueueStockMoved(ctx context.Context, tx outbox.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeStock) EnqueueStockMoved(ctx context.Context, tx outbox.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, StockMovedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueStockMovedMany records one event for each of ps.
-func (f FakeStock) EnqueueStockMovedMany(ctx context.Context, tx outbox.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeStock) EnqueueStockMovedMany(ctx context.Context, tx outbox.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, StockMovedTopic.Untyped(), ps, opts...)
 }
 
 // StockMoved returns the payloads of the stock/moved events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeStock) StockMoved() []StockMoved {
-	return outboxfake.Payloads(f.DB, StockMovedTopic)
+func (f *FakeStock) StockMoved() (ps []StockMoved) {
+	f.DB.Decode(StockMovedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueStockCounted records one stock/counted event.
-func (f FakeStock) EnqueueStockCounted(ctx context.Context, tx outbox.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeStock) EnqueueStockCounted(ctx context.Context, tx outbox.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, StockCountedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueStockCountedMany records one event for each of ps.
-func (f FakeStock) EnqueueStockCountedMany(ctx context.Context, tx outbox.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeStock) EnqueueStockCountedMany(ctx context.Context, tx outbox.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, StockCountedTopic.Untyped(), ps, opts...)
 }
 
 // StockCounted returns the payloads of the stock/counted events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeStock) StockCounted() []StockCounted {
-	return outboxfake.Payloads(f.DB, StockCountedTopic)
+func (f *FakeStock) StockCounted() (ps []StockCounted) {
+	f.DB.Decode(StockCountedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,41 +23,43 @@ type FakeThreads struct {
 	*outboxfake.DB
 }
 
-var _ ThreadsEnqueuer = FakeThreads{}
+var _ ThreadsEnqueuer = (*FakeThreads)(nil)
 
 // NewFakeThreads returns an empty fake.
-func NewFakeThreads() FakeThreads {
-	return FakeThreads{DB: &outboxfake.DB{}}
+func NewFakeThreads() *FakeThreads {
+	return &FakeThreads{DB: &outboxfake.DB{}}
 }
 
 // EnqueueMessageCreated records one threads/message_created event.
-func (f FakeThreads) EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeThreads) EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, MessageCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMessageCreatedMany records one event for each of ps.
-func (f FakeThreads) EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeThreads) EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, MessageCreatedTopic.Untyped(), ps, opts...)
 }
 
 // MessageCreated returns the payloads of the threads/message_created events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeThreads) MessageCreated() []MessageCreated {
-	return outboxfake.Payloads(f.DB, MessageCreatedTopic)
+func (f *FakeThreads) MessageCreated() (ps []MessageCreated) {
+	f.DB.Decode(MessageCreatedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueThreadClosed records one threads/thread_closed event.
-func (f FakeThreads) EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeThreads) EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, ThreadClosedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueThreadClosedMany records one event for each of ps.
-func (f FakeThreads) EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeThreads) EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, ThreadClosedTopic.Untyped(), ps, opts...)
 }
 
 // ThreadClosed returns the payloads of the threads/thread_closed events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeThreads) ThreadClosed() []ThreadClosed {
-	return outboxfake.Payloads(f.DB, ThreadClosedTopic)
+func (f *FakeThreads) ThreadClosed() (ps []ThreadClosed) {
+	f.DB.Decode(ThreadClosedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeMiniChat struct {
 	*outboxfake.DB
 }
 
-var _ MiniChatEnqueuer = FakeMiniChat{}
+var _ MiniChatEnqueuer = (*FakeMiniChat)(nil)
 
 // NewFakeMiniChat returns an empty fake.
-func NewFakeMiniChat() FakeMiniChat {
-	return FakeMiniChat{DB: &outboxfake.DB{}}
+func NewFakeMiniChat() *FakeMiniChat {
+	return &FakeMiniChat{DB: &outboxfake.DB{}}
 }
 
 // EnqueueTurnFinalized records one mini_chat/turn_finalized event.
-func (f FakeMiniChat) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeMiniChat) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, TurnFinalizedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTurnFinalizedMany records one event for each of ps.
-func (f FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, TurnFinalizedTopic.Untyped(), ps, opts...)
 }
 
 // TurnFinalized returns the payloads of the mini_chat/turn_finalized events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeMiniChat) TurnFinalized() []TurnFinalized {
-	return outboxfake.Payloads(f.DB, TurnFinalizedTopic)
+func (f *FakeMiniChat) TurnFinalized() (ps []TurnFinalized) {
+	f.DB.Decode(TurnFinalizedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeContacts struct {
 	*outboxfake.DB
 }
 
-var _ ContactsEnqueuer = FakeContacts{}
+var _ ContactsEnqueuer = (*FakeContacts)(nil)
 
 // NewFakeContacts returns an empty fake.
-func NewFakeContacts() FakeContacts {
-	return FakeContacts{DB: &outboxfake.DB{}}
+func NewFakeContacts() *FakeContacts {
+	return &FakeContacts{DB: &outboxfake.DB{}}
 }
 
 // EnqueueLinked records one contacts/linked event.
-func (f FakeContacts) EnqueueLinked(ctx context.Context, tx outbox.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeContacts) EnqueueLinked(ctx context.Context, tx outbox.Tx, p Linked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, LinkedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLinkedMany records one event for each of ps.
-func (f FakeContacts) EnqueueLinkedMany(ctx context.Context, tx outbox.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeContacts) EnqueueLinkedMany(ctx context.Context, tx outbox.Tx, ps []Linked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, LinkedTopic.Untyped(), ps, opts...)
 }
 
 // Linked returns the payloads of the contacts/linked events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeContacts) Linked() []Linked {
-	return outboxfake.Payloads(f.DB, LinkedTopic)
+func (f *FakeContacts) Linked() (ps []Linked) {
+	f.DB.Decode(LinkedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeInvoices struct {
 	*outboxfake.DB
 }
 
-var _ InvoicesEnqueuer = FakeInvoices{}
+var _ InvoicesEnqueuer = (*FakeInvoices)(nil)
 
 // NewFakeInvoices returns an empty fake.
-func NewFakeInvoices() FakeInvoices {
-	return FakeInvoices{DB: &outboxfake.DB{}}
+func NewFakeInvoices() *FakeInvoices {
+	return &FakeInvoices{DB: &outboxfake.DB{}}
 }
 
 // EnqueueInvoiceCreated records one invoices/created event.
-func (f FakeInvoices) EnqueueInvoiceCreated(ctx context.Context, tx outbox.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeInvoices) EnqueueInvoiceCreated(ctx context.Context, tx outbox.Tx, p InvoiceCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, InvoiceCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueInvoiceCreatedMany records one event for each of ps.
-func (f FakeInvoices) EnqueueInvoiceCreatedMany(ctx context.Context, tx outbox.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeInvoices) EnqueueInvoiceCreatedMany(ctx context.Context, tx outbox.Tx, ps []InvoiceCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, InvoiceCreatedTopic.Untyped(), ps, opts...)
 }
 
 // InvoiceCreated returns the payloads of the invoices/created events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeInvoices) InvoiceCreated() []InvoiceCreated {
-	return outboxfake.Payloads(f.DB, InvoiceCreatedTopic)
+func (f *FakeInvoices) InvoiceCreated() (ps []InvoiceCreated) {
+	f.DB.Decode(InvoiceCreatedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,41 +23,43 @@ type FakeOrders struct {
 	*outboxfake.DB
 }
 
-var _ OrdersEnqueuer = FakeOrders{}
+var _ OrdersEnqueuer = (*FakeOrders)(nil)
 
 // NewFakeOrders returns an empty fake.
-func NewFakeOrders() FakeOrders {
-	return FakeOrders{DB: &outboxfake.DB{}}
+func NewFakeOrders() *FakeOrders {
+	return &FakeOrders{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderCreated records one orders/created event.
-func (f FakeOrders) EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderCreatedMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderCreatedTopic.Untyped(), ps, opts...)
 }
 
 // OrderCreated returns the payloads of the orders/created events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeOrders) OrderCreated() []OrderCreated {
-	return outboxfake.Payloads(f.DB, OrderCreatedTopic)
+func (f *FakeOrders) OrderCreated() (ps []OrderCreated) {
+	f.DB.Decode(OrderCreatedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOrderCancelled records one orders/cancelled event.
-func (f FakeOrders) EnqueueOrderCancelled(ctx context.Context, tx outbox.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueOrderCancelled(ctx context.Context, tx outbox.Tx, p OrderCancelled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderCancelledTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderCancelledMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderCancelledMany(ctx context.Context, tx outbox.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueOrderCancelledMany(ctx context.Context, tx outbox.Tx, ps []OrderCancelled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderCancelledTopic.Untyped(), ps, opts...)
 }
 
 // OrderCancelled returns the payloads of the orders/cancelled events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeOrders) OrderCancelled() []OrderCancelled {
-	return outboxfake.Payloads(f.DB, OrderCancelledTopic)
+func (f *FakeOrders) OrderCancelled() (ps []OrderCancelled) {
+	f.DB.Decode(OrderCancelledTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,41 +23,43 @@ type FakeStock struct {
 	*outboxfake.DB
 }
 
-var _ StockEnqueuer = FakeStock{}
+var _ StockEnqueuer = (*FakeStock)(nil)
 
 // NewFakeStock returns an empty fake.
-func NewFakeStock() FakeStock {
-	return FakeStock{DB: &outboxfake.DB{}}
+func NewFakeStock() *FakeStock {
+	return &FakeStock{DB: &outboxfake.DB{}}
 }
 
 // EnqueueCtx records one stock/ctx event.
-func (f FakeStock) EnqueueCtx(ctx context.Context, tx outbox.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeStock) EnqueueCtx(ctx context.Context, tx outbox.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, CtxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueCtxMany records one event for each of ps.
-func (f FakeStock) EnqueueCtxMany(ctx context.Context, tx outbox.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeStock) EnqueueCtxMany(ctx context.Context, tx outbox.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, CtxTopic.Untyped(), ps, opts...)
 }
 
 // Ctx returns the payloads of the stock/ctx events that were recorded, without duplicates, in their
 // order. For keys and headers use outboxfake.Events.
-func (f FakeStock) Ctx() []Ctx {
-	return outboxfake.Payloads(f.DB, CtxTopic)
+func (f *FakeStock) Ctx() (ps []Ctx) {
+	f.DB.Decode(CtxTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueErr records one stock/err event.
-func (f FakeStock) EnqueueErr(ctx context.Context, tx outbox.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeStock) EnqueueErr(ctx context.Context, tx outbox.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, ErrTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueErrMany records one event for each of ps.
-func (f FakeStock) EnqueueErrMany(ctx context.Context, tx outbox.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeStock) EnqueueErrMany(ctx context.Context, tx outbox.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, ErrTopic.Untyped(), ps, opts...)
 }
 
 // Err returns the payloads of the stock/err events that were recorded, without duplicates, in their
 // order. For keys and headers use outboxfake.Events.
-func (f FakeStock) Err() []Err {
-	return outboxfake.Payloads(f.DB, ErrTopic)
+func (f *FakeStock) Err() (ps []Err) {
+	f.DB.Decode(ErrTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,57 +23,60 @@ type FakeUsers struct {
 	*outboxfake.DB
 }
 
-var _ UsersEnqueuer = FakeUsers{}
+var _ UsersEnqueuer = (*FakeUsers)(nil)
 
 // NewFakeUsers returns an empty fake.
-func NewFakeUsers() FakeUsers {
-	return FakeUsers{DB: &outboxfake.DB{}}
+func NewFakeUsers() *FakeUsers {
+	return &FakeUsers{DB: &outboxfake.DB{}}
 }
 
 // EnqueueWelcomeDue records one users/welcome_due event.
-func (f FakeUsers) EnqueueWelcomeDue(ctx context.Context, tx outbox.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueWelcomeDue(ctx context.Context, tx outbox.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, WelcomeDueTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueWelcomeDueMany records one event for each of ps.
-func (f FakeUsers) EnqueueWelcomeDueMany(ctx context.Context, tx outbox.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueWelcomeDueMany(ctx context.Context, tx outbox.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, WelcomeDueTopic.Untyped(), ps, opts...)
 }
 
 // WelcomeDue returns the payloads of the users/welcome_due events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) WelcomeDue() []WelcomeDue {
-	return outboxfake.Payloads(f.DB, WelcomeDueTopic)
+func (f *FakeUsers) WelcomeDue() (ps []WelcomeDue) {
+	f.DB.Decode(WelcomeDueTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueRenamed records one users/renamed event.
-func (f FakeUsers) EnqueueRenamed(ctx context.Context, tx outbox.Tx, p Renamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueRenamed(ctx context.Context, tx outbox.Tx, p Renamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, RenamedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueRenamedMany records one event for each of ps.
-func (f FakeUsers) EnqueueRenamedMany(ctx context.Context, tx outbox.Tx, ps []Renamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueRenamedMany(ctx context.Context, tx outbox.Tx, ps []Renamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, RenamedTopic.Untyped(), ps, opts...)
 }
 
 // Renamed returns the payloads of the users/renamed events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) Renamed() []Renamed {
-	return outboxfake.Payloads(f.DB, RenamedTopic)
+func (f *FakeUsers) Renamed() (ps []Renamed) {
+	f.DB.Decode(RenamedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueDeleted records one users/deleted event.
-func (f FakeUsers) EnqueueDeleted(ctx context.Context, tx outbox.Tx, p Deleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueDeleted(ctx context.Context, tx outbox.Tx, p Deleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, DeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueDeletedMany records one event for each of ps.
-func (f FakeUsers) EnqueueDeletedMany(ctx context.Context, tx outbox.Tx, ps []Deleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueDeletedMany(ctx context.Context, tx outbox.Tx, ps []Deleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, DeletedTopic.Untyped(), ps, opts...)
 }
 
 // Deleted returns the payloads of the users/deleted events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) Deleted() []Deleted {
-	return outboxfake.Payloads(f.DB, DeletedTopic)
+func (f *FakeUsers) Deleted() (ps []Deleted) {
+	f.DB.Decode(DeletedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeAudit struct {
 	*outboxfake.DB
 }
 
-var _ AuditEnqueuer = FakeAudit{}
+var _ AuditEnqueuer = (*FakeAudit)(nil)
 
 // NewFakeAudit returns an empty fake.
-func NewFakeAudit() FakeAudit {
-	return FakeAudit{DB: &outboxfake.DB{}}
+func NewFakeAudit() *FakeAudit {
+	return &FakeAudit{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderRemoved records one audit/order_removed event.
-func (f FakeAudit) EnqueueOrderRemoved(ctx context.Context, tx outbox.Tx, p OrderRemoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeAudit) EnqueueOrderRemoved(ctx context.Context, tx outbox.Tx, p OrderRemoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderRemovedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderRemovedMany records one event for each of ps.
-func (f FakeAudit) EnqueueOrderRemovedMany(ctx context.Context, tx outbox.Tx, ps []OrderRemoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeAudit) EnqueueOrderRemovedMany(ctx context.Context, tx outbox.Tx, ps []OrderRemoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderRemovedTopic.Untyped(), ps, opts...)
 }
 
 // OrderRemoved returns the payloads of the audit/order_removed events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeAudit) OrderRemoved() []OrderRemoved {
-	return outboxfake.Payloads(f.DB, OrderRemovedTopic)
+func (f *FakeAudit) OrderRemoved() (ps []OrderRemoved) {
+	f.DB.Decode(OrderRemovedTopic.Untyped(), &ps)
+	return ps
 }

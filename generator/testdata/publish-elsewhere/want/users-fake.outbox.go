@@ -23,25 +23,26 @@ type FakeUsers struct {
 	*outboxfake.DB
 }
 
-var _ UsersEnqueuer = FakeUsers{}
+var _ UsersEnqueuer = (*FakeUsers)(nil)
 
 // NewFakeUsers returns an empty fake.
-func NewFakeUsers() FakeUsers {
-	return FakeUsers{DB: &outboxfake.DB{}}
+func NewFakeUsers() *FakeUsers {
+	return &FakeUsers{DB: &outboxfake.DB{}}
 }
 
 // EnqueueChanged records one users/changed event.
-func (f FakeUsers) EnqueueChanged(ctx context.Context, tx outbox.Tx, p Changed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueChanged(ctx context.Context, tx outbox.Tx, p Changed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, ChangedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueChangedMany records one event for each of ps.
-func (f FakeUsers) EnqueueChangedMany(ctx context.Context, tx outbox.Tx, ps []Changed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueChangedMany(ctx context.Context, tx outbox.Tx, ps []Changed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, ChangedTopic.Untyped(), ps, opts...)
 }
 
 // Changed returns the payloads of the users/changed events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) Changed() []Changed {
-	return outboxfake.Payloads(f.DB, ChangedTopic)
+func (f *FakeUsers) Changed() (ps []Changed) {
+	f.DB.Decode(ChangedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,41 +23,43 @@ type FakeAudit struct {
 	*outboxfake.DB
 }
 
-var _ AuditEnqueuer = FakeAudit{}
+var _ AuditEnqueuer = (*FakeAudit)(nil)
 
 // NewFakeAudit returns an empty fake.
-func NewFakeAudit() FakeAudit {
-	return FakeAudit{DB: &outboxfake.DB{}}
+func NewFakeAudit() *FakeAudit {
+	return &FakeAudit{DB: &outboxfake.DB{}}
 }
 
 // EnqueueUserRenamed records one audit/user_renamed event.
-func (f FakeAudit) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeAudit) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, UserRenamedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserRenamedMany records one event for each of ps.
-func (f FakeAudit) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeAudit) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, UserRenamedTopic.Untyped(), ps, opts...)
 }
 
 // UserRenamed returns the payloads of the audit/user_renamed events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeAudit) UserRenamed() []UserRenamed {
-	return outboxfake.Payloads(f.DB, UserRenamedTopic)
+func (f *FakeAudit) UserRenamed() (ps []UserRenamed) {
+	f.DB.Decode(UserRenamedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueUserDeleted records one audit/user_deleted event.
-func (f FakeAudit) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeAudit) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserDeletedMany records one event for each of ps.
-func (f FakeAudit) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeAudit) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
 }
 
 // UserDeleted returns the payloads of the audit/user_deleted events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeAudit) UserDeleted() []UserDeleted {
-	return outboxfake.Payloads(f.DB, UserDeletedTopic)
+func (f *FakeAudit) UserDeleted() (ps []UserDeleted) {
+	f.DB.Decode(UserDeletedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeBilling struct {
 	*outboxfake.DB
 }
 
-var _ BillingEnqueuer = FakeBilling{}
+var _ BillingEnqueuer = (*FakeBilling)(nil)
 
 // NewFakeBilling returns an empty fake.
-func NewFakeBilling() FakeBilling {
-	return FakeBilling{DB: &outboxfake.DB{}}
+func NewFakeBilling() *FakeBilling {
+	return &FakeBilling{DB: &outboxfake.DB{}}
 }
 
 // EnqueueInvoiceSent records one billing/invoice_sent event.
-func (f FakeBilling) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeBilling) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, InvoiceSentTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueInvoiceSentMany records one event for each of ps.
-func (f FakeBilling) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeBilling) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, InvoiceSentTopic.Untyped(), ps, opts...)
 }
 
 // InvoiceSent returns the payloads of the billing/invoice_sent events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeBilling) InvoiceSent() []InvoiceSent {
-	return outboxfake.Payloads(f.DB, InvoiceSentTopic)
+func (f *FakeBilling) InvoiceSent() (ps []InvoiceSent) {
+	f.DB.Decode(InvoiceSentTopic.Untyped(), &ps)
+	return ps
 }

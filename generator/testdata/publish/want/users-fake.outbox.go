@@ -23,57 +23,60 @@ type FakeUsers struct {
 	*outboxfake.DB
 }
 
-var _ UsersEnqueuer = FakeUsers{}
+var _ UsersEnqueuer = (*FakeUsers)(nil)
 
 // NewFakeUsers returns an empty fake.
-func NewFakeUsers() FakeUsers {
-	return FakeUsers{DB: &outboxfake.DB{}}
+func NewFakeUsers() *FakeUsers {
+	return &FakeUsers{DB: &outboxfake.DB{}}
 }
 
 // EnqueueUserCreated records one users/user_created event.
-func (f FakeUsers) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, UserCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserCreatedMany records one event for each of ps.
-func (f FakeUsers) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, UserCreatedTopic.Untyped(), ps, opts...)
 }
 
 // UserCreated returns the payloads of the users/user_created events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) UserCreated() []UserCreated {
-	return outboxfake.Payloads(f.DB, UserCreatedTopic)
+func (f *FakeUsers) UserCreated() (ps []UserCreated) {
+	f.DB.Decode(UserCreatedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueLoginFailed records one users/login_failed event.
-func (f FakeUsers) EnqueueLoginFailed(ctx context.Context, tx outbox.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueLoginFailed(ctx context.Context, tx outbox.Tx, p LoginFailed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, LoginFailedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLoginFailedMany records one event for each of ps.
-func (f FakeUsers) EnqueueLoginFailedMany(ctx context.Context, tx outbox.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueLoginFailedMany(ctx context.Context, tx outbox.Tx, ps []LoginFailed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, LoginFailedTopic.Untyped(), ps, opts...)
 }
 
 // LoginFailed returns the payloads of the users/login_failed events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) LoginFailed() []LoginFailed {
-	return outboxfake.Payloads(f.DB, LoginFailedTopic)
+func (f *FakeUsers) LoginFailed() (ps []LoginFailed) {
+	f.DB.Decode(LoginFailedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueWelcomeDue records one users/welcome_due event.
-func (f FakeUsers) EnqueueWelcomeDue(ctx context.Context, tx outbox.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueWelcomeDue(ctx context.Context, tx outbox.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, WelcomeDueTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueWelcomeDueMany records one event for each of ps.
-func (f FakeUsers) EnqueueWelcomeDueMany(ctx context.Context, tx outbox.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueWelcomeDueMany(ctx context.Context, tx outbox.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, WelcomeDueTopic.Untyped(), ps, opts...)
 }
 
 // WelcomeDue returns the payloads of the users/welcome_due events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) WelcomeDue() []WelcomeDue {
-	return outboxfake.Payloads(f.DB, WelcomeDueTopic)
+func (f *FakeUsers) WelcomeDue() (ps []WelcomeDue) {
+	f.DB.Decode(WelcomeDueTopic.Untyped(), &ps)
+	return ps
 }

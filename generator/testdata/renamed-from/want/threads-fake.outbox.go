@@ -23,41 +23,43 @@ type FakeThreads struct {
 	*outboxfake.DB
 }
 
-var _ ThreadsEnqueuer = FakeThreads{}
+var _ ThreadsEnqueuer = (*FakeThreads)(nil)
 
 // NewFakeThreads returns an empty fake.
-func NewFakeThreads() FakeThreads {
-	return FakeThreads{DB: &outboxfake.DB{}}
+func NewFakeThreads() *FakeThreads {
+	return &FakeThreads{DB: &outboxfake.DB{}}
 }
 
 // EnqueueMessagePosted records one threads/message_posted event.
-func (f FakeThreads) EnqueueMessagePosted(ctx context.Context, tx outbox.Tx, p MessagePosted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeThreads) EnqueueMessagePosted(ctx context.Context, tx outbox.Tx, p MessagePosted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, MessagePostedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMessagePostedMany records one event for each of ps.
-func (f FakeThreads) EnqueueMessagePostedMany(ctx context.Context, tx outbox.Tx, ps []MessagePosted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeThreads) EnqueueMessagePostedMany(ctx context.Context, tx outbox.Tx, ps []MessagePosted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, MessagePostedTopic.Untyped(), ps, opts...)
 }
 
 // MessagePosted returns the payloads of the threads/message_posted events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeThreads) MessagePosted() []MessagePosted {
-	return outboxfake.Payloads(f.DB, MessagePostedTopic)
+func (f *FakeThreads) MessagePosted() (ps []MessagePosted) {
+	f.DB.Decode(MessagePostedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueThreadClosed records one threads/thread_closed event.
-func (f FakeThreads) EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeThreads) EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, ThreadClosedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueThreadClosedMany records one event for each of ps.
-func (f FakeThreads) EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeThreads) EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, ThreadClosedTopic.Untyped(), ps, opts...)
 }
 
 // ThreadClosed returns the payloads of the threads/thread_closed events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeThreads) ThreadClosed() []ThreadClosed {
-	return outboxfake.Payloads(f.DB, ThreadClosedTopic)
+func (f *FakeThreads) ThreadClosed() (ps []ThreadClosed) {
+	f.DB.Decode(ThreadClosedTopic.Untyped(), &ps)
+	return ps
 }

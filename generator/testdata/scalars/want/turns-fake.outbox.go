@@ -23,41 +23,43 @@ type FakeTurns struct {
 	*outboxfake.DB
 }
 
-var _ TurnsEnqueuer = FakeTurns{}
+var _ TurnsEnqueuer = (*FakeTurns)(nil)
 
 // NewFakeTurns returns an empty fake.
-func NewFakeTurns() FakeTurns {
-	return FakeTurns{DB: &outboxfake.DB{}}
+func NewFakeTurns() *FakeTurns {
+	return &FakeTurns{DB: &outboxfake.DB{}}
 }
 
 // EnqueueEnded records one turns/ended event.
-func (f FakeTurns) EnqueueEnded(ctx context.Context, tx outbox.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeTurns) EnqueueEnded(ctx context.Context, tx outbox.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, EndedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueEndedMany records one event for each of ps.
-func (f FakeTurns) EnqueueEndedMany(ctx context.Context, tx outbox.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeTurns) EnqueueEndedMany(ctx context.Context, tx outbox.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, EndedTopic.Untyped(), ps, opts...)
 }
 
 // Ended returns the payloads of the turns/ended events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakeTurns) Ended() []Ended {
-	return outboxfake.Payloads(f.DB, EndedTopic)
+func (f *FakeTurns) Ended() (ps []Ended) {
+	f.DB.Decode(EndedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueRanked records one turns/ranked event.
-func (f FakeTurns) EnqueueRanked(ctx context.Context, tx outbox.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeTurns) EnqueueRanked(ctx context.Context, tx outbox.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, RankedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueRankedMany records one event for each of ps.
-func (f FakeTurns) EnqueueRankedMany(ctx context.Context, tx outbox.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeTurns) EnqueueRankedMany(ctx context.Context, tx outbox.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, RankedTopic.Untyped(), ps, opts...)
 }
 
 // Ranked returns the payloads of the turns/ranked events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakeTurns) Ranked() []Ranked {
-	return outboxfake.Payloads(f.DB, RankedTopic)
+func (f *FakeTurns) Ranked() (ps []Ranked) {
+	f.DB.Decode(RankedTopic.Untyped(), &ps)
+	return ps
 }

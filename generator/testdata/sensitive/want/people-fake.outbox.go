@@ -23,57 +23,60 @@ type FakePeople struct {
 	*outboxfake.DB
 }
 
-var _ PeopleEnqueuer = FakePeople{}
+var _ PeopleEnqueuer = (*FakePeople)(nil)
 
 // NewFakePeople returns an empty fake.
-func NewFakePeople() FakePeople {
-	return FakePeople{DB: &outboxfake.DB{}}
+func NewFakePeople() *FakePeople {
+	return &FakePeople{DB: &outboxfake.DB{}}
 }
 
 // EnqueueJoined records one people/joined event.
-func (f FakePeople) EnqueueJoined(ctx context.Context, tx outbox.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakePeople) EnqueueJoined(ctx context.Context, tx outbox.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, JoinedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueJoinedMany records one event for each of ps.
-func (f FakePeople) EnqueueJoinedMany(ctx context.Context, tx outbox.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakePeople) EnqueueJoinedMany(ctx context.Context, tx outbox.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, JoinedTopic.Untyped(), ps, opts...)
 }
 
 // Joined returns the payloads of the people/joined events that were recorded, without duplicates,
 // in their order. For keys and headers use outboxfake.Events.
-func (f FakePeople) Joined() []Joined {
-	return outboxfake.Payloads(f.DB, JoinedTopic)
+func (f *FakePeople) Joined() (ps []Joined) {
+	f.DB.Decode(JoinedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueuePaid records one people/paid event.
-func (f FakePeople) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakePeople) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, PaidTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePaidMany records one event for each of ps.
-func (f FakePeople) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakePeople) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, PaidTopic.Untyped(), ps, opts...)
 }
 
 // Paid returns the payloads of the people/paid events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakePeople) Paid() []Paid {
-	return outboxfake.Payloads(f.DB, PaidTopic)
+func (f *FakePeople) Paid() (ps []Paid) {
+	f.DB.Decode(PaidTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueLeft records one people/left event.
-func (f FakePeople) EnqueueLeft(ctx context.Context, tx outbox.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakePeople) EnqueueLeft(ctx context.Context, tx outbox.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, LeftTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLeftMany records one event for each of ps.
-func (f FakePeople) EnqueueLeftMany(ctx context.Context, tx outbox.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakePeople) EnqueueLeftMany(ctx context.Context, tx outbox.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, LeftTopic.Untyped(), ps, opts...)
 }
 
 // Left returns the payloads of the people/left events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakePeople) Left() []Left {
-	return outboxfake.Payloads(f.DB, LeftTopic)
+func (f *FakePeople) Left() (ps []Left) {
+	f.DB.Decode(LeftTopic.Untyped(), &ps)
+	return ps
 }

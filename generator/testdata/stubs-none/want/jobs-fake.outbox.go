@@ -23,41 +23,43 @@ type FakeJobs struct {
 	*outboxfake.DB
 }
 
-var _ JobsEnqueuer = FakeJobs{}
+var _ JobsEnqueuer = (*FakeJobs)(nil)
 
 // NewFakeJobs returns an empty fake.
-func NewFakeJobs() FakeJobs {
-	return FakeJobs{DB: &outboxfake.DB{}}
+func NewFakeJobs() *FakeJobs {
+	return &FakeJobs{DB: &outboxfake.DB{}}
 }
 
 // EnqueueQueued records one jobs/queued event.
-func (f FakeJobs) EnqueueQueued(ctx context.Context, tx outbox.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeJobs) EnqueueQueued(ctx context.Context, tx outbox.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, QueuedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueQueuedMany records one event for each of ps.
-func (f FakeJobs) EnqueueQueuedMany(ctx context.Context, tx outbox.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeJobs) EnqueueQueuedMany(ctx context.Context, tx outbox.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, QueuedTopic.Untyped(), ps, opts...)
 }
 
 // Queued returns the payloads of the jobs/queued events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakeJobs) Queued() []Queued {
-	return outboxfake.Payloads(f.DB, QueuedTopic)
+func (f *FakeJobs) Queued() (ps []Queued) {
+	f.DB.Decode(QueuedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueDone records one jobs/done event.
-func (f FakeJobs) EnqueueDone(ctx context.Context, tx outbox.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeJobs) EnqueueDone(ctx context.Context, tx outbox.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, DoneTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueDoneMany records one event for each of ps.
-func (f FakeJobs) EnqueueDoneMany(ctx context.Context, tx outbox.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeJobs) EnqueueDoneMany(ctx context.Context, tx outbox.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, DoneTopic.Untyped(), ps, opts...)
 }
 
 // Done returns the payloads of the jobs/done events that were recorded, without duplicates, in
 // their order. For keys and headers use outboxfake.Events.
-func (f FakeJobs) Done() []Done {
-	return outboxfake.Payloads(f.DB, DoneTopic)
+func (f *FakeJobs) Done() (ps []Done) {
+	f.DB.Decode(DoneTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeOther struct {
 	*outboxfake.DB
 }
 
-var _ OtherEnqueuer = FakeOther{}
+var _ OtherEnqueuer = (*FakeOther)(nil)
 
 // NewFakeOther returns an empty fake.
-func NewFakeOther() FakeOther {
-	return FakeOther{DB: &outboxfake.DB{}}
+func NewFakeOther() *FakeOther {
+	return &FakeOther{DB: &outboxfake.DB{}}
 }
 
 // EnqueueQueuedToo records one other/queued_too event.
-func (f FakeOther) EnqueueQueuedToo(ctx context.Context, tx outbox.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeOther) EnqueueQueuedToo(ctx context.Context, tx outbox.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, QueuedTooTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueQueuedTooMany records one event for each of ps.
-func (f FakeOther) EnqueueQueuedTooMany(ctx context.Context, tx outbox.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeOther) EnqueueQueuedTooMany(ctx context.Context, tx outbox.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, QueuedTooTopic.Untyped(), ps, opts...)
 }
 
 // QueuedToo returns the payloads of the other/queued_too events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeOther) QueuedToo() []QueuedToo {
-	return outboxfake.Payloads(f.DB, QueuedTooTopic)
+func (f *FakeOther) QueuedToo() (ps []QueuedToo) {
+	f.DB.Decode(QueuedTooTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,57 +23,60 @@ type FakeUsers struct {
 	*outboxfake.DB
 }
 
-var _ UsersEnqueuer = FakeUsers{}
+var _ UsersEnqueuer = (*FakeUsers)(nil)
 
 // NewFakeUsers returns an empty fake.
-func NewFakeUsers() FakeUsers {
-	return FakeUsers{DB: &outboxfake.DB{}}
+func NewFakeUsers() *FakeUsers {
+	return &FakeUsers{DB: &outboxfake.DB{}}
 }
 
 // EnqueueUserChanged records one users/user_changed event.
-func (f FakeUsers) EnqueueUserChanged(ctx context.Context, tx outbox.Tx, p UserChanged, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueUserChanged(ctx context.Context, tx outbox.Tx, p UserChanged, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, UserChangedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserChangedMany records one event for each of ps.
-func (f FakeUsers) EnqueueUserChangedMany(ctx context.Context, tx outbox.Tx, ps []UserChanged, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueUserChangedMany(ctx context.Context, tx outbox.Tx, ps []UserChanged, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, UserChangedTopic.Untyped(), ps, opts...)
 }
 
 // UserChanged returns the payloads of the users/user_changed events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) UserChanged() []UserChanged {
-	return outboxfake.Payloads(f.DB, UserChangedTopic)
+func (f *FakeUsers) UserChanged() (ps []UserChanged) {
+	f.DB.Decode(UserChangedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueUserDeleted records one users/user_deleted event.
-func (f FakeUsers) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserDeletedMany records one event for each of ps.
-func (f FakeUsers) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
 }
 
 // UserDeleted returns the payloads of the users/user_deleted events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) UserDeleted() []UserDeleted {
-	return outboxfake.Payloads(f.DB, UserDeletedTopic)
+func (f *FakeUsers) UserDeleted() (ps []UserDeleted) {
+	f.DB.Decode(UserDeletedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueSessionEnded records one users/session_ended event.
-func (f FakeUsers) EnqueueSessionEnded(ctx context.Context, tx outbox.Tx, p SessionEnded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueSessionEnded(ctx context.Context, tx outbox.Tx, p SessionEnded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, SessionEndedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueSessionEndedMany records one event for each of ps.
-func (f FakeUsers) EnqueueSessionEndedMany(ctx context.Context, tx outbox.Tx, ps []SessionEnded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueSessionEndedMany(ctx context.Context, tx outbox.Tx, ps []SessionEnded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, SessionEndedTopic.Untyped(), ps, opts...)
 }
 
 // SessionEnded returns the payloads of the users/session_ended events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) SessionEnded() []SessionEnded {
-	return outboxfake.Payloads(f.DB, SessionEndedTopic)
+func (f *FakeUsers) SessionEnded() (ps []SessionEnded) {
+	f.DB.Decode(SessionEndedTopic.Untyped(), &ps)
+	return ps
 }

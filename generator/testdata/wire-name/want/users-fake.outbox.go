@@ -23,41 +23,43 @@ type FakeUsers struct {
 	*outboxfake.DB
 }
 
-var _ UsersEnqueuer = FakeUsers{}
+var _ UsersEnqueuer = (*FakeUsers)(nil)
 
 // NewFakeUsers returns an empty fake.
-func NewFakeUsers() FakeUsers {
-	return FakeUsers{DB: &outboxfake.DB{}}
+func NewFakeUsers() *FakeUsers {
+	return &FakeUsers{DB: &outboxfake.DB{}}
 }
 
 // EnqueueUserCreated records one users/user_created event.
-func (f FakeUsers) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, UserCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserCreatedMany records one event for each of ps.
-func (f FakeUsers) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, UserCreatedTopic.Untyped(), ps, opts...)
 }
 
 // UserCreated returns the payloads of the users/user_created events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) UserCreated() []UserCreated {
-	return outboxfake.Payloads(f.DB, UserCreatedTopic)
+func (f *FakeUsers) UserCreated() (ps []UserCreated) {
+	f.DB.Decode(UserCreatedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueUserDeleted records one users/user_deleted event.
-func (f FakeUsers) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserDeletedMany records one event for each of ps.
-func (f FakeUsers) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUsers) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
 }
 
 // UserDeleted returns the payloads of the users/user_deleted events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUsers) UserDeleted() []UserDeleted {
-	return outboxfake.Payloads(f.DB, UserDeletedTopic)
+func (f *FakeUsers) UserDeleted() (ps []UserDeleted) {
+	f.DB.Decode(UserDeletedTopic.Untyped(), &ps)
+	return ps
 }
