@@ -61,7 +61,7 @@ func TestImports(t *testing.T) {
 		"outboxfake": {
 			"internal/call/isnil", "internal/postgres/ownedtx", "internal/postgres/schemadb", "outbox",
 		},
-		"publish":                     {"internal/call/usercode", "outbox", "publish/internal/attributes"},
+		"publish":                     {"eventkey", "internal/call/usercode", "outbox", "publish/internal/attributes"},
 		"publish/internal/attributes": {"outbox"},
 		"queue": {
 			"internal/call/backoff", "internal/call/errclass", "internal/call/errtext", "internal/call/usercode",
@@ -170,8 +170,8 @@ func TestImports(t *testing.T) {
 			"internal/testing/pgserver", "migrate",
 		},
 		"internal/testing/runtimetest": {
-			"admin", "internal/postgres/doorbell", "internal/postgres/schemadb", "internal/testing/pgserver",
-			"internal/testing/pgtest", "listener", "migrate", "outbox", "publish", "queue",
+			"admin", "eventkey", "internal/postgres/doorbell", "internal/postgres/schemadb",
+			"internal/testing/pgserver", "internal/testing/pgtest", "listener", "migrate", "outbox", "publish", "queue",
 		},
 		"internal/testing/archtest": {},
 		"generator/diag":            {},
