@@ -150,6 +150,9 @@ func (t *UntypedTopic) Payload() reflect.Type {
 
 // String returns "namespace/name".
 func (t *UntypedTopic) String() string {
+	if t == nil {
+		return "the zero topic"
+	}
 	s := t.Spec()
 	return s.Namespace + "/" + s.Name
 }
@@ -245,7 +248,7 @@ func (t *UntypedTopic) EnqueueInBatch(b *pgx.Batch, payload any, opts ...Enqueue
 	return enqueueInBatch(b, t.spec.Schema, m, !t.spec.Silent)
 }
 
-var errZeroTopic = errors.New("the topic was not made by NewTopic")
+var errZeroTopic = errors.New("it was not made by NewTopic")
 
 // message validates the payload p and turns it into a Message.
 //
