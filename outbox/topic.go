@@ -368,7 +368,7 @@ func (k *Keys) check(invalid error) error {
 	return err
 }
 
-// Unimplemented returns the error of a topic whose handler is not written yet.
+// Unimplemented returns the error of a topic whose handler is not written yet. Generated stubs return it.
 func Unimplemented(topic string) error {
 	return fmt.Errorf("%s: %w", topic, ErrUnimplemented)
 }
