@@ -100,7 +100,7 @@ func (s *scene) takeXID(tx pgx.Tx) {
 
 func (s *scene) enqueue(tx pgx.Tx, name string) {
 	s.t.Helper()
-	receipt, err := chaosTopics[true].Enqueue(s.t.Context(), tx, runtimetest.Said{Key: name, N: 1})
+	receipt, err := chaosTopics[true].Untyped().Enqueue(s.t.Context(), tx, runtimetest.Said{Key: name, N: 1})
 	require.NoError(s.t, err)
 	s.names[receipt.ID] = name
 }

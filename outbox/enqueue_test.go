@@ -410,7 +410,7 @@ func TestEnqueueOptions(t *testing.T) {
 		require.NoError(t, err)
 		_, err = noteTopic.Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "foreign"}, outbox.WithTenant(uuid.New()))
 		require.ErrorIs(t, err, outbox.ErrTenantMismatch)
-		_, err = outbox.NewTopic[note](outbox.TopicSpec{Namespace: runtimetest.Namespace, Name: "bare"}).Enqueue(t.Context(), tx, note{}, outbox.WithTenant(runtimetest.TenantA))
+		_, err = outbox.NewTopic[note](outbox.TopicSpec{Namespace: runtimetest.Namespace, Name: "bare"}).Untyped().Enqueue(t.Context(), tx, note{}, outbox.WithTenant(runtimetest.TenantA))
 		require.ErrorIs(t, err, outbox.ErrTenantMismatch, "an event without a tenant is not this one's")
 		_, err = noteTopic.Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA})
 		require.ErrorIs(t, err, outbox.ErrEmptyKeyPart)

@@ -83,7 +83,7 @@ func TestEnqueueSurvivesItsObserver(t *testing.T) {
 	})
 	for _, ctx := range []context.Context{ctx, outbox.ContextWithObserver(t.Context(), nil)} {
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := runtimetest.JobTopic("one").Enqueue(ctx, tx, runtimetest.NumberedJobs(1)[0])
+			_, err := runtimetest.JobTopic("one").Untyped().Enqueue(ctx, tx, runtimetest.NumberedJobs(1)[0])
 			require.NoError(t, err)
 		})
 	}

@@ -19,12 +19,13 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// Topic is one kind of event with payload P. outboxgen generates a variable per topic. A Topic cannot be changed and may be
-// used concurrently. The zero value is not a topic: nothing can be enqueued with it.
+// Topic is one kind of event with payload P. outboxgen generates a variable per topic; without it, make one with NewTopic. A
+// Topic cannot be changed, may be copied and may be used concurrently. The zero value is not a topic: nothing can be enqueued
+// with it.
 type Topic[P any] struct{ untyped *UntypedTopic }
 
-// The compiler makes all methods of Topic for each topic of a package, also those that nobody calls. So they are few, and not
-// inlined: then its copies of one method are small.
+// The compiler makes all methods of Topic for each topic of a package, also those that nobody calls. So they are few, most are
+// methods of the pointer, which have one copy where others have two, and these are not inlined, so that the copies are small.
 
 // TopicSpec describes a topic to NewTopic.
 type TopicSpec struct {
@@ -97,7 +98,7 @@ type validator interface{ Validate() error }
 // PostgreSQL abort tx. If ContextWithTrace has added a trace to ctx, the event gets it.
 //
 //go:noinline
-func (t Topic[P]) Enqueue(ctx context.Context, tx Tx, p P, opts ...EnqueueOption) (Receipt, error) {
+func (t *Topic[P]) Enqueue(ctx context.Context, tx Tx, p P, opts ...EnqueueOption) (Receipt, error) {
 	return t.untyped.Enqueue(ctx, tx, &p, opts...)
 }
 
@@ -106,7 +107,7 @@ func (t Topic[P]) Enqueue(ctx context.Context, tx Tx, p P, opts ...EnqueueOption
 // of the other. If one payload is invalid, nothing is sent.
 //
 //go:noinline
-func (t Topic[P]) EnqueueMany(ctx context.Context, tx Tx, ps []P, opts ...EnqueueOption) ([]Receipt, error) {
+func (t *Topic[P]) EnqueueMany(ctx context.Context, tx Tx, ps []P, opts ...EnqueueOption) ([]Receipt, error) {
 	return t.untyped.EnqueueMany(ctx, tx, ps, opts...)
 }
 
@@ -114,7 +115,7 @@ func (t Topic[P]) EnqueueMany(ctx context.Context, tx Tx, ps []P, opts ...Enqueu
 // round trip. The receipt is filled in when the results of b are read. If EnqueueInBatch returns an error, b is unchanged.
 //
 //go:noinline
-func (t Topic[P]) EnqueueInBatch(b *pgx.Batch, p P, opts ...EnqueueOption) (*PendingReceipt, error) {
+func (t *Topic[P]) EnqueueInBatch(b *pgx.Batch, p P, opts ...EnqueueOption) (*PendingReceipt, error) {
 	return t.untyped.EnqueueInBatch(b, &p, opts...)
 }
 

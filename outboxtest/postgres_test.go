@@ -37,7 +37,7 @@ func TestPostgresSchemas(t *testing.T) {
 		return outbox.NewTopic[note](spec)
 	}
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := in("shop").Enqueue(t.Context(), tx, note{ID: "a"})
+		_, err := in("shop").Untyped().Enqueue(t.Context(), tx, note{ID: "a"})
 		return err
 	}))
 	require.Equal(t, "a", outboxtest.RequireEnqueued(t, pool, in("shop"), nil).ID)

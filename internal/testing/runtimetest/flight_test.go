@@ -104,7 +104,7 @@ func TestTwoBuildsOfADispatcher(t *testing.T) {
 	b := &builds{
 		old: build(topic, 1), new: build(runtimetest.Newer(topic), 2),
 		enqueue: func(version int, tx pgx.Tx, _ string, n int) error {
-			_, err := topics[version].Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0])
+			_, err := topics[version].Untyped().Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0])
 			return err
 		},
 		pending: "SELECT count(*) FROM outbox.queue",
@@ -144,7 +144,7 @@ func TestTwoBuildsOfAListener(t *testing.T) {
 		b := &builds{
 			old: build(runtimetest.SaidTopic, 1), new: build(runtimetest.Newer(runtimetest.SaidTopic), 2),
 			enqueue: func(version int, tx pgx.Tx, key string, n int) error {
-				_, err := topics[version].Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: n})
+				_, err := topics[version].Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: n})
 				return err
 			},
 			pending: "SELECT count(*) FROM outbox.listeners WHERE in_batch OR high_seq < (SELECT max(seq) FROM outbox.log)",
@@ -204,7 +204,7 @@ func TestPublishersKnowVersions(t *testing.T) {
 	d, err := queue.NewDispatcher(pool, queue.Config{Logger: runtimetest.DiscardLogger(), Publishers: publishers(old)}, queue.Publish(runtimetest.PublishedTopic, to))
 	require.NoError(t, err)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := runtimetest.Newer(runtimetest.PublishedTopic).Enqueue(t.Context(), tx, runtimetest.Said{Key: "q"})
+		_, err := runtimetest.Newer(runtimetest.PublishedTopic).Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "q"})
 		require.NoError(t, err)
 	})
 	report, err := d.Drain(t.Context())

@@ -281,7 +281,7 @@ func TestForeignCodeIsContained(t *testing.T) {
 					n := 0
 					for _, wrong := range append(slices.Sorted(maps.Keys(reasons)), make([]string, good)...) {
 						n++
-						_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, wild{N: n, Wrong: wrong})
+						_, err := wildTopic(runner.log).Untyped().Enqueue(t.Context(), tx, wild{N: n, Wrong: wrong})
 						require.NoError(t, err)
 					}
 				})
@@ -346,7 +346,7 @@ func TestHangingHandlerBlocksOnlyItself(t *testing.T) {
 							if n == 5 {
 								w = wild{N: last, Wrong: place + " hang"}
 							}
-							_, err := wildTopic(runner.log).Enqueue(t.Context(), tx, w)
+							_, err := wildTopic(runner.log).Untyped().Enqueue(t.Context(), tx, w)
 							require.NoError(t, err)
 						}
 					})

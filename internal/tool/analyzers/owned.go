@@ -65,7 +65,11 @@ func enqueued(pass *analysis.Pass, n ast.Node) (string, *types.TypeName) {
 			return "", nil
 		}
 		if recv := fn.Signature().Recv(); recv != nil && isOurs(recv.Type(), "outbox.Topic") {
-			return "Topic." + fn.Name(), typeName(types.Unalias(recv.Type()).(*types.Named).TypeArgs().At(0))
+			topic := recv.Type()
+			if pointer, ok := topic.(*types.Pointer); ok {
+				topic = pointer.Elem()
+			}
+			return "Topic." + fn.Name(), typeName(topic.(*types.Named).TypeArgs().At(0))
 		}
 		for param := range fn.Signature().Params().Variables() {
 			if payload := typeName(param.Type()); payload != nil && fn.Pkg() == payload.Pkg() {
