@@ -24,25 +24,26 @@ type FakeBenchDrop struct {
 	*outboxfake.DB
 }
 
-var _ BenchDropEnqueuer = FakeBenchDrop{}
+var _ BenchDropEnqueuer = (*FakeBenchDrop)(nil)
 
 // NewFakeBenchDrop returns an empty fake.
-func NewFakeBenchDrop() FakeBenchDrop {
-	return FakeBenchDrop{DB: &outboxfake.DB{}}
+func NewFakeBenchDrop() *FakeBenchDrop {
+	return &FakeBenchDrop{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderDropped records one bench_drop/order_dropped event.
-func (f FakeBenchDrop) EnqueueOrderDropped(ctx context.Context, tx outbox.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeBenchDrop) EnqueueOrderDropped(ctx context.Context, tx outbox.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderDroppedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderDroppedMany records one event for each of ps.
-func (f FakeBenchDrop) EnqueueOrderDroppedMany(ctx context.Context, tx outbox.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeBenchDrop) EnqueueOrderDroppedMany(ctx context.Context, tx outbox.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderDroppedTopic.Untyped(), ps, opts...)
 }
 
 // OrderDropped returns the payloads of the bench_drop/order_dropped events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeBenchDrop) OrderDropped() []OrderDropped {
-	return outboxfake.Payloads(f.DB, OrderDroppedTopic)
+func (f *FakeBenchDrop) OrderDropped() (ps []OrderDropped) {
+	f.DB.Decode(OrderDroppedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeBenchLog struct {
 	*outboxfake.DB
 }
 
-var _ BenchLogEnqueuer = FakeBenchLog{}
+var _ BenchLogEnqueuer = (*FakeBenchLog)(nil)
 
 // NewFakeBenchLog returns an empty fake.
-func NewFakeBenchLog() FakeBenchLog {
-	return FakeBenchLog{DB: &outboxfake.DB{}}
+func NewFakeBenchLog() *FakeBenchLog {
+	return &FakeBenchLog{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderMoved records one bench_log/order_moved event.
-func (f FakeBenchLog) EnqueueOrderMoved(ctx context.Context, tx outbox.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeBenchLog) EnqueueOrderMoved(ctx context.Context, tx outbox.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderMovedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderMovedMany records one event for each of ps.
-func (f FakeBenchLog) EnqueueOrderMovedMany(ctx context.Context, tx outbox.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeBenchLog) EnqueueOrderMovedMany(ctx context.Context, tx outbox.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderMovedTopic.Untyped(), ps, opts...)
 }
 
 // OrderMoved returns the payloads of the bench_log/order_moved events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeBenchLog) OrderMoved() []OrderMoved {
-	return outboxfake.Payloads(f.DB, OrderMovedTopic)
+func (f *FakeBenchLog) OrderMoved() (ps []OrderMoved) {
+	f.DB.Decode(OrderMovedTopic.Untyped(), &ps)
+	return ps
 }

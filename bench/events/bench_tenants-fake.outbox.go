@@ -24,57 +24,60 @@ type FakeBenchTenants struct {
 	*outboxfake.DB
 }
 
-var _ BenchTenantsEnqueuer = FakeBenchTenants{}
+var _ BenchTenantsEnqueuer = (*FakeBenchTenants)(nil)
 
 // NewFakeBenchTenants returns an empty fake.
-func NewFakeBenchTenants() FakeBenchTenants {
-	return FakeBenchTenants{DB: &outboxfake.DB{}}
+func NewFakeBenchTenants() *FakeBenchTenants {
+	return &FakeBenchTenants{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderBilled records one bench_tenants/order_billed event.
-func (f FakeBenchTenants) EnqueueOrderBilled(ctx context.Context, tx outbox.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeBenchTenants) EnqueueOrderBilled(ctx context.Context, tx outbox.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderBilledTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderBilledMany records one event for each of ps.
-func (f FakeBenchTenants) EnqueueOrderBilledMany(ctx context.Context, tx outbox.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeBenchTenants) EnqueueOrderBilledMany(ctx context.Context, tx outbox.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderBilledTopic.Untyped(), ps, opts...)
 }
 
 // OrderBilled returns the payloads of the bench_tenants/order_billed events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeBenchTenants) OrderBilled() []OrderBilled {
-	return outboxfake.Payloads(f.DB, OrderBilledTopic)
+func (f *FakeBenchTenants) OrderBilled() (ps []OrderBilled) {
+	f.DB.Decode(OrderBilledTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOrderShipped records one bench_tenants/order_shipped event.
-func (f FakeBenchTenants) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeBenchTenants) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderShippedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderShippedMany records one event for each of ps.
-func (f FakeBenchTenants) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeBenchTenants) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderShippedTopic.Untyped(), ps, opts...)
 }
 
 // OrderShipped returns the payloads of the bench_tenants/order_shipped events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeBenchTenants) OrderShipped() []OrderShipped {
-	return outboxfake.Payloads(f.DB, OrderShippedTopic)
+func (f *FakeBenchTenants) OrderShipped() (ps []OrderShipped) {
+	f.DB.Decode(OrderShippedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOrderReturned records one bench_tenants/order_returned event.
-func (f FakeBenchTenants) EnqueueOrderReturned(ctx context.Context, tx outbox.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeBenchTenants) EnqueueOrderReturned(ctx context.Context, tx outbox.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderReturnedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderReturnedMany records one event for each of ps.
-func (f FakeBenchTenants) EnqueueOrderReturnedMany(ctx context.Context, tx outbox.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeBenchTenants) EnqueueOrderReturnedMany(ctx context.Context, tx outbox.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderReturnedTopic.Untyped(), ps, opts...)
 }
 
 // OrderReturned returns the payloads of the bench_tenants/order_returned events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeBenchTenants) OrderReturned() []OrderReturned {
-	return outboxfake.Payloads(f.DB, OrderReturnedTopic)
+func (f *FakeBenchTenants) OrderReturned() (ps []OrderReturned) {
+	f.DB.Decode(OrderReturnedTopic.Untyped(), &ps)
+	return ps
 }

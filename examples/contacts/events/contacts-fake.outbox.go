@@ -23,25 +23,26 @@ type FakeContacts struct {
 	*outboxfake.DB
 }
 
-var _ ContactsEnqueuer = FakeContacts{}
+var _ ContactsEnqueuer = (*FakeContacts)(nil)
 
 // NewFakeContacts returns an empty fake.
-func NewFakeContacts() FakeContacts {
-	return FakeContacts{DB: &outboxfake.DB{}}
+func NewFakeContacts() *FakeContacts {
+	return &FakeContacts{DB: &outboxfake.DB{}}
 }
 
 // EnqueueIdentityLinked records one contacts/identity_linked event.
-func (f FakeContacts) EnqueueIdentityLinked(ctx context.Context, tx outbox.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeContacts) EnqueueIdentityLinked(ctx context.Context, tx outbox.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, IdentityLinkedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueIdentityLinkedMany records one event for each of ps.
-func (f FakeContacts) EnqueueIdentityLinkedMany(ctx context.Context, tx outbox.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeContacts) EnqueueIdentityLinkedMany(ctx context.Context, tx outbox.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, IdentityLinkedTopic.Untyped(), ps, opts...)
 }
 
 // IdentityLinked returns the payloads of the contacts/identity_linked events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeContacts) IdentityLinked() []IdentityLinked {
-	return outboxfake.Payloads(f.DB, IdentityLinkedTopic)
+func (f *FakeContacts) IdentityLinked() (ps []IdentityLinked) {
+	f.DB.Decode(IdentityLinkedTopic.Untyped(), &ps)
+	return ps
 }

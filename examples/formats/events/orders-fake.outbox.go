@@ -23,41 +23,43 @@ type FakeOrders struct {
 	*outboxfake.DB
 }
 
-var _ OrdersEnqueuer = FakeOrders{}
+var _ OrdersEnqueuer = (*FakeOrders)(nil)
 
 // NewFakeOrders returns an empty fake.
-func NewFakeOrders() FakeOrders {
-	return FakeOrders{DB: &outboxfake.DB{}}
+func NewFakeOrders() *FakeOrders {
+	return &FakeOrders{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderPlaced records one orders/order_placed event.
-func (f FakeOrders) EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderPlacedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderPlacedMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderPlacedTopic.Untyped(), ps, opts...)
 }
 
 // OrderPlaced returns the payloads of the orders/order_placed events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeOrders) OrderPlaced() []OrderPlaced {
-	return outboxfake.Payloads(f.DB, OrderPlacedTopic)
+func (f *FakeOrders) OrderPlaced() (ps []OrderPlaced) {
+	f.DB.Decode(OrderPlacedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOrderShipped records one orders/order_shipped event.
-func (f FakeOrders) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderShippedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderShippedMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderShippedTopic.Untyped(), ps, opts...)
 }
 
 // OrderShipped returns the payloads of the orders/order_shipped events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeOrders) OrderShipped() []OrderShipped {
-	return outboxfake.Payloads(f.DB, OrderShippedTopic)
+func (f *FakeOrders) OrderShipped() (ps []OrderShipped) {
+	f.DB.Decode(OrderShippedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,41 +23,43 @@ type FakeMiniChat struct {
 	*outboxfake.DB
 }
 
-var _ MiniChatEnqueuer = FakeMiniChat{}
+var _ MiniChatEnqueuer = (*FakeMiniChat)(nil)
 
 // NewFakeMiniChat returns an empty fake.
-func NewFakeMiniChat() FakeMiniChat {
-	return FakeMiniChat{DB: &outboxfake.DB{}}
+func NewFakeMiniChat() *FakeMiniChat {
+	return &FakeMiniChat{DB: &outboxfake.DB{}}
 }
 
 // EnqueueTurnFinalized records one mini_chat/turn_finalized event.
-func (f FakeMiniChat) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeMiniChat) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, TurnFinalizedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTurnFinalizedMany records one event for each of ps.
-func (f FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, TurnFinalizedTopic.Untyped(), ps, opts...)
 }
 
 // TurnFinalized returns the payloads of the mini_chat/turn_finalized events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeMiniChat) TurnFinalized() []TurnFinalized {
-	return outboxfake.Payloads(f.DB, TurnFinalizedTopic)
+func (f *FakeMiniChat) TurnFinalized() (ps []TurnFinalized) {
+	f.DB.Decode(TurnFinalizedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueTurnStarted records one mini_chat/turn_started event.
-func (f FakeMiniChat) EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeMiniChat) EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, TurnStartedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTurnStartedMany records one event for each of ps.
-func (f FakeMiniChat) EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeMiniChat) EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, TurnStartedTopic.Untyped(), ps, opts...)
 }
 
 // TurnStarted returns the payloads of the mini_chat/turn_started events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeMiniChat) TurnStarted() []TurnStarted {
-	return outboxfake.Payloads(f.DB, TurnStartedTopic)
+func (f *FakeMiniChat) TurnStarted() (ps []TurnStarted) {
+	f.DB.Decode(TurnStartedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeOrders struct {
 	*outboxfake.DB
 }
 
-var _ OrdersEnqueuer = FakeOrders{}
+var _ OrdersEnqueuer = (*FakeOrders)(nil)
 
 // NewFakeOrders returns an empty fake.
-func NewFakeOrders() FakeOrders {
-	return FakeOrders{DB: &outboxfake.DB{}}
+func NewFakeOrders() *FakeOrders {
+	return &FakeOrders{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderCreated records one orders/order_created event.
-func (f FakeOrders) EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderCreatedMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeOrders) EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderCreatedTopic.Untyped(), ps, opts...)
 }
 
 // OrderCreated returns the payloads of the orders/order_created events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeOrders) OrderCreated() []OrderCreated {
-	return outboxfake.Payloads(f.DB, OrderCreatedTopic)
+func (f *FakeOrders) OrderCreated() (ps []OrderCreated) {
+	f.DB.Decode(OrderCreatedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeReplies struct {
 	*outboxfake.DB
 }
 
-var _ RepliesEnqueuer = FakeReplies{}
+var _ RepliesEnqueuer = (*FakeReplies)(nil)
 
 // NewFakeReplies returns an empty fake.
-func NewFakeReplies() FakeReplies {
-	return FakeReplies{DB: &outboxfake.DB{}}
+func NewFakeReplies() *FakeReplies {
+	return &FakeReplies{DB: &outboxfake.DB{}}
 }
 
 // EnqueueReplyRequested records one replies/reply_requested event.
-func (f FakeReplies) EnqueueReplyRequested(ctx context.Context, tx outbox.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeReplies) EnqueueReplyRequested(ctx context.Context, tx outbox.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, ReplyRequestedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueReplyRequestedMany records one event for each of ps.
-func (f FakeReplies) EnqueueReplyRequestedMany(ctx context.Context, tx outbox.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeReplies) EnqueueReplyRequestedMany(ctx context.Context, tx outbox.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, ReplyRequestedTopic.Untyped(), ps, opts...)
 }
 
 // ReplyRequested returns the payloads of the replies/reply_requested events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeReplies) ReplyRequested() []ReplyRequested {
-	return outboxfake.Payloads(f.DB, ReplyRequestedTopic)
+func (f *FakeReplies) ReplyRequested() (ps []ReplyRequested) {
+	f.DB.Decode(ReplyRequestedTopic.Untyped(), &ps)
+	return ps
 }

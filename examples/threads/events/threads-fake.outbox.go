@@ -23,25 +23,26 @@ type FakeThreads struct {
 	*outboxfake.DB
 }
 
-var _ ThreadsEnqueuer = FakeThreads{}
+var _ ThreadsEnqueuer = (*FakeThreads)(nil)
 
 // NewFakeThreads returns an empty fake.
-func NewFakeThreads() FakeThreads {
-	return FakeThreads{DB: &outboxfake.DB{}}
+func NewFakeThreads() *FakeThreads {
+	return &FakeThreads{DB: &outboxfake.DB{}}
 }
 
 // EnqueueMessageCreated records one threads/message_created event.
-func (f FakeThreads) EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeThreads) EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, MessageCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMessageCreatedMany records one event for each of ps.
-func (f FakeThreads) EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeThreads) EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, MessageCreatedTopic.Untyped(), ps, opts...)
 }
 
 // MessageCreated returns the payloads of the threads/message_created events that were recorded,
 // without duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeThreads) MessageCreated() []MessageCreated {
-	return outboxfake.Payloads(f.DB, MessageCreatedTopic)
+func (f *FakeThreads) MessageCreated() (ps []MessageCreated) {
+	f.DB.Decode(MessageCreatedTopic.Untyped(), &ps)
+	return ps
 }

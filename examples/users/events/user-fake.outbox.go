@@ -23,57 +23,60 @@ type FakeUser struct {
 	*outboxfake.DB
 }
 
-var _ UserEnqueuer = FakeUser{}
+var _ UserEnqueuer = (*FakeUser)(nil)
 
 // NewFakeUser returns an empty fake.
-func NewFakeUser() FakeUser {
-	return FakeUser{DB: &outboxfake.DB{}}
+func NewFakeUser() *FakeUser {
+	return &FakeUser{DB: &outboxfake.DB{}}
 }
 
 // EnqueueUserCreated records one user/created event.
-func (f FakeUser) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUser) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, UserCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserCreatedMany records one event for each of ps.
-func (f FakeUser) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUser) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, UserCreatedTopic.Untyped(), ps, opts...)
 }
 
 // UserCreated returns the payloads of the user/created events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUser) UserCreated() []UserCreated {
-	return outboxfake.Payloads(f.DB, UserCreatedTopic)
+func (f *FakeUser) UserCreated() (ps []UserCreated) {
+	f.DB.Decode(UserCreatedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueUserRenamed records one user/renamed event.
-func (f FakeUser) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUser) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, UserRenamedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserRenamedMany records one event for each of ps.
-func (f FakeUser) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUser) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, UserRenamedTopic.Untyped(), ps, opts...)
 }
 
 // UserRenamed returns the payloads of the user/renamed events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUser) UserRenamed() []UserRenamed {
-	return outboxfake.Payloads(f.DB, UserRenamedTopic)
+func (f *FakeUser) UserRenamed() (ps []UserRenamed) {
+	f.DB.Decode(UserRenamedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueUserDeleted records one user/deleted event.
-func (f FakeUser) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeUser) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserDeletedMany records one event for each of ps.
-func (f FakeUser) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeUser) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
 }
 
 // UserDeleted returns the payloads of the user/deleted events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeUser) UserDeleted() []UserDeleted {
-	return outboxfake.Payloads(f.DB, UserDeletedTopic)
+func (f *FakeUser) UserDeleted() (ps []UserDeleted) {
+	f.DB.Decode(UserDeletedTopic.Untyped(), &ps)
+	return ps
 }

@@ -23,25 +23,26 @@ type FakeShop struct {
 	*outboxfake.DB
 }
 
-var _ ShopEnqueuer = FakeShop{}
+var _ ShopEnqueuer = (*FakeShop)(nil)
 
 // NewFakeShop returns an empty fake.
-func NewFakeShop() FakeShop {
-	return FakeShop{DB: &outboxfake.DB{}}
+func NewFakeShop() *FakeShop {
+	return &FakeShop{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderPaid records one shop/order_paid event.
-func (f FakeShop) EnqueueOrderPaid(ctx context.Context, tx outbox.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+func (f *FakeShop) EnqueueOrderPaid(ctx context.Context, tx outbox.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
 	return f.DB.Enqueue(ctx, tx, OrderPaidTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderPaidMany records one event for each of ps.
-func (f FakeShop) EnqueueOrderPaidMany(ctx context.Context, tx outbox.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+func (f *FakeShop) EnqueueOrderPaidMany(ctx context.Context, tx outbox.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
 	return f.DB.EnqueueMany(ctx, tx, OrderPaidTopic.Untyped(), ps, opts...)
 }
 
 // OrderPaid returns the payloads of the shop/order_paid events that were recorded, without
 // duplicates, in their order. For keys and headers use outboxfake.Events.
-func (f FakeShop) OrderPaid() []OrderPaid {
-	return outboxfake.Payloads(f.DB, OrderPaidTopic)
+func (f *FakeShop) OrderPaid() (ps []OrderPaid) {
+	f.DB.Decode(OrderPaidTopic.Untyped(), &ps)
+	return ps
 }
