@@ -16,6 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
 	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
+	"github.com/outboxgen/outboxgen/internal/postgres/ownedtx"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
@@ -46,10 +47,11 @@ func enqueue(ctx context.Context, tx Tx, schema string, m Message, wake bool) (R
 	if err != nil {
 		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
 	}
-	if fake, ok := begun(tx).(recorder); ok {
-		receipts, err := fake.record(ctx, db, []Message{m}, []Receipt{{ID: id}}, []int{0})
+	if fake, ok := ownedtx.Innermost(tx).(recorder); ok {
+		receipts := []Receipt{{ID: id}}
+		err := fake.RecordEvents(ctx, db, []Message{m}, receipts, []int{0})
 		if err != nil {
-			return Receipt{}, err
+			return Receipt{}, db.Wrap(m.what(), err)
 		}
 		return receipts[0], nil
 	}

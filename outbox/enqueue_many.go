@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/ownedtx"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
@@ -59,8 +60,11 @@ func enqueueMany(ctx context.Context, tx Tx, schema string, ms []Message, wake b
 	}
 	// Keys are inserted in order, also across statements, so that concurrent callers cannot deadlock.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ms[a].DedupeKey, ms[b].DedupeKey) })
-	if fake, ok := begun(tx).(recorder); ok {
-		return fake.record(ctx, e.db, ms, e.receipts, order)
+	if fake, ok := ownedtx.Innermost(tx).(recorder); ok {
+		if err := fake.RecordEvents(ctx, e.db, ms, e.receipts, order); err != nil {
+			return nil, e.db.Wrap(ms[0].what(), err)
+		}
+		return e.receipts, nil
 	}
 	q := e.db.OnQuerier(tx)
 	for part := range slices.Chunk(order, manyRows) {

@@ -45,7 +45,7 @@ func packages(t *testing.T) map[string]pkg {
 	}
 }
 
-var update = flag.Bool("update", false, "write testdata/imports.txt and the table of arrows")
+var update = flag.Bool("update", false, "write what the tests of this package compare with: imports, arrows, what a producer links")
 
 // TestImports: each package imports from this module what testdata/imports.txt says. A new arrow is a decision, so look at the
 // difference when you have written the file with -update. The rooms of docs/inside/architecture.md have coarser arrows, which

@@ -1,4 +1,9 @@
-package outbox
+// Package operation runs the operations of the YAML: transactions that commit only with one of their outcomes, and with its
+// events.
+//
+// A generated function such as FinalizeTurn is the way in. It gives its caller a transaction whose methods are the outcomes, so
+// that a program without an outcome does not compile.
+package operation
 
 import (
 	"context"
@@ -11,6 +16,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/postgres/ownedtx"
+	"github.com/outboxgen/outboxgen/outbox"
 )
 
 // Beginner begins the transactions of operations. A *pgxpool.Pool and a *pgx.Conn are Beginners. So is a pgx.Tx: then the
@@ -29,10 +36,10 @@ var (
 )
 
 // Operation is one run of an operation of the YAML. Generated code uses it to make outcomes. Its methods may be called
-// until the function that RunOperation has passed it to returns, and not concurrently with the use of its transaction.
+// until the function that Run has passed it to returns, and not concurrently with the use of its transaction.
 type Operation struct {
 	name string
-	tx   *operationTx
+	tx   *ownTx
 
 	mu         sync.Mutex
 	outcome    string // the first outcome that was asked for, "" before that
@@ -41,39 +48,39 @@ type Operation struct {
 	over       bool
 }
 
-// OperationOutcome says that the events of an outcome were enqueued in the transaction of an operation. Only the methods
+// Outcome says that the events of an outcome were enqueued in the transaction of an operation. Only the methods
 // of Operation make one. The zero value is not an outcome, and an operation that returns it is rolled back.
-type OperationOutcome struct {
+type Outcome struct {
 	of       *Operation
-	receipts []Receipt
+	receipts []outbox.Receipt
 }
 
 // Receipts returns the receipt of each event of the outcome, in the order of the YAML. The receipt of an event whose
 // dedupe key was taken has Duplicate set.
-func (o OperationOutcome) Receipts() []Receipt { return append([]Receipt(nil), o.receipts...) }
+func (o Outcome) Receipts() []outbox.Receipt { return append([]outbox.Receipt(nil), o.receipts...) }
 
 // Emission is an event that an outcome is about to enqueue.
 type Emission struct {
-	Topic   *UntypedTopic
+	Topic   *outbox.UntypedTopic
 	Payload any // a pointer to a value of the topic's type
 }
 
-// RunOperation begins a transaction on db, calls do and ends the transaction. It commits if do returns the outcome of
+// Run begins a transaction on db, calls do and ends the transaction. It commits if do returns the outcome of
 // this operation. In any other case it rolls back:
 //
-//   - do returns an error. RunOperation returns that error, joined with that of the rollback if there is one. It does so
+//   - do returns an error. Run returns that error, joined with that of the rollback if there is one. It does so
 //     also if do returns an outcome along with the error.
 //   - do returns no valid outcome. The error wraps ErrNoOutcome.
 //   - do panics, or ends its goroutine with runtime.Goexit. Both continue after the rollback.
 //   - ctx has ended when do returns. The error is that of ctx.
 //
-// RunOperation does not retry. After a serialization failure or a deadlock the caller runs the operation again. The isolation
+// Run does not retry. After a serialization failure or a deadlock the caller runs the operation again. The isolation
 // level is that of the transactions that db begins. After an error of the commit itself, as after any commit, the
 // transaction may have committed.
-func RunOperation(ctx context.Context, db Beginner, name string, do func(context.Context, *Operation) (OperationOutcome, error)) error {
+func Run(ctx context.Context, db Beginner, name string, do func(context.Context, *Operation) (Outcome, error)) error {
 	switch {
 	case ctx == nil:
-		return fmt.Errorf("operation %s: %w", name, errNoContext)
+		return fmt.Errorf("operation %s: no context given (nil)", name)
 	case isnil.Is(db):
 		return fmt.Errorf("operation %s: no database given (nil)", name)
 	}
@@ -82,7 +89,7 @@ func RunOperation(ctx context.Context, db Beginner, name string, do func(context
 		return fmt.Errorf("operation %s: begin transaction: %w", name, err)
 	}
 	o := &Operation{name: name}
-	o.tx = &operationTx{Tx: tx, of: o}
+	o.tx = &ownTx{ownedtx.Around{Tx: tx}, o}
 	returned := false
 	defer func() {
 		if !returned {
@@ -140,7 +147,7 @@ func (o *Operation) end() error {
 }
 
 // refusal returns why an operation that returned outcome is rolled back, or nil. Spoiled is what end returned.
-func (o *Operation) refusal(outcome OperationOutcome, spoiled error) error {
+func (o *Operation) refusal(outcome Outcome, spoiled error) error {
 	switch {
 	case spoiled != nil:
 		return spoiled
@@ -152,22 +159,20 @@ func (o *Operation) refusal(outcome OperationOutcome, spoiled error) error {
 	return nil
 }
 
-// Tx returns the transaction of o, for business rows. Its Commit and Rollback do nothing and return ErrTxOwned. The events
-// of an outcome cannot be enqueued while a savepoint that its Begin has made is open, since they would be lost if the savepoint
-// were rolled back.
-func (o *Operation) Tx() pgx.Tx { return o.tx }
+// Tx returns the transaction of o, for business rows.
+func (o *Operation) Tx() Tx { return o.tx }
 
 // Emit enqueues the events of an outcome with opts and returns it. An error rolls the operation back, even if the caller
 // ignores it. An operation has one outcome: a second call returns an error.
-func (o *Operation) Emit(ctx context.Context, outcome string, opts []EnqueueOption, events ...Emission) (OperationOutcome, error) {
+func (o *Operation) Emit(ctx context.Context, outcome string, opts []outbox.EnqueueOption, events ...Emission) (Outcome, error) {
 	if err := o.begin(outcome); err != nil {
-		return OperationOutcome{}, err
+		return Outcome{}, err
 	}
-	done := OperationOutcome{of: o, receipts: make([]Receipt, 0, len(events))}
+	done := Outcome{of: o, receipts: make([]outbox.Receipt, 0, len(events))}
 	for _, e := range events {
 		r, err := e.Topic.Enqueue(ctx, o.tx.Tx, e.Payload, opts...)
 		if err != nil {
-			return OperationOutcome{}, o.spoil(fmt.Errorf("operation %s: outcome %s: %w", o.name, outcome, err))
+			return Outcome{}, o.spoil(fmt.Errorf("operation %s: outcome %s: %w", o.name, outcome, err))
 		}
 		done.receipts = append(done.receipts, r)
 	}
@@ -176,11 +181,11 @@ func (o *Operation) Emit(ctx context.Context, outcome string, opts []EnqueueOpti
 
 // NoEvents returns an outcome that has no events. If it is not the only outcome of the operation, it is the zero value, and
 // the operation is rolled back.
-func (o *Operation) NoEvents(outcome string) OperationOutcome {
+func (o *Operation) NoEvents(outcome string) Outcome {
 	if o.begin(outcome) != nil {
-		return OperationOutcome{}
+		return Outcome{}
 	}
-	return OperationOutcome{of: o}
+	return Outcome{of: o}
 }
 
 // begin takes the one outcome that o may have.
@@ -222,26 +227,31 @@ func (o *Operation) spoil(err error) error {
 	return err
 }
 
-// operationTx is the transaction of an operation as its user sees it.
-type operationTx struct {
-	pgx.Tx
+// Tx is the transaction of an operation, for business rows. It is a pgx.Tx whose Commit and Rollback do nothing and return
+// ErrTxOwned. The events of an outcome cannot be enqueued while a savepoint that its Begin has made is open, since they would
+// be lost if the savepoint were rolled back. Only an Operation makes a Tx.
+type Tx interface{ ownedtx.Tx }
+
+// ownTx is the Tx of an operation.
+type ownTx struct {
+	ownedtx.Around
 	of *Operation
 }
 
 // Commit returns ErrTxOwned.
-func (tx *operationTx) Commit(context.Context) error { return ErrTxOwned }
+func (tx *ownTx) Commit(context.Context) error { return ErrTxOwned }
 
 // Rollback returns ErrTxOwned.
-func (tx *operationTx) Rollback(context.Context) error { return ErrTxOwned }
+func (tx *ownTx) Rollback(context.Context) error { return ErrTxOwned }
 
 // Begin makes a savepoint.
-func (tx *operationTx) Begin(ctx context.Context) (pgx.Tx, error) {
+func (tx *ownTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	inner, err := tx.Tx.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	tx.of.count(1)
-	return &savepoint{Tx: inner, of: tx.of}, nil
+	return &savepoint{Around: ownedtx.Around{Tx: inner}, of: tx.of}, nil
 }
 
 func (o *Operation) count(savepoints int) {
@@ -252,7 +262,7 @@ func (o *Operation) count(savepoints int) {
 
 // savepoint is a savepoint in the transaction of an operation. Its own savepoints end with it.
 type savepoint struct {
-	pgx.Tx
+	ownedtx.Around
 	of    *Operation
 	ended sync.Once
 }
@@ -267,18 +277,4 @@ func (s *savepoint) Commit(ctx context.Context) error {
 func (s *savepoint) Rollback(ctx context.Context) error {
 	s.ended.Do(func() { s.of.count(-1) })
 	return s.Tx.Rollback(ctx)
-}
-
-// begun returns the transaction that tx is of an operation, or tx if it is of none.
-func begun(tx Tx) Tx {
-	for {
-		switch wrapped := tx.(type) {
-		case *operationTx:
-			tx = wrapped.Tx
-		case *savepoint:
-			tx = wrapped.Tx
-		default:
-			return tx
-		}
-	}
 }

@@ -1,7 +1,10 @@
-package outbox
+// Package eventkey renders the keys of events: dedupe keys, partition keys and entity ids. Generated code calls it. Without
+// generated code, call it in the function Keys of an outbox.TopicSpec.
+package eventkey
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,15 +14,18 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
+// ErrEmptyPart: a field that a key is made of is an empty string, a zero UUID or a zero date. It is outbox.ErrEmptyKeyPart.
+var ErrEmptyPart = errors.New("empty key part")
+
 // Key is a rendered key of an event: its dedupe key, its partition key or its entity id. The zero value means that there
-// is no key. If a part is empty, Err names its field, and the text is not valid.
+// is no key. If a part is empty, Err names its field, and String returns "".
 type Key struct {
 	text  string
 	empty string // the field whose value was empty
 }
 
-// NewKey joins parts with "/". Two different tuples of values never give the same key, because "/" and
-// "%" inside a string part are percent-encoded.
+// NewKey joins parts with "/". Two different tuples of values never give the same key, because "/" and "%" inside a string
+// part are percent-encoded.
 func NewKey(parts ...KeyPart) Key {
 	var stack [128]byte
 	buf := stack[:0]
@@ -41,12 +47,15 @@ func (k Key) String() string { return k.text }
 // IsZero reports whether k is the zero value. A key with an empty part is not zero: it is an error.
 func (k Key) IsZero() bool { return k == Key{} }
 
-// Err returns nil, or an error that wraps ErrEmptyKeyPart and names the field whose value was empty.
+// EmptyField returns the name of the first field whose value was empty, and "" if there is none.
+func (k Key) EmptyField() string { return k.empty }
+
+// Err returns nil, or an error that wraps ErrEmptyPart and names the first field whose value was empty.
 func (k Key) Err() error {
 	if k.empty == "" {
 		return nil
 	}
-	return fmt.Errorf("render key: field %s: %w", k.empty, ErrEmptyKeyPart)
+	return fmt.Errorf("render key: field %s: %w", k.empty, ErrEmptyPart)
 }
 
 // KeyPart is one segment of a key: the value of a payload field, or a literal.

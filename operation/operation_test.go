@@ -1,4 +1,4 @@
-package outbox_test
+package operation_test
 
 import (
 	"context"
@@ -11,8 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -32,14 +34,14 @@ var (
 	turnEnded = outbox.NewTopic[turn](outbox.TopicSpec{
 		Namespace: runtimetest.Namespace, Name: "turn_ended",
 		Keys: func(p any) outbox.Keys {
-			return outbox.Keys{Dedupe: outbox.NewKey(outbox.StringPart("text", p.(*turn).Text))}
+			return outbox.Keys{Dedupe: eventkey.NewKey(eventkey.StringPart("text", p.(*turn).Text))}
 		},
 	}).Untyped()
 	turnLogged = outbox.NewTopic[turn](outbox.TopicSpec{Namespace: runtimetest.Namespace, Name: "turn_logged", Log: true}).Untyped()
 )
 
-func event(topic *outbox.UntypedTopic, text string) outbox.Emission {
-	return outbox.Emission{Topic: topic, Payload: &turn{text}}
+func event(topic *outbox.UntypedTopic, text string) operation.Emission {
+	return operation.Emission{Topic: topic, Payload: &turn{text}}
 }
 
 // operationFixture is a database with a table of business rows.
@@ -54,15 +56,15 @@ func newOperationFixture(t *testing.T) *operationFixture {
 	return f
 }
 
-type outcomeFunc = func(context.Context, *outbox.Operation) (outbox.OperationOutcome, error)
+type outcomeFunc = func(context.Context, *operation.Operation) (operation.Outcome, error)
 
 // run runs an operation on the pool.
 func (f *operationFixture) run(do outcomeFunc) error {
-	return outbox.RunOperation(f.t.Context(), f.pool, "end_turn", do)
+	return operation.Run(f.t.Context(), f.pool, "end_turn", do)
 }
 
 // write writes a business row with the transaction of o.
-func (f *operationFixture) write(o *outbox.Operation, id string) {
+func (f *operationFixture) write(o *operation.Operation, id string) {
 	_, err := o.Tx().Exec(f.t.Context(), "INSERT INTO turns VALUES ($1)", id)
 	require.NoError(f.t, err)
 }
@@ -82,7 +84,7 @@ func TestOperationCommitsRowsAndEvents(t *testing.T) {
 	t.Parallel()
 	f := newOperationFixture(t)
 	var receipts []outbox.Receipt
-	require.NoError(t, f.run(func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+	require.NoError(t, f.run(func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		f.write(o, "1")
 		outcome, err := o.Emit(ctx, "settled", nil, event(turnEnded, "1"), event(turnLogged, "1"))
 		receipts = outcome.Receipts()
@@ -100,7 +102,7 @@ func TestOperationCommitsRowsAndEvents(t *testing.T) {
 func TestOperationWithoutEventsCommitsRows(t *testing.T) {
 	t.Parallel()
 	f := newOperationFixture(t)
-	require.NoError(t, f.run(func(_ context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+	require.NoError(t, f.run(func(_ context.Context, o *operation.Operation) (operation.Outcome, error) {
 		f.write(o, "1")
 		outcome := o.NoEvents("refused")
 		require.Empty(t, outcome.Receipts())
@@ -115,7 +117,7 @@ func TestOperationTellsDuplicates(t *testing.T) {
 	f := newOperationFixture(t)
 	var ids []uuid.UUID
 	for i, duplicate := range []bool{false, true} {
-		require.NoError(t, f.run(func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		require.NoError(t, f.run(func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 			outcome, err := o.Emit(ctx, "settled", nil, event(turnEnded, "1"))
 			require.NoError(t, err)
 			require.Equal(t, duplicate, outcome.Receipts()[0].Duplicate)
@@ -135,7 +137,7 @@ func TestOperationPassesOptionsOn(t *testing.T) {
 	t.Parallel()
 	f := newOperationFixture(t)
 	opts := []outbox.EnqueueOption{outbox.WithHeaders(map[string]string{"a": "b"})}
-	require.NoError(t, f.run(func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+	require.NoError(t, f.run(func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		return o.Emit(ctx, "settled", opts, event(turnEnded, "1"), event(turnLogged, "1"))
 	}))
 	require.Equal(t, 1, pgtest.Count(t, f.pool, `SELECT count(*) FROM outbox.events WHERE headers = '{"a": "b"}'`))
@@ -146,8 +148,8 @@ func TestOperationPassesOptionsOn(t *testing.T) {
 func TestOperationRollsBackWithoutItsOutcome(t *testing.T) {
 	t.Parallel()
 	f := newOperationFixture(t)
-	var stale outbox.OperationOutcome
-	require.NoError(t, f.run(func(_ context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+	var stale operation.Outcome
+	require.NoError(t, f.run(func(_ context.Context, o *operation.Operation) (operation.Outcome, error) {
 		stale = o.NoEvents("refused")
 		return stale, nil
 	}))
@@ -157,57 +159,57 @@ func TestOperationRollsBackWithoutItsOutcome(t *testing.T) {
 		want error
 		text string
 	}{
-		"zero outcome": {func(_ context.Context, _ *outbox.Operation) (outbox.OperationOutcome, error) {
-			return outbox.OperationOutcome{}, nil
-		}, outbox.ErrNoOutcome, "operation end_turn: no valid outcome: it returned a zero outcome and no error"},
-		"zero outcome although one was made": {func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		"zero outcome": {func(_ context.Context, _ *operation.Operation) (operation.Outcome, error) {
+			return operation.Outcome{}, nil
+		}, operation.ErrNoOutcome, "operation end_turn: no valid outcome: it returned a zero outcome and no error"},
+		"zero outcome although one was made": {func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 			_, err := o.Emit(ctx, "settled", nil, event(turnEnded, "1"))
-			return outbox.OperationOutcome{}, err
-		}, outbox.ErrNoOutcome, "zero outcome"},
-		"outcome of an earlier run": {func(_ context.Context, _ *outbox.Operation) (outbox.OperationOutcome, error) {
+			return operation.Outcome{}, err
+		}, operation.ErrNoOutcome, "zero outcome"},
+		"outcome of an earlier run": {func(_ context.Context, _ *operation.Operation) (operation.Outcome, error) {
 			return stale, nil
-		}, outbox.ErrNoOutcome, "the outcome of another transaction"},
-		"outcome of another operation in its place": {func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
-			var inner outbox.OperationOutcome
-			err := outbox.RunOperation(ctx, o.Tx(), "inner", func(ctx context.Context, o *outbox.Operation) (_ outbox.OperationOutcome, err error) {
+		}, operation.ErrNoOutcome, "the outcome of another transaction"},
+		"outcome of another operation in its place": {func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
+			var inner operation.Outcome
+			err := operation.Run(ctx, o.Tx(), "inner", func(ctx context.Context, o *operation.Operation) (_ operation.Outcome, err error) {
 				inner, err = o.Emit(ctx, "settled", nil, event(turnEnded, "1"))
 				return inner, err
 			})
 			return inner, err
-		}, outbox.ErrNoOutcome, "operation end_turn: no valid outcome: it returned the outcome of another transaction"},
-		"two outcomes": {func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		}, operation.ErrNoOutcome, "operation end_turn: no valid outcome: it returned the outcome of another transaction"},
+		"two outcomes": {func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 			outcome, err := o.Emit(ctx, "settled", nil, event(turnEnded, "1"))
 			require.NoError(t, err)
 			o.NoEvents("refused")
 			return outcome, nil
-		}, outbox.ErrNoOutcome, "operation end_turn: outcome refused: no valid outcome: the operation already has outcome settled"},
-		"two outcomes, the second with events": {func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		}, operation.ErrNoOutcome, "operation end_turn: outcome refused: no valid outcome: the operation already has outcome settled"},
+		"two outcomes, the second with events": {func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 			first := o.NoEvents("refused")
 			_, err := o.Emit(ctx, "settled", nil, event(turnEnded, "1"))
-			require.ErrorIs(t, err, outbox.ErrNoOutcome)
+			require.ErrorIs(t, err, operation.ErrNoOutcome)
 			return first, nil
-		}, outbox.ErrNoOutcome, "outcome settled: no valid outcome: the operation already has outcome refused"},
-		"ignored error of an outcome": {func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		}, operation.ErrNoOutcome, "outcome settled: no valid outcome: the operation already has outcome refused"},
+		"ignored error of an outcome": {func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 			outcome, err := o.Emit(ctx, "settled", nil, event(turnLogged, "1"), event(turnEnded, "bad"))
 			require.Error(t, err)
 			return outcome, nil
 		}, nil, "operation end_turn: outcome settled: enqueue " + runtimetest.Namespace + "/turn_ended: text: is bad"},
-		"error": {func(_ context.Context, _ *outbox.Operation) (outbox.OperationOutcome, error) {
-			return outbox.OperationOutcome{}, failure
+		"error": {func(_ context.Context, _ *operation.Operation) (operation.Outcome, error) {
+			return operation.Outcome{}, failure
 		}, failure, failure.Error()},
-		"error with an outcome": {func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		"error with an outcome": {func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 			outcome, err := o.Emit(ctx, "settled", nil, event(turnEnded, "1"), event(turnLogged, "1"))
 			return outcome, errors.Join(err, failure)
 		}, failure, failure.Error()},
-		"outcome in a savepoint": {func(ctx context.Context, o *outbox.Operation) (outcome outbox.OperationOutcome, err error) {
+		"outcome in a savepoint": {func(ctx context.Context, o *operation.Operation) (outcome operation.Outcome, err error) {
 			sp, err := o.Tx().Begin(ctx)
 			require.NoError(t, err)
 			outcome, err = o.Emit(ctx, "settled", nil, event(turnEnded, "1"))
 			require.ErrorContains(t, err, "a savepoint is open")
 			require.NoError(t, sp.Rollback(ctx))
 			return outcome, nil
-		}, outbox.ErrNoOutcome, "a savepoint is open, which could roll back the events: end it first"},
-		"aborted transaction": {func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		}, operation.ErrNoOutcome, "a savepoint is open, which could roll back the events: end it first"},
+		"aborted transaction": {func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 			outcome, err := o.Emit(ctx, "settled", nil, event(turnEnded, "1"))
 			require.NoError(t, err)
 			_, err = o.Tx().Exec(ctx, "SELECT 1/0")
@@ -215,7 +217,7 @@ func TestOperationRollsBackWithoutItsOutcome(t *testing.T) {
 			return outcome, nil
 		}, pgx.ErrTxCommitRollback, "operation end_turn: commit: "},
 	} {
-		err := f.run(func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		err := f.run(func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 			f.write(o, "1")
 			return c.do(ctx, o)
 		})
@@ -225,8 +227,8 @@ func TestOperationRollsBackWithoutItsOutcome(t *testing.T) {
 		require.ErrorContains(t, err, c.text, name)
 		f.require(0, 0, 0, name)
 	}
-	require.Same(t, failure, f.run(func(context.Context, *outbox.Operation) (outbox.OperationOutcome, error) {
-		return outbox.OperationOutcome{}, failure
+	require.Same(t, failure, f.run(func(context.Context, *operation.Operation) (operation.Outcome, error) {
+		return operation.Outcome{}, failure
 	}), "the error of the function is returned as it is")
 }
 
@@ -235,7 +237,7 @@ func TestOperationRollsBackAPanic(t *testing.T) {
 	t.Parallel()
 	f := newOperationFixture(t)
 	half := func(end func()) outcomeFunc {
-		return func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		return func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 			f.write(o, "1")
 			outcome, err := o.Emit(ctx, "settled", nil, event(turnEnded, "1"))
 			require.NoError(t, err)
@@ -262,7 +264,7 @@ func TestOperationRollsBackWhenItsContextEnds(t *testing.T) {
 	f := newOperationFixture(t)
 	before := pgtest.Count(t, f.pool, "SELECT pg_backend_pid()")
 	ctx, cancel := context.WithCancel(t.Context())
-	err := outbox.RunOperation(ctx, f.pool, "end_turn", func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+	err := operation.Run(ctx, f.pool, "end_turn", func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		f.write(o, "1")
 		outcome, err := o.Emit(ctx, "settled", nil, event(turnEnded, "1"))
 		cancel()
@@ -272,14 +274,14 @@ func TestOperationRollsBackWhenItsContextEnds(t *testing.T) {
 	f.require(0, 0, 0)
 	require.Equal(t, before, pgtest.Count(t, f.pool, "SELECT pg_backend_pid()"))
 
-	require.ErrorIs(t, outbox.RunOperation(ctx, f.pool, "end_turn", nil), context.Canceled, "it does not begin")
+	require.ErrorIs(t, operation.Run(ctx, f.pool, "end_turn", nil), context.Canceled, "it does not begin")
 }
 
 // The connection dies in the function: the error is that of the function, and nothing is left.
 func TestOperationWhoseConnectionDies(t *testing.T) {
 	t.Parallel()
 	f := newOperationFixture(t)
-	err := f.run(func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+	err := f.run(func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		f.write(o, "1")
 		pid := o.Tx().Conn().PgConn().PID()
 		require.Equal(t, 1, pgtest.Count(t, f.pool, "SELECT count(*) FROM (SELECT pg_terminate_backend($1, 60000)) AS t WHERE pg_terminate_backend", pid))
@@ -294,18 +296,18 @@ func TestOperationWhoseConnectionDies(t *testing.T) {
 func TestOperationOwnsItsTransaction(t *testing.T) {
 	t.Parallel()
 	f := newOperationFixture(t)
-	var late *outbox.Operation
-	require.NoError(t, f.run(func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+	var late *operation.Operation
+	require.NoError(t, f.run(func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		f.write(o, "1")
-		require.ErrorIs(t, o.Tx().Commit(ctx), outbox.ErrTxOwned)
-		require.ErrorIs(t, o.Tx().Rollback(ctx), outbox.ErrTxOwned)
+		require.ErrorIs(t, o.Tx().Commit(ctx), operation.ErrTxOwned)
+		require.ErrorIs(t, o.Tx().Rollback(ctx), operation.ErrTxOwned)
 		require.Zero(t, pgtest.Count(t, f.pool, "SELECT count(*) FROM turns"))
 		late = o
 		return o.NoEvents("refused"), nil
 	}))
 	f.require(1, 0, 0)
 	_, err := late.Emit(t.Context(), "settled", nil, event(turnEnded, "1"))
-	require.ErrorIs(t, err, outbox.ErrNoOutcome)
+	require.ErrorIs(t, err, operation.ErrNoOutcome)
 	_, err = late.Tx().Exec(t.Context(), "SELECT 1")
 	require.ErrorIs(t, err, pgx.ErrTxClosed)
 }
@@ -314,7 +316,7 @@ func TestOperationOwnsItsTransaction(t *testing.T) {
 func TestOperationWithSavepoints(t *testing.T) {
 	t.Parallel()
 	f := newOperationFixture(t)
-	require.NoError(t, f.run(func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+	require.NoError(t, f.run(func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		f.write(o, "1")
 		require.Error(t, pgx.BeginFunc(ctx, o.Tx(), func(sp pgx.Tx) error {
 			_, err := sp.Exec(ctx, "INSERT INTO turns VALUES ('1')")
@@ -342,7 +344,7 @@ func TestOperationInATransaction(t *testing.T) {
 	tx, err := f.pool.Begin(t.Context())
 	require.NoError(t, err)
 	run := func(id string, failure error) error {
-		return outbox.RunOperation(t.Context(), tx, "end_turn", func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+		return operation.Run(t.Context(), tx, "end_turn", func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 			f.write(o, id)
 			outcome, err := o.Emit(ctx, "settled", nil, event(turnEnded, id))
 			return outcome, errors.Join(err, failure)
@@ -375,13 +377,13 @@ func (tx badTx) Rollback(ctx context.Context) error {
 // What is wrong with the arguments, with begin and with rollback is said in the error.
 func TestOperationErrorsOfItsDatabase(t *testing.T) {
 	t.Parallel()
-	never := func(context.Context, *outbox.Operation) (outbox.OperationOutcome, error) { panic("called") }
+	never := func(context.Context, *operation.Operation) (operation.Outcome, error) { panic("called") }
 	var noContext context.Context
-	require.EqualError(t, outbox.RunOperation(noContext, &badBeginner{}, "end_turn", never), "operation end_turn: no context given (nil)")
-	require.EqualError(t, outbox.RunOperation(t.Context(), nil, "end_turn", never), "operation end_turn: no database given (nil)")
-	require.EqualError(t, outbox.RunOperation(t.Context(), (*pgxpool.Pool)(nil), "end_turn", never), "operation end_turn: no database given (nil)")
+	require.EqualError(t, operation.Run(noContext, &badBeginner{}, "end_turn", never), "operation end_turn: no context given (nil)")
+	require.EqualError(t, operation.Run(t.Context(), nil, "end_turn", never), "operation end_turn: no database given (nil)")
+	require.EqualError(t, operation.Run(t.Context(), (*pgxpool.Pool)(nil), "end_turn", never), "operation end_turn: no database given (nil)")
 	down := errors.New("the database is down")
-	err := outbox.RunOperation(t.Context(), &badBeginner{err: down}, "end_turn", never)
+	err := operation.Run(t.Context(), &badBeginner{err: down}, "end_turn", never)
 	require.ErrorIs(t, err, down)
 	require.EqualError(t, err, "operation end_turn: begin transaction: the database is down")
 
@@ -389,8 +391,8 @@ func TestOperationErrorsOfItsDatabase(t *testing.T) {
 	tx, err := f.pool.Begin(t.Context())
 	require.NoError(t, err)
 	failure := errors.New("no quota")
-	err = outbox.RunOperation(t.Context(), &badBeginner{tx: badTx{tx}}, "end_turn", func(context.Context, *outbox.Operation) (outbox.OperationOutcome, error) {
-		return outbox.OperationOutcome{}, failure
+	err = operation.Run(t.Context(), &badBeginner{tx: badTx{tx}}, "end_turn", func(context.Context, *operation.Operation) (operation.Outcome, error) {
+		return operation.Outcome{}, failure
 	})
 	require.ErrorIs(t, err, failure)
 	require.ErrorIs(t, err, errRollback)
@@ -400,8 +402,8 @@ func TestOperationErrorsOfItsDatabase(t *testing.T) {
 // The zero Operation, of a transaction that somebody made without its operation, has no outcomes.
 func TestZeroOperationHasNoOutcome(t *testing.T) {
 	t.Parallel()
-	var o *outbox.Operation
+	var o *operation.Operation
 	_, err := o.Emit(t.Context(), "settled", nil, event(turnEnded, "1"))
-	require.ErrorIs(t, err, outbox.ErrNoOutcome)
-	require.Equal(t, outbox.OperationOutcome{}, o.NoEvents("refused"))
+	require.ErrorIs(t, err, operation.ErrNoOutcome)
+	require.Equal(t, operation.Outcome{}, o.NoEvents("refused"))
 }
