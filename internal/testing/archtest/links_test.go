@@ -1,7 +1,6 @@
 package archtest
 
 import (
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
