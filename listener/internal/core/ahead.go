@@ -118,10 +118,10 @@ func (lease *Lease) noteParked() {
 }
 
 // begin gives the lease the events of p as its next batch.
-func (lease *Lease) begin(c *Config, now time.Time, p *Ahead, retries map[int64]retry) {
+func (lease *Lease) begin(c *Config, now time.Time, p *Ahead, retries map[int64]Retry) {
 	lease.Events, lease.Scanned, lease.ScannedTo, lease.Took = p.Events, p.Scanned, p.ScannedTo, p.Took
 	lease.AheadSeqs, lease.AheadAttempts = nil, nil
-	lease.prepare(c, now, retries)
+	lease.Prepare(c, now, retries)
 	for _, e := range lease.Events { // these keys were not parked yet when p was read
 		if p.parkedNow[e.Key] {
 			e.Status, e.ParkedBefore = Parked, true

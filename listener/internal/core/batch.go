@@ -134,7 +134,7 @@ func (b *Batch) settle(now time.Time, e *Entry, r errclass.Result, first bool) {
 		if k.stopped = true; k.parked && e.ParkedNo == 0 {
 			e.Status = Parked
 		} else if !r.Behind && !b.Stopping { // otherwise it would be tried again immediately, for nothing
-			e.retry = &retry{until: now.Add(b.cfg.FirstPause), text: r.Text}
+			e.retry = &Retry{until: now.Add(b.cfg.FirstPause), text: r.Text}
 		}
 		return
 	}
@@ -160,7 +160,7 @@ func (b *Batch) wait(now time.Time, e *Entry, why string, first bool) {
 	if !first {
 		delay = max(delay, to.LaterDelay())
 	}
-	e.Started, e.Running, e.Away, e.retry = false, false, true, &retry{until: now.Add(delay), text: why, away: to}
+	e.Started, e.Running, e.Away, e.retry = false, false, true, &Retry{until: now.Add(delay), text: why, away: to}
 	k := b.stateOf(e.Key)
 	k.stopped = true
 	switch {

@@ -107,7 +107,7 @@ type Core struct {
 	dbRetry    backoff.Retrier
 	urgent     bool // a pause is not ended by Stop, because a lease has yet to be ended
 	search     search
-	retries    map[int64]retry // by seq, events that failed here and are not due yet
+	retries    map[int64]Retry // by seq, events that failed here and are not due yet
 	left       *budget
 	leases     int
 
@@ -169,7 +169,7 @@ const (
 
 // New returns a Core that waits for Started.
 func New(cfg Config) *Core {
-	c := &Core{cfg: cfg, nextID: cfg.NewID(), afterNo: unknownNo, scanSize: cfg.BatchSize, retries: make(map[int64]retry)}
+	c := &Core{cfg: cfg, nextID: cfg.NewID(), afterNo: unknownNo, scanSize: cfg.BatchSize, retries: make(map[int64]Retry)}
 	c.dbRetry.Random = cfg.Random
 	if cfg.Events > 0 {
 		c.left = &budget{left: cfg.Events}
@@ -265,7 +265,7 @@ func (c *Core) onAnswer(in Event) {
 		}
 	case ParkedTaken:
 		if c.answers(parkedCall) {
-			c.lease.addParked(&c.cfg, c.now, in.Events)
+			c.lease.AddParked(&c.cfg, c.now, in.Events)
 			c.charge()
 		}
 	case Charged:

@@ -76,8 +76,8 @@ func (a *End) restoreReturned() {
 	}
 }
 
-// endOf computes the new state of the cursor from the status of the entries of a lease.
-func (c *Config) endOf(lease *Lease, now time.Time, release bool) *End {
+// End computes the new state of the cursor from the status of the entries of a lease.
+func (c *Config) End(lease *Lease, now time.Time, release bool) *End {
 	a := &End{Lease: lease, AheadSeqs: []int64{}, AheadAttempts: []int32{}, Release: release}
 	c.endParked(a, now)
 	c.endLog(a, now)
@@ -134,7 +134,7 @@ func (c *Config) endLog(a *End, now time.Time) {
 			attempts := e.Used
 			if e.Status == Retried {
 				attempts = e.Attempt
-				e.retry = &retry{until: now.Add(c.retryDelay(e)), text: e.Result.Text}
+				e.retry = &Retry{until: now.Add(c.retryDelay(e)), text: e.Result.Text}
 			}
 			if e.retry != nil {
 				a.delay(e.retry, now)
@@ -168,7 +168,7 @@ func (d *DeadEvents) add(e *Entry) {
 }
 
 // delay postpones the next lease until r is due, unless an earlier retry is set.
-func (a *End) delay(r *retry, now time.Time) {
+func (a *End) delay(r *Retry, now time.Time) {
 	d := time.Duration(0)
 	if !r.due(now) {
 		d = r.remaining(now)

@@ -174,7 +174,7 @@ func (c *Core) abandon() {
 		c.finish(Stopped, c.abandoned)
 		return
 	}
-	c.end = c.cfg.endOf(c.lease, c.now, false)
+	c.end = c.cfg.End(c.lease, c.now, false)
 	c.end.LetLeaseExpire = true
 	c.closeLease()
 	c.next()
@@ -183,7 +183,7 @@ func (c *Core) abandon() {
 // endLease computes the end of the lease. If it stopped at an event of an unknown version, the core first asks who knows
 // it.
 func (c *Core) endLease(inTx bool) {
-	c.end, c.inTx = c.cfg.endOf(c.lease, c.now, c.stopping), inTx
+	c.end, c.inTx = c.cfg.End(c.lease, c.now, c.stopping), inTx
 	if c.newer = c.lease.stoppedAt(); c.newer != nil && (c.newer == c.lease.newer || !c.cfg.Drain) {
 		c.ask(FindKnowing{c.newer}, knowingCall)
 		return
@@ -317,7 +317,7 @@ func (c *Core) undone(cause error, found bool) {
 	}
 	if c.stopping { // the next holder need not wait, or handle events one by one
 		c.lease.resetStarted()
-		c.end = c.cfg.endOf(c.lease, c.now, true)
+		c.end = c.cfg.End(c.lease, c.now, true)
 		c.closeLease()
 		c.next()
 		return

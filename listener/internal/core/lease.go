@@ -95,7 +95,7 @@ type Entry struct {
 	Result  errclass.Result
 	Away    bool   // it waits because its target is unavailable; its attempt is not counted
 	Newer   bool   // this process does not know its version
-	retry   *retry // not to be tried yet
+	retry   *Retry // not to be tried yet
 }
 
 // Status is the state of an entry in its lease.
@@ -110,21 +110,21 @@ const (
 	Parked
 )
 
-// retry is when and why an event is tried again. The database keeps only the earliest of a shard.
-type retry struct {
+// Retry is when and why an event is tried again. The database keeps only the earliest of a shard.
+type Retry struct {
 	until time.Time
 	text  string // the error of the attempt
 	away  Target // the target that it waits for, if it waits for nothing else
 }
 
 // due reports whether the wait is over.
-func (r *retry) due(now time.Time) bool { return !now.Before(r.until) || r.targetBack() }
+func (r *Retry) due(now time.Time) bool { return !now.Before(r.until) || r.targetBack() }
 
 // targetBack reports whether the event waits for a target that is available again.
-func (r *retry) targetBack() bool { return r.away != nil && !r.away.Resting() }
+func (r *Retry) targetBack() bool { return r.away != nil && !r.away.Resting() }
 
 // remaining is how long r still lasts; 0 for nil.
-func (r *retry) remaining(now time.Time) time.Duration {
+func (r *Retry) remaining(now time.Time) time.Duration {
 	if r == nil {
 		return 0
 	}
@@ -132,7 +132,7 @@ func (r *retry) remaining(now time.Time) time.Duration {
 }
 
 // why is the error of r; "" for nil.
-func (r *retry) why() string {
+func (r *Retry) why() string {
 	if r == nil {
 		return ""
 	}
@@ -192,8 +192,8 @@ func (lease *Lease) Entries() []*Entry {
 // Current returns the events of the batch that is handled now, parked ones first.
 func (lease *Lease) Current() []*Entry { return slices.Concat(lease.Parked, lease.Events) }
 
-// prepare numbers the attempts of the events of a lease, and sets the status of those that need no handler.
-func (lease *Lease) prepare(c *Config, now time.Time, retries map[int64]retry) {
+// Prepare numbers the attempts of the events of a lease, and sets the status of those that need no handler.
+func (lease *Lease) Prepare(c *Config, now time.Time, retries map[int64]Retry) {
 	lease.ahead = make(map[int64]int32, len(lease.AheadSeqs))
 	for i, seq := range lease.AheadSeqs {
 		lease.ahead[seq] = lease.AheadAttempts[i]
@@ -224,14 +224,14 @@ func (lease *Lease) prepare(c *Config, now time.Time, retries map[int64]retry) {
 	}
 }
 
-// addParked gives the lease the parked events that are due. A one-by-one lease takes one event that the previous lease
+// AddParked gives the lease the parked events that are due. A one-by-one lease takes one event that the previous lease
 // had taken, and none of the log then: the events that may have killed the process are handled before any other.
-func (lease *Lease) addParked(c *Config, now time.Time, events []*Entry) {
+func (lease *Lease) AddParked(c *Config, now time.Time, events []*Entry) {
 	known := make(map[string]bool)
 	for _, e := range events {
 		e.Head, known[e.Key] = !known[e.Key], true
 		if e.isNewer() { // due again after a while
-			e.Newer, e.retry = true, &retry{until: now.Add(c.PollInterval)}
+			e.Newer, e.retry = true, &Retry{until: now.Add(c.PollInterval)}
 			if lease.newerParked == nil && e.Head {
 				lease.newerParked = e
 			}

@@ -261,15 +261,15 @@ func (c *Core) onRead() {
 	if c.lease.OneByOne {
 		c.lease.BatchSize = 1
 	}
-	c.lease.prepare(&c.cfg, c.now, c.retries)
+	c.lease.Prepare(&c.cfg, c.now, c.retries)
 	c.opened(false)
 }
 
 // maxScan limits the positions that a lease reads to find few events.
 const maxScan = 1000
 
-// parkedBatch is how many parked events of one key a lease takes.
-const parkedBatch = 50
+// ParkedBatch is how many parked events of one key a lease takes.
+const ParkedBatch = 50
 
 // opened follows when a lease has its first batch.
 func (c *Core) opened(carried bool) {
@@ -290,7 +290,7 @@ func (c *Core) opened(carried bool) {
 	case lease.ParkedDue && lease.OneByOne:
 		c.ask(TakeParked{lease, 1, 1}, parkedCall)
 	case lease.ParkedDue:
-		c.ask(TakeParked{lease, c.cfg.ParkedKeys, parkedBatch}, parkedCall)
+		c.ask(TakeParked{lease, c.cfg.ParkedKeys, ParkedBatch}, parkedCall)
 	default:
 		c.charge()
 	}
