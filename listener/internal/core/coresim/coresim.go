@@ -29,8 +29,10 @@ const (
 type world struct {
 	*rand.Rand
 	tables
+	began    time.Time
 	now      time.Time
 	storm    bool // things go wrong
+	done     bool
 	actions  actions
 	n        uint64 // actions, to order those of the same time
 	mode     core.Config
@@ -39,7 +41,7 @@ type world struct {
 	poisonTx set           // events that break the commit of their transaction
 	failing  map[int64]int // how often each event fails before it succeeds
 	open     []*row        // of transactions that have not committed
-	trace    []string
+	trace    []step
 	err      error
 }
 
@@ -114,10 +116,11 @@ func (w *world) newID() (id uuid.UUID) {
 // Run plays the schedule of a seed, and returns what went wrong with the last steps before.
 func Run(seed uint64) error {
 	w := &world{
-		Rand: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1_000_000, 0), storm: true, effects: make(map[int64]int),
-		poisonTx: make(set), failing: make(map[int64]int),
+		Rand: rand.New(rand.NewPCG(seed, 1)), storm: true, effects: make(map[int64]int),
+		failing: make(map[int64]int),
 	}
-	w.dead = make(set)
+	w.began = time.Unix(1_000_000, 0)
+	w.now = w.began
 	w.mode = core.Config{
 		BatchSize: 1 + w.IntN(4), LeaseBatches: 3, ParkedKeys: 3, Transactional: w.IntN(3) == 0, ParkKeys: w.IntN(2) == 0, Concurrency: 1,
 		MaxAttempts: 3, BaseDelay: time.Millisecond, MaxDelay: 50 * time.Millisecond, FirstPause: 10 * time.Millisecond,
@@ -129,7 +132,7 @@ func Run(seed uint64) error {
 		w.mode.Concurrency = 3
 	}
 	for range 1 + w.IntN(3) {
-		w.shards = append(w.shards, &cursor{lo: set{}})
+		w.shards = append(w.shards, &cursor{lo: set{false}})
 	}
 	for range 1 + w.IntN(3) {
 		w.start()
@@ -145,8 +148,8 @@ func Run(seed uint64) error {
 	if w.err == nil {
 		return nil
 	}
-	for i, line := range w.trace[max(len(w.trace)-60, 0):] {
-		w.err = fmt.Errorf("%w\n%3d %s", w.err, i, line)
+	for _, s := range w.trace[max(len(w.trace)-told, 0):] {
+		w.err = fmt.Errorf("%w\n%s", w.err, s)
 	}
 	return w.err
 }
@@ -164,7 +167,7 @@ func (w *world) produce() {
 			w.failing[r.seq] = 1 + w.IntN(4)
 		}
 		if w.mode.Transactional && w.IntN(60) == 0 {
-			w.poisonTx[r.seq] = true
+			w.poisonTx.add(r.seq)
 		}
 		w.open = append(w.open, r)
 	}
@@ -176,9 +179,10 @@ func (w *world) produce() {
 			held = r.key
 			continue
 		}
-		r.visible = !hasKey(open, r.key)
-		if !r.visible {
+		if hasKey(open, r.key) {
 			open = append(open, r)
+		} else {
+			w.tables.commit(r)
 		}
 	}
 	w.open = open
@@ -237,23 +241,41 @@ func (w *world) disturb() {
 func (w *world) calmDown() {
 	w.storm = false
 	for _, r := range w.open {
-		r.visible = true
+		w.tables.commit(r)
 	}
 	w.start()
 	w.ring()
 	w.after(calm, func() {
-		for _, r := range w.log {
-			if w.effects[r.seq] == 0 && !w.dead[r.seq] {
-				w.fail("event %d of key %s was not handled", r.seq, r.key)
-			}
-		}
-		if n := len(w.parked); n > 0 {
-			w.fail("%d events are still parked", n)
-		}
-		for _, p := range w.procs {
-			p.stop()
+		if !w.done {
+			w.fail("%s", w.undone())
 		}
 	})
+	w.finish()
+}
+
+// finish ends the schedule when all is done.
+func (w *world) finish() {
+	if w.undone() != "" {
+		w.after(time.Second, w.finish)
+		return
+	}
+	w.done = true
+	for _, p := range w.procs {
+		p.stop()
+	}
+}
+
+// undone tells what is left to do.
+func (w *world) undone() string {
+	for _, r := range w.log {
+		if w.effects[r.seq] == 0 && !w.dead.has(r.seq) {
+			return fmt.Sprintf("event %d of key %s is not handled", r.seq, r.key)
+		}
+	}
+	if n := len(w.parked); n > 0 {
+		return fmt.Sprintf("%d events are parked", n)
+	}
+	return ""
 }
 
 // start starts a process.
@@ -356,11 +378,9 @@ func (s *shard) step(in core.Event) {
 		return
 	}
 	commands := s.core.Step(s.p.w.now, in)
-	s.p.w.trace = append(s.p.w.trace, fmt.Sprintf("%s %x/%d %T -> %v %s", s.p.w.now.Format("04:05.000"), s.p.id[:2], s.number, in, s.core.State(), names(commands)))
-	if t := s.p.w.trace; len(t) > 1000 {
-		s.p.w.trace = append([]string(nil), t[len(t)-100:]...)
-	}
-	for _, cmd := range append([]core.Command(nil), commands...) {
+	commands = append([]core.Command(nil), commands...)
+	s.p.w.note(step{s.p.w.now, s.p.id, s.number, in, s.core.State(), commands})
+	for _, cmd := range commands {
 		s.do(cmd)
 	}
 	if s.core.Over() {
@@ -371,11 +391,31 @@ func (s *shard) step(in core.Event) {
 	}
 }
 
-func names(commands []core.Command) (all []string) {
-	for _, cmd := range commands {
-		all = append(all, fmt.Sprintf("%T", cmd)[len("core."):])
+// step is one step of a core, to be told when something goes wrong.
+type step struct {
+	at       time.Time
+	process  uuid.UUID
+	number   int
+	in       core.Event
+	state    core.State
+	commands []core.Command
+}
+
+func (s step) String() string {
+	text := fmt.Sprintf("%s %x/%d %T -> %v", s.at.Format("04:05.000"), s.process[:2], s.number, s.in, s.state)
+	for _, cmd := range s.commands {
+		text += fmt.Sprintf(" %T", cmd)
 	}
-	return all
+	return text
+}
+
+// told is how many of the latest steps are told.
+const told = 60
+
+func (w *world) note(s step) {
+	if w.trace = append(w.trace, s); len(w.trace) > 10*told {
+		w.trace = append(w.trace[:0], w.trace[len(w.trace)-told:]...)
+	}
 }
 
 var errDown = errors.New("the database does not answer")
@@ -538,10 +578,10 @@ func (w *world) checkEnd(shard int, by uuid.UUID, a *core.End, done []int64) {
 		return
 	}
 	c := w.shards[shard]
-	settled := make(set)
+	var settled set
 	for _, list := range [][]int64{a.Dead.Seqs, a.Parking.Seqs, done} {
 		for _, seq := range list {
-			settled[seq] = true
+			settled.add(seq)
 		}
 	}
 	for _, r := range w.window(c, c.hi) {
@@ -550,7 +590,7 @@ func (w *world) checkEnd(shard int, by uuid.UUID, a *core.End, done []int64) {
 			passed = passed || seq == r.seq && a.AheadAttempts[i] == 0
 		}
 		n, before := c.ahead[r.seq]
-		if r.bucket%len(w.shards) == shard && passed && !settled[r.seq] && w.effects[r.seq] == 0 && !(before && n == 0) {
+		if r.bucket%len(w.shards) == shard && passed && !settled.has(r.seq) && w.effects[r.seq] == 0 && !(before && n == 0) {
 			w.fail("shard %d passes event %d of key %s, which is not done", shard, r.seq, r.key)
 		}
 	}
@@ -561,7 +601,7 @@ func (s *shard) commit(a *core.End) {
 	w := s.p.w
 	done := s.effects
 	for _, seq := range done {
-		if w.poisonTx[seq] {
+		if w.poisonTx.has(seq) {
 			s.later(w.random(time.Millisecond), core.CommitFailed{Err: errDown, Alive: true, Result: errclass.Result{Class: errclass.ClassFailed, Text: "poison"}})
 			return
 		}
@@ -590,7 +630,7 @@ func (s *shard) commit(a *core.End) {
 func (w *world) effect(seq int64) {
 	r := w.bucketOf(seq)
 	for _, earlier := range w.log[:seq-1] {
-		if earlier.key == r.key && w.effects[earlier.seq] == 0 && !w.dead[earlier.seq] && !w.dying(earlier.seq) {
+		if earlier.key == r.key && w.effects[earlier.seq] == 0 && !w.dead.has(earlier.seq) && !w.dying(earlier.seq) {
 			w.fail("event %d of key %s was handled before event %d", seq, r.key, earlier.seq)
 		}
 	}
@@ -600,7 +640,9 @@ func (w *world) effect(seq int64) {
 }
 
 // dying reports whether an event has failed for good in a lease whose end is not written yet.
-func (w *world) dying(seq int64) bool { return w.failing[seq] >= w.mode.MaxAttempts || w.poisonTx[seq] }
+func (w *world) dying(seq int64) bool {
+	return w.failing[seq] >= w.mode.MaxAttempts || w.poisonTx.has(seq)
+}
 
 // handle runs the handlers of a batch.
 func (s *shard) handle(b *core.Batch) {
@@ -632,7 +674,7 @@ func (s *shard) worker(b *core.Batch) {
 	case w.chance(200):
 		d = w.random(3 * leaseDuration)
 	case w.chance(2000):
-		d = time.Hour
+		d = max(w.began.Add(stormy).Sub(w.now), 0) // it hangs
 	}
 	w.after(d, func() {
 		if s.p.gone {

@@ -18,8 +18,17 @@ type row struct {
 	visible bool // committed
 }
 
-// set is a snapshot of the log: the seqs that are visible in it.
-type set map[int64]bool
+// set is a set of seqs: a snapshot of the log, for example.
+type set []bool
+
+func (s set) has(seq int64) bool { return seq < int64(len(s)) && s[seq] }
+
+func (s *set) add(seq int64) {
+	for int64(len(*s)) <= seq {
+		*s = append(*s, false)
+	}
+	(*s)[seq] = true
+}
 
 // cursor is the row of a shard in the table listeners.
 type cursor struct {
@@ -57,33 +66,31 @@ type tables struct {
 	lastNo    int64
 	dead      set
 	reshardTo int
+	latest    set // the latest snapshot; nil if something has committed since
 }
 
+// snapshot is what has committed.
 func (t *tables) snapshot() set {
-	s := make(set)
-	for _, r := range t.log {
-		if r.visible {
-			s[r.seq] = true
+	if t.latest == nil {
+		t.latest = make(set, 1)
+		for _, r := range t.log {
+			if r.visible {
+				t.latest.add(r.seq)
+			}
 		}
 	}
-	return s
+	return t.latest
 }
 
-func sameSet(a, b set) bool {
-	for seq := range a {
-		if !b[seq] {
-			return false
-		}
-	}
-	return len(a) == len(b)
-}
+// commit makes r visible.
+func (t *tables) commit(r *row) { r.visible, t.latest = true, nil }
 
 func (t *tables) bucketOf(seq int64) *row { return t.log[seq-1] }
 
 // window are the rows that a cursor has yet to pass, of all shards.
 func (t *tables) window(c *cursor, hi set) (rows []*row) {
 	for _, r := range t.log {
-		if hi[r.seq] && !c.lo[r.seq] && r.seq > c.lastSeq {
+		if r.seq > c.lastSeq && hi.has(r.seq) && !c.lo.has(r.seq) {
 			rows = append(rows, r)
 		}
 	}
@@ -106,7 +113,7 @@ func (t *tables) hasWork(shard int, c *cursor, now time.Time) bool {
 	case c.inBatch:
 		return true
 	case c.barrier != nil:
-		return !sameSet(c.lo, c.barrier)
+		return !slices.Equal(c.lo, c.barrier)
 	case t.reshardTo > 0:
 		return false
 	case t.parkedDue(shard, now):
@@ -226,7 +233,7 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 	if p := a.Settle; p != nil {
 		t.parked = slices.DeleteFunc(t.parked, func(r *parkedRow) bool {
 			if slices.Contains(p.Dead, r.no) {
-				t.dead[r.seq] = true
+				t.dead.add(r.seq)
 			}
 			return slices.Contains(p.Done, r.no) || slices.Contains(p.Dead, r.no)
 		})
@@ -270,7 +277,7 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 	}
 	c.wantedBy = uuid.UUID{}
 	for _, seq := range a.Dead.Seqs {
-		t.dead[seq] = true
+		t.dead.add(seq)
 	}
 	for i, seq := range a.Parking.Seqs {
 		t.lastNo++
@@ -363,7 +370,7 @@ func (t *tables) reshard() (stepped bool) {
 	}
 	no := int64(0)
 	for _, c := range t.shards {
-		if c.inBatch || c.leaseBy != (uuid.UUID{}) || !sameSet(c.lo, c.barrier) {
+		if c.inBatch || c.leaseBy != (uuid.UUID{}) || !slices.Equal(c.lo, c.barrier) {
 			return false
 		}
 		no = max(no, c.leaseNo)
