@@ -21,8 +21,8 @@ var topic = &core.Topic{Version: 1}
 const (
 	leaseDuration = 3 * time.Second
 	shutdown      = 2 * time.Second
-	stormy        = 30 * time.Second  // of faults
-	calm          = 600 * time.Second // by then, all is done
+	stormy        = 30 * time.Second // of faults
+	patience      = 60 * time.Second // in which all is done when nothing goes wrong
 )
 
 // world is one schedule.
@@ -32,7 +32,6 @@ type world struct {
 	began    time.Time
 	now      time.Time
 	storm    bool // things go wrong
-	done     bool
 	actions  actions
 	n        uint64 // actions, to order those of the same time
 	mode     core.Config
@@ -51,6 +50,7 @@ type process struct {
 	id       uuid.UUID
 	cores    []*shard
 	stopping bool
+	cut      bool // all statements fail
 	gone     bool // it was killed, or has ended
 	asleep   bool // an enqueue wakes it
 }
@@ -65,8 +65,8 @@ type shard struct {
 	effects  []int64
 	workers  int
 	batch    *core.Batch
-	running  map[*core.Entry]bool
-	stopAt   time.Time
+	untold   *core.Lease // it was taken, and nobody was told of its end
+	renewing *core.Lease
 }
 
 type action struct {
@@ -121,6 +121,7 @@ func Run(seed uint64) error {
 	}
 	w.began = time.Unix(1_000_000, 0)
 	w.now = w.began
+	w.ended = make(map[uuid.UUID]bool)
 	w.mode = core.Config{
 		BatchSize: 1 + w.IntN(4), LeaseBatches: 3, ParkedKeys: 3, Transactional: w.IntN(3) == 0, ParkKeys: w.IntN(2) == 0, Concurrency: 1,
 		MaxAttempts: 3, BaseDelay: time.Millisecond, MaxDelay: 50 * time.Millisecond, FirstPause: 10 * time.Millisecond,
@@ -160,9 +161,7 @@ func (w *world) produce() {
 		return
 	}
 	for range 1 + w.IntN(5) {
-		key := w.IntN(6)
-		r := &row{seq: int64(len(w.log) + 1), key: fmt.Sprint("k", key), bucket: key * 7, version: 1}
-		w.log = append(w.log, r)
+		r := w.enqueue()
 		if w.IntN(20) == 0 {
 			w.failing[r.seq] = 1 + w.IntN(4)
 		}
@@ -188,6 +187,14 @@ func (w *world) produce() {
 	w.open = open
 	w.ring()
 	w.after(w.random(800*time.Millisecond), w.produce)
+}
+
+// enqueue adds an event to the log, which has not committed yet.
+func (w *world) enqueue() *row {
+	key := w.IntN(6)
+	r := &row{seq: int64(len(w.log) + 1), key: fmt.Sprint("k", key), bucket: key * 7, version: 1}
+	w.log = append(w.log, r)
+	return r
 }
 
 func hasKey(rows []*row, key string) bool {
@@ -245,24 +252,35 @@ func (w *world) calmDown() {
 	}
 	w.start()
 	w.ring()
-	w.after(calm, func() {
-		if !w.done {
-			w.fail("%s", w.undone())
-		}
-	})
-	w.finish()
+	w.round(20)
 }
 
-// finish ends the schedule when all is done.
-func (w *world) finish() {
-	if w.undone() != "" {
-		w.after(time.Second, w.finish)
-		return
+// round waits until all is done. Then it enqueues a few events, a while apart or at nearly the same time, and begins the
+// next round, until n of them are over.
+func (w *world) round(n int) {
+	limit := w.now.Add(patience)
+	var wait func()
+	wait = func() {
+		switch undone := w.undone(); {
+		case undone != "" && w.now.After(limit):
+			w.fail("%s", undone)
+		case undone != "":
+			w.after(10*time.Millisecond, wait)
+		case n == 0:
+			for _, p := range w.procs {
+				p.stop()
+			}
+		default:
+			for range 1 + w.IntN(3) {
+				w.after(w.random(6*time.Millisecond), func() {
+					w.tables.commit(w.enqueue())
+					w.ring()
+				})
+			}
+			w.after(6*time.Millisecond, func() { w.round(n - 1) })
+		}
 	}
-	w.done = true
-	for _, p := range w.procs {
-		p.stop()
-	}
+	wait()
 }
 
 // undone tells what is left to do.
@@ -300,7 +318,7 @@ func (p *process) generation(shards int) {
 	for i := range shards {
 		cfg := p.w.mode
 		cfg.Shard, cfg.Shards = i, shards
-		s := &shard{p: p, number: i, core: core.New(cfg), running: make(map[*core.Entry]bool)}
+		s := &shard{p: p, number: i, core: core.New(cfg)}
 		p.cores = append(p.cores, s)
 		s.later(p.w.random(time.Millisecond), core.Started{})
 	}
@@ -320,7 +338,13 @@ func (p *process) stop() {
 			s.step(core.GiveUp{})
 		}
 	})
-	p.w.after(shutdown+30*time.Second, func() {
+	p.w.after(shutdown+2*time.Second, func() {
+		p.cut = true
+		for _, s := range p.cores {
+			s.step(core.Cut{})
+		}
+	})
+	p.w.after(shutdown+3*time.Second+leaseDuration, func() {
 		for _, s := range p.cores {
 			if !p.gone && !s.core.Over() {
 				p.w.fail("shard %d of a process that was told to stop is %v", s.number, s.core.State())
@@ -377,11 +401,17 @@ func (s *shard) step(in core.Event) {
 	if s.p.gone || s.core.Over() || s.p.w.err != nil {
 		return
 	}
+	if _, is := in.(core.Renewed); is {
+		s.renewing = nil
+	}
 	commands := s.core.Step(s.p.w.now, in)
 	commands = append([]core.Command(nil), commands...)
 	s.p.w.note(step{s.p.w.now, s.p.id, s.number, in, s.core.State(), commands})
 	for _, cmd := range commands {
 		s.do(cmd)
+	}
+	if s.p.w.chance(50) { // a tick may come at any time
+		s.later(s.p.w.random(5*time.Millisecond), core.Tick{})
 	}
 	if s.core.Over() {
 		if err := s.core.Err(); err != nil && s.p.w.storm == false && !s.p.stopping {
@@ -425,6 +455,8 @@ func (s *shard) call(run func() core.Event) {
 	w := s.p.w
 	there, back := w.random(2*time.Millisecond), w.random(time.Millisecond)
 	switch {
+	case s.p.cut:
+		s.later(0, core.Failed{Err: errDown, Cut: true})
 	case w.chance(40): // the request is lost
 		s.later(there+back, core.Failed{Err: errDown})
 	case w.chance(40): // the answer is lost
@@ -454,6 +486,9 @@ func (s *shard) do(cmd core.Command) {
 			return core.Checked{Gone: !ok, Wait: row}
 		})
 	case core.RoundTrip:
+		if cmd.End != nil && cmd.End.Lease == s.renewing {
+			w.fail("a lease of shard %d is ended while it is renewed", s.number)
+		}
 		s.call(func() core.Event { return s.roundTrip(cmd) })
 	case core.AskLease:
 		s.call(func() core.Event {
@@ -531,6 +566,23 @@ func (s *shard) do(cmd core.Command) {
 				s.step(core.Tick{})
 			}
 		})
+	case core.TellTaken:
+		if cmd.Lease != nil && s.untold != nil && s.untold != cmd.Lease {
+			w.fail("nobody was told of the end of a lease of shard %d", s.number)
+		}
+		if cmd.Lease != nil {
+			s.untold = cmd.Lease
+		}
+	case core.TellUndone:
+		s.untold = nil
+	case core.TellEnd:
+		s.untold = nil
+		switch ended := w.ended[cmd.End.Lease.ID]; {
+		case cmd.Moved && !ended:
+			w.fail("shard %d counts the end of a lease that was lost", s.number)
+		case !cmd.Moved && ended && s.number < len(w.shards) && w.shards[s.number].leaseID == cmd.End.Lease.ID:
+			w.fail("shard %d takes a lease for lost that it has ended", s.number)
+		}
 	case core.Report:
 		s.activity = cmd.Activity
 		s.p.report()
@@ -600,6 +652,9 @@ func (w *world) checkEnd(shard int, by uuid.UUID, a *core.End, done []int64) {
 func (s *shard) commit(a *core.End) {
 	w := s.p.w
 	done := s.effects
+	if a.Lease == s.renewing {
+		w.fail("a lease of shard %d is ended while it is renewed", s.number)
+	}
 	for _, seq := range done {
 		if w.poisonTx.has(seq) {
 			s.later(w.random(time.Millisecond), core.CommitFailed{Err: errDown, Alive: true, Result: errclass.Result{Class: errclass.ClassFailed, Text: "poison"}})
@@ -673,7 +728,7 @@ func (s *shard) worker(b *core.Batch) {
 	switch {
 	case w.chance(200):
 		d = w.random(3 * leaseDuration)
-	case w.chance(2000):
+	case w.chance(500):
 		d = max(w.began.Add(stormy).Sub(w.now), 0) // it hangs
 	}
 	w.after(d, func() {
@@ -697,6 +752,7 @@ func (s *shard) worker(b *core.Batch) {
 // renew renews a lease.
 func (s *shard) renew(lease *core.Lease) {
 	w, sent := s.p.w, s.p.w.now
+	s.renewing = lease
 	if w.chance(4) {
 		s.later(w.random(leaseDuration/5), core.Renewed{Lease: lease, Failed: true})
 		return

@@ -66,7 +66,8 @@ type tables struct {
 	lastNo    int64
 	dead      set
 	reshardTo int
-	latest    set // the latest snapshot; nil if something has committed since
+	latest    set                // the latest snapshot; nil if something has committed since
+	ended     map[uuid.UUID]bool // the leases that were ended
 }
 
 // snapshot is what has committed.
@@ -230,6 +231,7 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 		return false
 	}
 	c := t.shards[shard]
+	t.ended[a.Lease.ID] = true
 	if p := a.Settle; p != nil {
 		t.parked = slices.DeleteFunc(t.parked, func(r *parkedRow) bool {
 			if slices.Contains(p.Dead, r.no) {
