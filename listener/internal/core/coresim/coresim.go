@@ -217,6 +217,10 @@ func (w *world) ring() {
 
 func (p *process) wakeAll() {
 	p.asleep = false
+	p.wakeUp()
+}
+
+func (p *process) wakeUp() {
 	for _, s := range p.cores {
 		s.later(p.w.random(time.Millisecond), core.Woken{})
 	}
@@ -274,7 +278,13 @@ func (w *world) round(n int) {
 			for range 1 + w.IntN(3) {
 				w.after(w.random(6*time.Millisecond), func() {
 					w.tables.commit(w.enqueue())
-					w.ring()
+					if w.IntN(2) == 0 {
+						w.ring()
+						return
+					}
+					for _, p := range w.procs { // as when a call of a publisher has returned: the doorbell does not know
+						p.wakeUp()
+					}
 				})
 			}
 			w.after(6*time.Millisecond, func() { w.round(n - 1) })
