@@ -1,5 +1,7 @@
 package core
 
+import "slices"
+
 // search finds the event that broke the transaction of its lease, among those handled in it. It searches by halves,
 // because each try costs a transaction that is rolled back. A try with several events counts no attempt.
 type search struct {
@@ -59,15 +61,12 @@ func (d *search) pickCandidates(entries []*Entry) (picked []*Entry) {
 
 // firstOfKey reports whether no other event of e's key waits before e.
 func firstOfKey(entries []*Entry, e *Entry) bool {
-	for _, o := range entries {
-		switch {
-		case o == e:
-			return true
-		case o.Key == e.Key && o.Status == Waiting:
+	for _, o := range entries[:slices.Index(entries, e)] {
+		if o.Key == e.Key && o.Status == Waiting {
 			return false
 		}
 	}
-	return false
+	return true
 }
 
 // onBroken records that the transaction of started was broken. If the last of them broke it while running, the others

@@ -57,6 +57,7 @@ var scenes = []scene{
 	{nil, func(p *play) { p.taking(); p.step(Stop{}) }, "moved (a lease, stopping)", func(p *play) Event { return p.taken(nil, 1) }},
 	{nil, (*play).taking, "failed", is(Failed{Err: errTest})},
 	{drains, (*play).taking, "failed (drain)", is(Failed{Err: errTest})},
+	{nil, func(p *play) { p.taking(); p.step(Stop{}) }, "failed (cut)", is(Failed{Err: errTest, Cut: true})},
 	{drains, (*play).taking, "moved (nothing, drain)", func(p *play) Event { return p.nothing() }},
 	{drains, func(p *play) { p.checking(); p.step(checked(resharding)) }, "moved (nothing, drain, resharding)", func(p *play) Event { return p.nothing() }},
 	{nil, func(p *play) { p.checking(); p.step(checked(resharding)) }, "moved (nothing, resharding)", func(p *play) Event { return p.nothing() }},
@@ -78,6 +79,14 @@ var scenes = []scene{
 	{nil, func(p *play) { p.checking(); p.step(checked(func(w *Wait) { readyFor(w); w.Paused = true })) }, "moved (nothing, ready, left to another process, paused)", func(p *play) Event { return p.nothing() }},
 	{nil, slowCheck, "moved (nothing, after slow checks)", func(p *play) Event { return p.nothing() }},
 
+	{nil, func(p *play) {
+		stoppedAt(p)
+		p.step(p.handled(nil))
+		p.step(Knowing{})
+		p.step(Moved{Moved: true})
+		p.wait(time.Second / 2)
+	}, "checked (left to others because of an unknown version)", is(checked(nil))},
+
 	// Sleeping.
 	{nil, idle, "woken", is(Woken{})},
 	{nil, idle, "stop", is(Stop{})},
@@ -95,6 +104,9 @@ var scenes = []scene{
 	{nil, func(p *play) { p.ending(1); p.step(Failed{Err: errTest}); p.wait(time.Minute) }, "tick (a lease is not ended)", is(Tick{})},
 
 	// Handling.
+	{nil, func(p *play) { p.handling(func(l *Lease) { parkedDue(l); oneByOne(l) }, 1) }, "parked events (one by one)", func(p *play) Event {
+		return ParkedTaken{[]*Entry{p.parkedEvent(1)}}
+	}},
 	{nil, func(p *play) { p.handling(parkedDue, 1) }, "parked events", func(p *play) Event { return ParkedTaken{[]*Entry{p.parkedEvent(1)}} }},
 	{nil, func(p *play) { p.handling(parkedDue, 1) }, "failed (before a handler is called)", is(Failed{Err: errTest})},
 	{nil, func(p *play) { p.handling(oneByOne, 1) }, "charged", is(Charged{Ours: true})},
