@@ -209,5 +209,7 @@ func (l *Listener) call(ctx context.Context, tx pgx.Tx, h *served, e *core.Entry
 	if len(l.cfg.Middleware) == 0 {
 		return h.run(ctx, tx, e.Event, e.Payload)
 	}
-	return report.Chain(ctx, l.cfg.Middleware, e.Event, func(ctx context.Context) error { return h.run(ctx, tx, e.Event, e.Payload) })
+	return report.Chain(ctx, l.cfg.Middleware, e.Event, func(ctx context.Context) error {
+		return h.run(ctx, tx, e.Event, e.Payload)
+	})
 }

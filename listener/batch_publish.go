@@ -133,7 +133,9 @@ func (s *sending) next() []*core.Entry {
 }
 
 // encoded settles the entries that cannot be published, and returns the others with what the publisher gets.
-func (s *sending) encoded(entries []*core.Entry, made []publish.Outgoing, results []errclass.Result) ([]*core.Entry, []publish.Outgoing) {
+func (s *sending) encoded(
+	entries []*core.Entry, made []publish.Outgoing, results []errclass.Result,
+) ([]*core.Entry, []publish.Outgoing) {
 	now := s.b.lock()
 	defer s.b.mu.Unlock()
 	sent, places := s.core.Encoded(now, entries, results)

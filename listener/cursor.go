@@ -78,7 +78,8 @@ func (s *shard) readWait() (w queries.ListenerWaitRow, ok bool, err error) {
 			WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.number),
 		})
 	}).QueryRow(func(r pgx.Row) error {
-		err := r.Scan(&w.Shards, &w.LeaseNo, &w.Paused, &w.Resharding, &w.Blocked, &w.ForeignLease, &w.Kept, &w.Ready, &w.WaitUs)
+		err := r.Scan(&w.Shards, &w.LeaseNo, &w.Paused, &w.Resharding, &w.Blocked, &w.ForeignLease, &w.Kept, &w.Ready,
+			&w.WaitUs)
 		if ok = err == nil; errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -121,7 +122,9 @@ func (s *shard) send(cmd core.RoundTrip) (answer core.Moved, err error) {
 		s.l.db.Commit(b)
 	}
 	if t := cmd.Take; t != nil {
-		answer.Lease = &core.Lease{ID: t.ID, BatchSize: t.BatchSize, ScanSize: t.ScanSize, Deadline: time.Now().Add(s.l.cfg.LeaseDuration)}
+		answer.Lease = &core.Lease{
+			ID: t.ID, BatchSize: t.BatchSize, ScanSize: t.ScanSize, Deadline: time.Now().Add(s.l.cfg.LeaseDuration),
+		}
 		s.l.db.Begin(b)
 		s.queueTake(b, t, answer.Lease)
 		if t.Read {
@@ -136,8 +139,8 @@ func (s *shard) send(cmd core.RoundTrip) (answer core.Moved, err error) {
 	return answer, s.wrap("", err)
 }
 
-// queueEnd puts the statements that end a lease into b. Its texts are escaped, so that a database with that encoding can
-// store them.
+// queueEnd puts the statements that end a lease into b. Its texts are escaped, so that a database with that encoding
+// can store them.
 func (s *shard) queueEnd(b *pgx.Batch, a *core.End, encoding string, moved *bool) {
 	ctx := context.Background() // recorded, not run
 	if a.Settle != nil {
@@ -146,7 +149,9 @@ func (s *shard) queueEnd(b *pgx.Batch, a *core.End, encoding string, moved *bool
 	if len(a.Failures.IDs) > 0 {
 		s.queue(b, func(q *queries.Queries) { _ = q.ListenerFail(ctx, s.failParams(a, encoding)) })
 	}
-	s.queue(b, func(q *queries.Queries) { _, _ = q.ListenerAdvance(ctx, s.advanceParams(a, encoding)) }).QueryRow(func(row pgx.Row) error {
+	s.queue(b, func(q *queries.Queries) {
+		_, _ = q.ListenerAdvance(ctx, s.advanceParams(a, encoding))
+	}).QueryRow(func(row pgx.Row) error {
 		return row.Scan(moved)
 	})
 	if len(a.Returned) > 0 {
@@ -156,7 +161,9 @@ func (s *shard) queueEnd(b *pgx.Batch, a *core.End, encoding string, moved *bool
 	}
 	if len(a.Promote) > 0 {
 		s.queue(b, func(q *queries.Queries) {
-			_ = q.ParkedPromote(ctx, queries.ParkedPromoteParams{Keys: a.Promote, Taken: a.Taken, Heads: a.Heads, Listener: s.l.spec.Name})
+			_ = q.ParkedPromote(ctx, queries.ParkedPromoteParams{
+				Keys: a.Promote, Taken: a.Taken, Heads: a.Heads, Listener: s.l.spec.Name,
+			})
 		})
 	}
 }
@@ -164,10 +171,13 @@ func (s *shard) queueEnd(b *pgx.Batch, a *core.End, encoding string, moved *bool
 func (s *shard) advanceParams(a *core.End, encoding string) queries.ListenerAdvanceParams {
 	return queries.ListenerAdvanceParams{
 		Listener: s.l.spec.Name, Shard: int32(s.number), WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: a.Lease.No,
-		Closes: a.Closes, LastSeq: a.LastSeq, AheadSeqs: a.AheadSeqs, AheadAttempts: a.AheadAttempts, RetryCount: a.RetryCount,
-		Delay: delayOf(a), LastError: storableText(a.LastError, encoding), Handled: a.Handled,
-		LetLeaseExpire: a.LetLeaseExpire, Release: a.Release, HandTo: pgtype.UUID{Bytes: a.HandTo.UUID, Valid: a.HandTo.Valid},
-		DeadSeqs: a.Dead.Seqs, DeadKeys: a.Dead.Keys, DeadAttempts: a.Dead.Attempts, DeadErrors: storable(a.Dead.Errors, encoding),
+		Closes: a.Closes, LastSeq: a.LastSeq, RetryCount: a.RetryCount,
+		AheadSeqs: a.AheadSeqs, AheadAttempts: a.AheadAttempts, Handled: a.Handled,
+		Delay: delayOf(a), LastError: storableText(a.LastError, encoding),
+		LetLeaseExpire: a.LetLeaseExpire, Release: a.Release,
+		HandTo:   pgtype.UUID{Bytes: a.HandTo.UUID, Valid: a.HandTo.Valid},
+		DeadSeqs: a.Dead.Seqs, DeadKeys: a.Dead.Keys, DeadAttempts: a.Dead.Attempts,
+		DeadErrors: storable(a.Dead.Errors, encoding),
 		ParkedKeys: a.Parking.Keys, ParkedSeqs: a.Parking.Seqs, ParkedAttempts: a.Parking.Attempts,
 		ParkedDelaysUs: a.Parking.DelaysUs, ParkedErrors: storable(a.Parking.Errors, encoding),
 	}
@@ -302,8 +312,8 @@ func (s *shard) takeParked(cmd core.TakeParked) core.Event {
 	defer cancel()
 	rows, err := s.l.db.Each(s.l.pool).ParkedTake(ctx, queries.ParkedTakeParams{
 		Listener: s.l.spec.Name, EventLimit: int32(cmd.Events), Shards: int32(cmd.Lease.Shards), Shard: int32(s.number),
-		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: cmd.Lease.No, KeyLimit: int32(cmd.Keys), OneByOne: cmd.Lease.OneByOne,
-		Topics: s.l.topics, Versions: s.l.versions,
+		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: cmd.Lease.No, KeyLimit: int32(cmd.Keys),
+		OneByOne: cmd.Lease.OneByOne, Topics: s.l.topics, Versions: s.l.versions,
 	})
 	if err != nil {
 		return s.unread(s.wrap(": take parked events", err))

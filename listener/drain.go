@@ -69,9 +69,9 @@ func (l *Listener) drain(ctx, bounded context.Context, limit outbox.DrainLimit, 
 		return r.drainShards(bounded, shards, limit.Events)
 	}
 	r.inline = &inline{calls: make(chan func()), gone: make(chan struct{})}
-	return r.inline.serve(bounded, func(ctx context.Context) (outbox.DrainEnd, error) {
-		return r.drainShards(ctx, shards, limit.Events)
-	})
+	var end outbox.DrainEnd
+	r.inline.serve(bounded, func(ctx context.Context) { end, err = r.drainShards(ctx, shards, limit.Events) })
+	return end, err
 }
 
 // drainShards drains one shard after the other, until none of them has anything to do. It starts at most events
@@ -122,12 +122,12 @@ func (i *inline) call(f func()) {
 
 // serve runs drain beside this goroutine, which runs the calls until drain has returned. If a handler ends this
 // goroutine, drain is stopped.
-func (i *inline) serve(ctx context.Context, drain func(context.Context) (outbox.DrainEnd, error)) (end outbox.DrainEnd, err error) {
+func (i *inline) serve(ctx context.Context, drain func(context.Context)) {
 	ctx, stop := context.WithCancel(ctx)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		end, err = drain(ctx)
+		drain(ctx)
 	}()
 	defer func() {
 		stop()
@@ -139,7 +139,7 @@ func (i *inline) serve(ctx context.Context, drain func(context.Context) (outbox.
 		case f := <-i.calls:
 			f()
 		case <-over:
-			return end, err
+			return
 		}
 	}
 }

@@ -87,7 +87,8 @@ func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err 
 		if kept {
 			return
 		}
-		if undo := b.s.l.inTx(ctx, b.tx, "ROLLBACK TO SAVEPOINT outboxgen_event; RELEASE SAVEPOINT outboxgen_event"); undo != nil {
+		undo := b.s.l.inTx(ctx, b.tx, "ROLLBACK TO SAVEPOINT outboxgen_event; RELEASE SAVEPOINT outboxgen_event")
+		if undo != nil {
 			b.failTx(errtext.Join(err, undo))
 		}
 	}()
@@ -110,4 +111,5 @@ func (l *Listener) inTx(ctx context.Context, tx pgx.Tx, sql string, args ...any)
 	return err
 }
 
-var errNotYours = errors.New("the listener ends this transaction, after its handlers: return nil to keep what was written, or an error")
+var errNotYours = errors.New(
+	"the listener ends this transaction, after its handlers: return nil to keep what was written, or an error")

@@ -12,8 +12,8 @@ import (
 )
 
 // shard is the shell of a core: it does what the core says, and tells it what came of that. It decides nothing. One
-// goroutine owns it. It makes most calls itself, one after the other; handlers, reading ahead and renewing go on beside,
-// and their answers come through events.
+// goroutine owns it. It makes most calls itself, one after the other; handlers, reading ahead and renewing go on
+// beside, and their answers come through events.
 type shard struct {
 	l      *Listener
 	run    *listenerRun
@@ -49,7 +49,8 @@ func (r *listenerRun) shard(number, shards, events int) *shard {
 func (l *Listener) coreConfig() core.Config {
 	return core.Config{
 		BatchSize: l.cfg.BatchSize, LeaseBatches: config.LeaseBatches, ParkedKeys: config.ParkedKeyBatch,
-		Transactional: l.transactional, ParkKeys: l.spec.ParkKeys, Concurrency: l.cfg.Concurrency, MaxAttempts: l.cfg.MaxAttempts,
+		Transactional: l.transactional, ParkKeys: l.spec.ParkKeys, Concurrency: l.cfg.Concurrency,
+		MaxAttempts: l.cfg.MaxAttempts,
 		BaseDelay: l.spec.Retry.BaseDelay, MaxDelay: l.spec.Retry.MaxDelay, FirstPause: l.cfg.Breaker.FirstPause,
 		LeaseDuration: l.cfg.LeaseDuration, PollInterval: l.cfg.PollInterval, ShutdownTimeout: l.cfg.ShutdownTimeout,
 		PauseLimit: l.pauseLimit, LeaseAge: l.leaseAge, TakeOverAfter: l.takeOverAfter, Targets: l.coreTargets(),

@@ -45,10 +45,10 @@ func (p *Ahead) Add(e *Entry) error {
 	return nil
 }
 
-// ahead returns what follows the batch of the lease, to be read. It returns nil if the lease could not continue with it:
-// at the end of the window, or if events wait for a retry, are parked ones, or are taken one by one. It also returns nil
-// if handlers are slow, because the lease would be too old by then, and if few of the positions belong to the listener,
-// because LogRead passes them faster.
+// ahead returns what follows the batch of the lease, to be read. It returns nil if the lease could not continue with
+// it: at the end of the window, or if events wait for a retry, are parked ones, or are taken one by one. It also
+// returns nil if handlers are slow, because the lease would be too old by then, and if few of the positions belong to
+// the listener, because LogRead passes them faster.
 func (c *Core) readAhead() *Ahead {
 	lease, size := c.lease, c.cfg.BatchSize
 	switch {

@@ -28,10 +28,10 @@ func outcomes(entries []*Entry) string {
 	return strings.Join(all, ", ")
 }
 
-// batchCase is a batch of events, one per word of keys. A word is a key, and what its handler returns: "a" is done, "a!" fails,
-// "a#" is refused, "a?" finds its target unavailable, "a-" was not sent, "a+" was not sent because of an earlier one. A "p" in
-// front of the word makes it a parked event, "n" one of an unknown version, "w" one that waits for a retry, "d" one that is done,
-// and "u" one of a topic that is not read any more.
+// batchCase is a batch of events, one per word of keys. A word is a key, and what its handler returns: "a" is done,
+// "a!" fails, "a#" is refused, "a?" finds its target unavailable, "a-" was not sent, "a+" was not sent because of an
+// earlier one. A "p" in front of the word makes it a parked event, "n" one of an unknown version, "w" one that waits
+// for a retry, "d" one that is done, and "u" one of a topic that is not read any more.
 type batchCase struct {
 	keys    string
 	set     func(*play, *Batch)

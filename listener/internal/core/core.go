@@ -1,6 +1,6 @@
 // Package core decides what a shard of a listener does. It does nothing itself: a Core is told what happened and when,
-// and answers with what to do. It reads no clock, starts no goroutine and asks no database, so every order of events can
-// be tried in a test. Package listener is its shell.
+// and answers with what to do. It reads no clock, starts no goroutine and asks no database, so every order of events
+// can be tried in a test. Package listener is its shell.
 package core
 
 import (
@@ -30,8 +30,8 @@ type Config struct {
 	ShutdownTimeout time.Duration
 	// PauseLimit is the longest pause after an error of the database.
 	PauseLimit time.Duration
-	// LeaseAge is the maximum age of a lease when a batch begins. So a pause, a change of shards, or a process that requests
-	// the shard waits no longer than for one batch of slow handlers.
+	// LeaseAge is the maximum age of a lease when a batch begins. So a pause, a change of shards, or a process that
+	// requests the shard waits no longer than for one batch of slow handlers.
 	LeaseAge time.Duration
 	// TakeOverAfter is how long a shard with events is left to its preferred process.
 	TakeOverAfter time.Duration
@@ -68,7 +68,8 @@ const (
 )
 
 var stateNames = [...]string{
-	"unknown", "checking", "sleeping", "pausing", "taking", "handling", "ending", "reshaping", "reshaped", "detached", "stopped",
+	"unknown", "checking", "sleeping", "pausing", "taking", "handling", "ending", "reshaping", "reshaped", "detached",
+	"stopped",
 }
 
 func (s State) String() string { return stateNames[s] }

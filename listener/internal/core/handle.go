@@ -165,8 +165,8 @@ func (c *Core) awaitAhead(p *Ahead) {
 	}
 }
 
-// abandon ends a lease whose handlers still run although the time to stop is over. The results of the other handlers are
-// kept. Nobody gets the shard until the lease runs out. A transaction is still in use, and cannot be ended.
+// abandon ends a lease whose handlers still run although the time to stop is over. The results of the other handlers
+// are kept. Nobody gets the shard until the lease runs out. A transaction is still in use, and cannot be ended.
 func (c *Core) abandon() {
 	c.abandoned = fmt.Errorf("stop listener: still running after %s: %s", c.cfg.ShutdownTimeout, c.handled.Running)
 	if c.cfg.Transactional {
@@ -180,8 +180,8 @@ func (c *Core) abandon() {
 	c.next()
 }
 
-// endLease computes the end of the lease. If it stopped at an event of an unknown version, the core first asks who knows
-// it.
+// endLease computes the end of the lease. If it stopped at an event of an unknown version, the core first asks who
+// knows it.
 func (c *Core) endLease(inTx bool) {
 	c.end, c.inTx = c.cfg.End(c.lease, c.now, c.stopping), inTx
 	if c.newer = c.lease.stoppedAt(); c.newer != nil && (c.newer == c.lease.newer || !c.cfg.Drain) {

@@ -10,7 +10,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 )
 
-// TestEnd checks what is written of the log at the end of a lease of the events 5, 6, ..., of which two more positions were read.
+// TestEnd checks what is written of the log at the end of a lease of the events 5, 6, ..., of which two more positions
+// were read.
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -172,7 +173,8 @@ func TestPrepare(t *testing.T) {
 	require.False(t, lease.idle())
 }
 
-// TestAddParked: the first event of a key is its head, and a one-by-one lease with a parked event handles none of the log.
+// TestAddParked: the first event of a key is its head, and a one-by-one lease with a parked event handles none of the
+// log.
 func TestAddParked(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, nil)
@@ -373,7 +375,8 @@ func TestBudget(t *testing.T) {
 	require.Zero(t, newPlay(t, nil).core.Left(), "without a limit")
 }
 
-// TestRetriesAreRemembered: an event that failed here is not tried before its time, if this process takes the next lease too.
+// TestRetriesAreRemembered: an event that failed here is not tried before its time, if this process takes the next
+// lease too.
 func TestRetriesAreRemembered(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, func(c *Config) { c.Concurrency = 2 })

@@ -29,8 +29,8 @@ type (
 
 // Answers to calls.
 type (
-	// Failed answers any call but Commit: the database failed, and may have done what was asked. Cut is set if it is not to
-	// be asked again.
+	// Failed answers any call but Commit: the database failed, and may have done what was asked. Cut is set if it is
+	// not to be asked again.
 	Failed struct {
 		Err error
 		Cut bool

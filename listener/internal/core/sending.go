@@ -9,7 +9,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 )
 
-// Sending is what a batch sends to one destination, in order and many events per call. The mutex of its batch guards it.
+// Sending is what a batch sends to one destination, in order and many events per call. The mutex of its batch guards
+// it.
 type Sending struct {
 	To        Target
 	batch     *Batch
@@ -46,8 +47,8 @@ func (b *Batch) Sendings(unread errclass.Result) (all []*Sending) {
 	return all
 }
 
-// Next returns the next events that may be sent, at most limit. They may include several of one key, because a publisher
-// sends none after one that failed.
+// Next returns the next events that may be sent, at most limit. They may include several of one key, because a
+// publisher sends none after one that failed.
 func (s *Sending) Next(now time.Time, limit int) (entries []*Entry) {
 	b := s.batch
 	for !b.halted && !b.Stopping {

@@ -71,7 +71,8 @@ const reshardPoll = 20 * time.Millisecond
 // give them up at the next such event.
 const newerFor = 30 * time.Second
 
-// sleep waits until the shard may have something to do. If there was a wake-up since the check, it checks again at once.
+// sleep waits until the shard may have something to do. If there was a wake-up since the check, it checks again at
+// once.
 func (c *Core) sleep() {
 	w, activity, limit := c.wait, IsIdle, c.cfg.PollInterval
 	switch foreign := w.ForeignLease || w.Kept; {
@@ -169,7 +170,8 @@ func (c *Core) unsettled(err error) error {
 	if c.end == nil {
 		return nil
 	}
-	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", len(c.end.Lease.Entries()), c.cfg.Shard, err)
+	n := len(c.end.Lease.Entries())
+	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", n, c.cfg.Shard, err)
 }
 
 func (c *Core) onMoved(in Moved) {

@@ -86,7 +86,7 @@ func (t *tables) snapshot() set {
 // commit makes r visible.
 func (t *tables) commit(r *row) { r.visible, t.latest = true, nil }
 
-func (t *tables) bucketOf(seq int64) *row { return t.log[seq-1] }
+func (t *tables) rowOf(seq int64) *row { return t.log[seq-1] }
 
 // window are the rows that a cursor has yet to pass, of all shards.
 func (t *tables) window(c *cursor, hi set) (rows []*row) {
@@ -283,7 +283,9 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 	}
 	for i, seq := range a.Parking.Seqs {
 		t.lastNo++
-		r := &parkedRow{no: t.lastNo, seq: seq, key: a.Parking.Keys[i], bucket: t.bucketOf(seq).bucket, attempts: int(a.Parking.Attempts[i])}
+		r := &parkedRow{
+			no: t.lastNo, seq: seq, key: a.Parking.Keys[i], bucket: t.rowOf(seq).bucket, attempts: int(a.Parking.Attempts[i]),
+		}
 		if d := a.Parking.DelaysUs[i]; d >= 0 {
 			r.retryAfter = now.Add(time.Duration(d) * time.Microsecond)
 		}
@@ -321,7 +323,7 @@ func (t *tables) takeParked(shard int, by uuid.UUID, cmd core.TakeParked, now ti
 		for _, r := range t.parked {
 			if r.key == head.key && n < cmd.Events {
 				n++
-				e := t.entry(t.bucketOf(r.seq))
+				e := t.entry(t.rowOf(r.seq))
 				e.Status, e.ParkedBefore, e.ParkedNo, e.Used, e.Taken = core.Waiting, false, r.no, r.attempts, 1
 				events = append(events, e)
 			}
