@@ -251,13 +251,14 @@ func (s *shard) queueTake(b *pgx.Batch, t *core.Take, lease *core.Lease) {
 			TakeOver: t.TakeOver, AfterNo: t.AfterNo, ParkedLimit: l.parkedCount(),
 		})
 	}).QueryRow(func(r pgx.Row) error {
+		var leaseNo int64
 		var shards, retryCount, oneByOne, parkedKeys int32
-		err := r.Scan(&shards, &lease.No, &lease.LastSeq, &retryCount, &oneByOne, &lease.AheadSeqs, &lease.AheadAttempts,
+		err := r.Scan(&shards, &leaseNo, &lease.LastSeq, &retryCount, &oneByOne, &lease.AheadSeqs, &lease.AheadAttempts,
 			&lease.ParkedDue, &parkedKeys)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
-		lease.Shards, lease.RetryCount, lease.OneByOne = int(shards), int(retryCount), oneByOne > 0
+		lease.No, lease.Shards, lease.RetryCount, lease.OneByOne = leaseNo, int(shards), int(retryCount), oneByOne > 0
 		lease.MayPark, lease.MayParkAway = parkedKeys < l.parkedLimit, parkedKeys < l.parkedLimit*awayKeys
 		return err
 	})

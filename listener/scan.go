@@ -1,6 +1,8 @@
 package listener
 
 import (
+	"errors"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -103,6 +105,8 @@ func (l *Listener) scanEvents(lease *core.Lease, rows pgx.Rows) error {
 	return rows.Err()
 }
 
+var errPrefetchTooLarge = errors.New("what was read ahead is too large to keep")
+
 // scanNext reads the rows of LogReadNext, of up to size events, into p.
 func (l *Listener) scanNext(p *core.Ahead, rows pgx.Rows, size int) error {
 	defer rows.Close()
@@ -128,8 +132,8 @@ func (l *Listener) scanNext(p *core.Ahead, rows pgx.Rows, size int) error {
 		if parked {
 			e.Status, e.ParkedBefore = core.Parked, true
 		}
-		if err := p.Add(e); err != nil {
-			return err
+		if !p.Add(e) {
+			return errPrefetchTooLarge
 		}
 	}
 	return rows.Err()

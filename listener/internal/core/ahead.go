@@ -1,9 +1,6 @@
 package core
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // The lease of a leased listener continues with the next batch of its window, without a statement in between. That
 // batch was read while the previous one was handled. The lease continues if all events of the previous batch are done,
@@ -33,16 +30,13 @@ type Ahead struct {
 	dropped   bool
 }
 
-// ErrTooLarge is the error of Add.
-var ErrTooLarge = errors.New("what was read ahead is too large to keep")
-
-// Add adds an event that was read. It returns ErrTooLarge if that is too much.
-func (p *Ahead) Add(e *Entry) error {
+// Add adds an event that was read. It returns false if that is too much to keep.
+func (p *Ahead) Add(e *Entry) bool {
 	if p.bytes += len(e.Payload); p.bytes > prefetchBytes {
-		return ErrTooLarge
+		return false
 	}
 	p.Events = append(p.Events, e)
-	return nil
+	return true
 }
 
 // ahead returns what follows the batch of the lease, to be read. It returns nil if the lease could not continue with

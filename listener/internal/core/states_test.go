@@ -294,7 +294,7 @@ func broken(p *play) Event {
 func (p *play) prefetched(seqs ...int64) Prefetched {
 	ahead := latest[Prefetch](p).Ahead
 	for _, seq := range seqs {
-		_ = ahead.Add(p.event(seq))
+		ahead.Add(p.event(seq))
 		ahead.Scanned, ahead.ScannedTo = ahead.Scanned+1, seq
 	}
 	return Prefetched{ahead}

@@ -220,7 +220,7 @@ func (t *tables) readNext(shard int, by uuid.UUID, p *core.Ahead, size int) {
 		p.Scanned++
 		p.ScannedTo = r.seq
 		if r.bucket%len(t.shards) == shard {
-			_ = p.Add(t.entry(r))
+			p.Add(t.entry(r))
 		}
 	}
 }
