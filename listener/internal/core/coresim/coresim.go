@@ -14,8 +14,6 @@ import (
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 )
 
-var topic = &core.Topic{Version: 1}
-
 const (
 	leaseDuration = 3 * time.Second
 	shutdown      = 2 * time.Second
@@ -33,11 +31,13 @@ type world struct {
 	actions  actions
 	n        uint64 // actions, to order those of the same time
 	mode     core.Config
+	versions bool // some events have version 2, which some processes do not know
 	procs    []*process
 	effects  map[int64]int // how often each event was handled
 	poisonTx set           // events that break the commit of their transaction
 	failing  map[int64]int // how often each event fails before it succeeds
 	open     []*row        // of transactions that have not committed
+	away     [2]time.Time  // until when each of the targets is away
 	trace    []step
 	err      error
 }
@@ -51,6 +51,9 @@ type process struct {
 	cut      bool // all statements fail
 	gone     bool // it was killed, or has ended
 	asleep   bool // an enqueue wakes it
+	topics   [2]*core.Topic
+	targets  [2]*target
+	newerAt  time.Time // when it met an event of an unknown version
 }
 
 // shard is the shell of a core.
@@ -134,8 +137,9 @@ func Run(seed uint64) error {
 	for range 1 + w.IntN(3) {
 		w.shards = append(w.shards, &cursor{lo: set{false}})
 	}
+	w.versions = w.IntN(3) == 0
 	for range 1 + w.IntN(3) {
-		w.start()
+		w.start(1 + w.IntN(2))
 	}
 	w.after(0, w.produce)
 	w.after(w.random(stormy), w.disturb)
@@ -191,7 +195,10 @@ func (w *world) produce() {
 // enqueue adds an event to the log, which has not committed yet.
 func (w *world) enqueue() *row {
 	key := w.IntN(6)
-	r := &row{seq: int64(len(w.log) + 1), key: fmt.Sprint("k", key), bucket: key * 7, version: 1}
+	r := &row{seq: int64(len(w.log) + 1), key: fmt.Sprint("k", key), bucket: key * 7, version: 1, target: key % 2}
+	if w.versions && w.IntN(15) == 0 {
+		r.version = 2
+	}
 	w.log = append(w.log, r)
 	return r
 }
@@ -230,18 +237,20 @@ func (w *world) disturb() {
 	if !w.storm {
 		return
 	}
-	switch w.IntN(6) {
+	switch w.IntN(8) {
 	case 0, 1:
 		w.procs[w.IntN(len(w.procs))].gone = true
 	case 2:
 		w.procs[w.IntN(len(w.procs))].stop()
 	case 3:
+		w.away[w.IntN(2)] = w.now.Add(w.random(2 * time.Second))
+	case 4:
 		if w.reshardTo == 0 {
 			w.reshardTo = 1 + w.IntN(3)
 		}
 	default:
 		if len(w.procs) < 8 {
-			w.start()
+			w.start(1 + w.IntN(2))
 		}
 	}
 	w.after(w.random(4*time.Second), w.disturb)
@@ -253,7 +262,8 @@ func (w *world) calmDown() {
 	for _, r := range w.open {
 		w.tables.commit(r)
 	}
-	w.start()
+	w.away = [2]time.Time{}
+	w.start(2)
 	w.ring()
 	w.round(20)
 }

@@ -8,9 +8,13 @@ import (
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 )
 
-// start starts a process.
-func (w *world) start() {
+// start starts a process that knows the payload versions up to version.
+func (w *world) start(version int) {
 	p := &process{w: w, id: w.newID()}
+	for i := range p.topics {
+		p.targets[i] = &target{w: w, number: i, returned: true}
+		p.topics[i] = &core.Topic{Version: version, Target: p.targets[i]}
+	}
 	w.procs = append(w.procs, p)
 	p.generation(len(w.shards))
 	w.after(time.Second, p.poll)
@@ -29,7 +33,7 @@ func (p *process) generation(shards int) {
 	p.cores = nil
 	for i := range shards {
 		cfg := p.w.mode
-		cfg.Shard, cfg.Shards = i, shards
+		cfg.Shard, cfg.Shards, cfg.Targets = i, shards, []core.Target{p.targets[0], p.targets[1]}
 		s := &shard{p: p, number: i, core: core.New(cfg)}
 		p.cores = append(p.cores, s)
 		s.later(p.w.random(time.Millisecond), core.Started{})

@@ -103,7 +103,7 @@ func (s *shard) do(cmd core.Command) {
 	case core.Check:
 		s.call(func() core.Event {
 			row, ok := w.wait(s.number, by, w.now)
-			return core.Checked{Gone: !ok, Wait: row}
+			return core.Checked{Gone: !ok, Wait: row, NewerAt: s.p.newerAt}
 		})
 	case core.RoundTrip:
 		if cmd.End != nil && cmd.End.Lease == s.renewing {
@@ -122,12 +122,12 @@ func (s *shard) do(cmd core.Command) {
 		s.call(func() core.Event {
 			lease := cmd.Lease
 			if lease.Events, lease.Scanned = nil, 0; w.holds(s.number, by, lease.No) {
-				w.read(s.number, lease)
+				w.read(s.number, lease, s.p.topics)
 			}
 			return core.Read{}
 		})
 	case core.TakeParked:
-		s.call(func() core.Event { return core.ParkedTaken{Events: w.takeParked(s.number, by, cmd, w.now)} })
+		s.call(func() core.Event { return core.ParkedTaken{Events: w.takeParked(s.number, s.p, cmd, w.now)} })
 	case core.Charge:
 		s.call(func() core.Event {
 			ours := w.holds(s.number, by, cmd.Lease.No)
@@ -145,7 +145,9 @@ func (s *shard) do(cmd core.Command) {
 		cmd.Batch.Abandon()
 		s.later(0, core.Handled{Batch: cmd.Batch, Running: cmd.Batch.Running()})
 	case core.FindKnowing:
-		s.later(w.random(time.Millisecond), core.Knowing{})
+		s.later(w.random(time.Millisecond), core.Knowing{Worker: w.knowing(s.p, cmd.Entry)})
+	case core.TellNewer:
+		s.p.newerAt = w.now
 	case core.Reshard:
 		s.call(func() core.Event { return core.Resharded{Stepped: w.reshard()} })
 	case core.ReadShards:
@@ -156,7 +158,7 @@ func (s *shard) do(cmd core.Command) {
 		p := cmd.Ahead
 		w.after(w.random(2*time.Millisecond), func() {
 			if p.Failed = w.chance(20); !p.Failed {
-				w.readNext(s.number, by, p, w.mode.BatchSize)
+				w.readNext(s.number, s.p, p, w.mode.BatchSize)
 			}
 			d := time.Duration(0)
 			if w.chance(10) {
@@ -241,7 +243,10 @@ func (s *shard) roundTrip(cmd core.RoundTrip) core.Event {
 		answer.Lease = &core.Lease{
 			ID: t.ID, BatchSize: t.BatchSize, ScanSize: t.ScanSize, Deadline: w.now.Add(leaseDuration - 50*time.Millisecond),
 		}
-		w.take(s.number, s.p.id, t, leaseDuration, w.now, answer.Lease)
+		w.take(s.number, s.p.id, t, w.now, answer.Lease)
+		if t.Read && answer.Lease.No > 0 {
+			w.read(s.number, answer.Lease, s.p.topics)
+		}
 	}
 	return answer
 }
@@ -317,8 +322,10 @@ func (s *shard) worker(b *core.Batch) {
 		if s.p.gone {
 			return
 		}
-		r := errclass.Result{}
-		if w.failing[e.Seq] >= e.Attempt {
+		r := e.Of.Target.(*target).call()
+		if r.Class != errclass.ClassDone {
+			// it waits for its target
+		} else if w.failing[e.Seq] >= e.Attempt {
 			r = errclass.Result{Class: errclass.ClassFailed, Text: "failed"}
 		} else if w.mode.Transactional {
 			s.effects = append(s.effects, e.Seq)
@@ -329,6 +336,16 @@ func (s *shard) worker(b *core.Batch) {
 		b.Finish(w.now, e, r)
 		s.worker(b)
 	})
+}
+
+// knowing returns another process that lives and knows the version of an event.
+func (w *world) knowing(by *process, e *core.Entry) (id uuid.NullUUID) {
+	for _, p := range w.procs {
+		if p != by && !p.gone && !p.stopping && p.topics[0].Version >= e.Version {
+			return uuid.NullUUID{UUID: p.id, Valid: true}
+		}
+	}
+	return id
 }
 
 // renew renews a lease.

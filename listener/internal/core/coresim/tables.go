@@ -15,6 +15,7 @@ type row struct {
 	key     string
 	bucket  int
 	version int
+	target  int
 	visible bool // committed
 }
 
@@ -124,7 +125,7 @@ func (t *tables) hasWork(shard int, c *cursor, now time.Time) bool {
 }
 
 // take is ListenerTakeLease.
-func (t *tables) take(shard int, by uuid.UUID, p *core.Take, duration time.Duration, now time.Time, lease *core.Lease) {
+func (t *tables) take(shard int, by uuid.UUID, p *core.Take, now time.Time, lease *core.Lease) {
 	if shard >= len(t.shards) {
 		return
 	}
@@ -149,7 +150,7 @@ func (t *tables) take(shard int, by uuid.UUID, p *core.Take, duration time.Durat
 	if c.preferred != by {
 		c.wantedBy = none
 	}
-	c.leaseBy, c.leaseUntil, c.leaseID, c.preferred, c.running = by, now.Add(duration), p.ID, by, true
+	c.leaseBy, c.leaseUntil, c.leaseID, c.preferred, c.running = by, now.Add(leaseDuration), p.ID, by, true
 	if !c.inBatch {
 		if c.hi = c.barrier; c.hi == nil {
 			c.hi = t.snapshot()
@@ -162,9 +163,6 @@ func (t *tables) take(shard int, by uuid.UUID, p *core.Take, duration time.Durat
 	for seq, n := range c.ahead {
 		lease.AheadSeqs, lease.AheadAttempts = append(lease.AheadSeqs, seq), append(lease.AheadAttempts, n)
 	}
-	if p.Read {
-		t.read(shard, lease)
-	}
 }
 
 // holds reports whether by has the lease with number no.
@@ -176,8 +174,8 @@ func (t *tables) holds(shard int, by uuid.UUID, no int64) bool {
 	return c.leaseBy == by && c.leaseNo == no && c.running
 }
 
-func (t *tables) entry(r *row) *core.Entry {
-	e := &core.Entry{Seq: r.seq, Key: r.key, Of: topic}
+func (t *tables) entry(r *row, topics [2]*core.Topic) *core.Entry {
+	e := &core.Entry{Seq: r.seq, Key: r.key, Of: topics[r.target]}
 	e.Version, e.ID = r.version, uuid.UUID{15: byte(r.seq), 14: byte(r.seq >> 8)}
 	if t.isParked(r.key) {
 		e.Status, e.ParkedBefore = core.Parked, true
@@ -186,7 +184,7 @@ func (t *tables) entry(r *row) *core.Entry {
 }
 
 // read is LogRead.
-func (t *tables) read(shard int, lease *core.Lease) {
+func (t *tables) read(shard int, lease *core.Lease, topics [2]*core.Topic) {
 	c := t.shards[shard]
 	limit := lease.BatchSize
 	if lease.OneByOne {
@@ -199,14 +197,14 @@ func (t *tables) read(shard int, lease *core.Lease) {
 		lease.Scanned++
 		lease.ScannedTo = r.seq
 		if r.bucket%len(t.shards) == shard {
-			lease.Events = append(lease.Events, t.entry(r))
+			lease.Events = append(lease.Events, t.entry(r, topics))
 		}
 	}
 }
 
 // readNext is LogReadNext.
-func (t *tables) readNext(shard int, by uuid.UUID, p *core.Ahead, size int) {
-	if !t.holds(shard, by, p.Lease.No) {
+func (t *tables) readNext(shard int, by *process, p *core.Ahead, size int) {
+	if !t.holds(shard, by.id, p.Lease.No) {
 		return
 	}
 	c := t.shards[shard]
@@ -220,7 +218,7 @@ func (t *tables) readNext(shard int, by uuid.UUID, p *core.Ahead, size int) {
 		p.Scanned++
 		p.ScannedTo = r.seq
 		if r.bucket%len(t.shards) == shard {
-			p.Add(t.entry(r))
+			p.Add(t.entry(r, by.topics))
 		}
 	}
 }
@@ -291,6 +289,13 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 		}
 		t.parked = append(t.parked, r)
 	}
+	for _, to := range a.Returned { // ParkedWake
+		for _, r := range t.parked {
+			if t.rowOf(r.seq).target == to.(*target).number && !r.retryAfter.IsZero() {
+				r.retryAfter = now
+			}
+		}
+	}
 	for _, key := range a.Promote {
 		first := true
 		for _, r := range t.parked {
@@ -309,8 +314,8 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 }
 
 // takeParked is ParkedTake.
-func (t *tables) takeParked(shard int, by uuid.UUID, cmd core.TakeParked, now time.Time) (events []*core.Entry) {
-	if !t.holds(shard, by, cmd.Lease.No) {
+func (t *tables) takeParked(shard int, by *process, cmd core.TakeParked, now time.Time) (events []*core.Entry) {
+	if !t.holds(shard, by.id, cmd.Lease.No) {
 		return nil
 	}
 	keys := 0
@@ -323,7 +328,7 @@ func (t *tables) takeParked(shard int, by uuid.UUID, cmd core.TakeParked, now ti
 		for _, r := range t.parked {
 			if r.key == head.key && n < cmd.Events {
 				n++
-				e := t.entry(t.rowOf(r.seq))
+				e := t.entry(t.rowOf(r.seq), by.topics)
 				e.Status, e.ParkedBefore, e.ParkedNo, e.Used, e.Taken = core.Waiting, false, r.no, r.attempts, 1
 				events = append(events, e)
 			}
