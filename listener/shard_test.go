@@ -143,13 +143,13 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	cfg := dozing()
 	cfg.BatchSize = 5
 	holder := runtimetest.ListenAs(t, pool, transactional, listener.Spec{Shards: 2}, cfg, first)
-	listener.LimitLeaseAge(holder, 0) // a lease that continues would handle all events
+	listener.LimitLeaseAge(holder, 0)         // a lease that continues would handle all events
+	listener.LimitTakeOver(holder, time.Hour) // otherwise it would take the shard back if the other process is late
 	runtimetest.StartListener(t, holder)
 	pgtest.Receive(t, first.Started, "a handler of one shard")
 	pgtest.Receive(t, first.Started, "a handler of the other")
 	hears := make(chan struct{})
 	hear := sync.OnceFunc(func() { close(hears) })
-	listener.LimitTakeOver(holder, time.Hour) // otherwise it would take the shard back if the other process is late
 	if deaf {
 		ears, gate := runtimetest.NewGate(t, pool, "LISTEN ")
 		gate.OnPass(func() { <-hears })
