@@ -101,7 +101,7 @@ func (r *listenerRun) callReturned(t *target.Target) {
 	ctx, cancel := r.l.limited(r.DBCtx)
 	defer cancel()
 	began := time.Now()
-	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, queries.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.Topics})
+	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, queries.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.Rest.Topics})
 	r.l.rep.Statement("wake events that waited for a publisher", began, err)
 	if err != nil {
 		return

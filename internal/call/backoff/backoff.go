@@ -6,14 +6,36 @@ import (
 	"time"
 )
 
-// Delay is exponential with equal jitter: min(base*2^(attempt-1), limit), then uniform in its upper half
-// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). Attempts count from 1.
-func Delay(base, limit time.Duration, attempt int) time.Duration {
+// Jitter returns a random duration from 0 to d. nil is UpTo. What must be repeatable has one that depends on a seed.
+type Jitter func(d time.Duration) time.Duration
+
+// UpTo is the function UpTo with this jitter.
+func (j Jitter) UpTo(d time.Duration) time.Duration {
+	if j == nil {
+		return UpTo(d)
+	}
+	return j(d)
+}
+
+// Delay is the function Delay with this jitter.
+func (j Jitter) Delay(base, limit time.Duration, attempt int) time.Duration {
 	delay := limit
 	if shift := max(attempt, 1) - 1; shift < 63 && base <= limit>>shift {
 		delay = base << shift
 	}
-	return delay/2 + rand.N(delay-delay/2+1)
+	return delay/2 + j.UpTo(delay-delay/2)
+}
+
+// Within is the function Within with this jitter.
+func (j Jitter) Within(d time.Duration) time.Duration { return d - j.UpTo(d/5) }
+
+// Retry returns the pause after the given number of failures in a row to reach a database, of at most LongestPause.
+func (j Jitter) Retry(failures int) time.Duration { return j.Delay(firstPause, LongestPause, failures) }
+
+// Delay is exponential with equal jitter: min(base*2^(attempt-1), limit), then uniform in its upper half
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). Attempts count from 1.
+func Delay(base, limit time.Duration, attempt int) time.Duration {
+	return Jitter(nil).Delay(base, limit, attempt)
 }
 
 const (
@@ -29,7 +51,7 @@ type Retrier struct{ tries int }
 // Next returns the next pause, of at most LongestPause.
 func (r *Retrier) Next() time.Duration {
 	r.tries++
-	return Delay(firstPause, LongestPause, r.tries)
+	return Jitter(nil).Retry(r.tries)
 }
 
 // Tries returns how often Next was called since the last Reset.
@@ -45,4 +67,4 @@ func UpTo(d time.Duration) time.Duration { return rand.N(d + 1) }
 func Around(d time.Duration) time.Duration { return d - d/5 + UpTo(2*(d/5)) }
 
 // Within returns a random duration from 0.8 of d to d: use it instead of Around if d must not be exceeded.
-func Within(d time.Duration) time.Duration { return d - UpTo(d/5) }
+func Within(d time.Duration) time.Duration { return Jitter(nil).Within(d) }
