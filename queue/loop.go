@@ -43,6 +43,7 @@ type loop struct {
 	started int            // workers
 	given   int            // tasks that they have
 	steps   int            // so far
+	stopped bool           // the core knows that ctx has ended
 	reported
 	total Report
 	end   *core.End
@@ -146,11 +147,6 @@ func (l *loop) loop() *core.End {
 	}
 	stop, giveUp, databaseOver := l.ctx.Done(), l.GiveUp, l.DBCtx.Done()
 	for l.step(core.Started{}); l.end == nil; {
-		if stop != nil && l.ctx.Err() != nil { // before anything else, so that nothing more is started
-			stop = nil
-			l.step(core.Stop{})
-			continue
-		}
 		select {
 		case t := <-l.reports:
 			l.step(l.collect(t))
@@ -166,6 +162,8 @@ func (l *loop) loop() *core.End {
 		case ask := <-l.asks:
 			ask()
 		case <-stop:
+			stop = nil
+			l.step(core.Tick{})
 		case <-giveUp:
 			giveUp = nil
 			l.step(core.GiveUp{})
@@ -197,8 +195,17 @@ func (l *loop) collect(t *task) core.Event {
 	return &l.event
 }
 
-// step tells the core of e and does what it says.
+// step tells the core of e. It tells first that the context has ended, so that nothing more is started.
 func (l *loop) step(e core.Event) {
+	if !l.stopped && l.ctx.Err() != nil {
+		l.stopped = true
+		l.tell(core.Stop{})
+	}
+	l.tell(e)
+}
+
+// tell tells the core of e and does what it says.
+func (l *loop) tell(e core.Event) {
 	l.steps++
 	for _, c := range l.core.Step(time.Now(), e) {
 		l.obey(c)

@@ -29,17 +29,16 @@ func (c *Core) finishUp(now time.Time) {
 	case c.inFlight == 0:
 		c.end(&End{})
 	case c.givenUp:
-		e := &End{}
-		for _, t := range c.tasks {
-			if !t.finished {
-				e.Running = append(e.Running, t)
-			}
-		}
-		c.end(e)
+		c.end(&End{})
 	}
 }
 
 func (c *Core) end(e *End) {
+	for _, t := range c.tasks {
+		if !t.finished {
+			e.Running = append(e.Running, t)
+		}
+	}
 	c.ended = true
 	c.tell(e)
 }
