@@ -46,8 +46,8 @@ type Target struct {
 	Kind    Kind
 	Breaker outbox.Breaker
 	Broker  *Target // of a destination
-	// Jitter spreads the pauses.
-	Jitter backoff.Jitter
+	// Random spreads the pauses.
+	Random backoff.Random
 	// Destinations are those of a broker.
 	Destinations []*Target
 	// ReturnPending: the events that wait for it in the database may be tried as soon as it answers.
@@ -209,7 +209,7 @@ func (t *Target) OnTry(now time.Time, any bool) {
 
 // pause returns the next pause.
 func (t *Target) pause() time.Duration {
-	pause := t.Jitter.Delay(t.Breaker.FirstPause, t.Breaker.MaxPause, t.tries)
+	pause := t.Random.Delay(t.Breaker.FirstPause, t.Breaker.MaxPause, t.tries)
 	if t.cause.Unwanted {
 		pause = max(pause, unwantedPause)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
@@ -170,25 +171,11 @@ func (s *Sleeper) Busy() {
 	}
 }
 
-// Pace measures checks that find nothing. The cost of a check may grow with what other transactions have not committed.
-// A pause of four times its length limits an idle owner to a fifth of a backend's time.
-type Pace struct {
-	began        time.Time
-	latest, then time.Duration
-}
-
-// pauseFactor is the minimum length of a pause, in lengths of the check before it.
-const pauseFactor = 4
+// Pace is a sleep.Pace of an owner that has a clock.
+type Pace struct{ sleep.Pace }
 
 // Start begins a check.
-func (p *Pace) Start() { p.began = time.Now() }
+func (p *Pace) Start() { p.Pace.Start(time.Now()) }
 
 // Stop ends a check that has found nothing.
-func (p *Pace) Stop() { p.Took(time.Since(p.began)) }
-
-// Took records a check that has found nothing.
-func (p *Pace) Took(d time.Duration) { p.latest, p.then = d, p.latest }
-
-// Pause is how long to wait before the next check, unless the doorbell rings. The shorter of the latest two checks
-// counts, because a single check that had to wait for the database says nothing about the next one.
-func (p *Pace) Pause() time.Duration { return pauseFactor * min(p.latest, p.then) }
+func (p *Pace) Stop() { p.Pace.Stop(time.Now()) }

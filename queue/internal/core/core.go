@@ -12,6 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/rest"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 )
 
 // Config is what a Core is to do. The figures are those of queue.Config, with their defaults.
@@ -30,8 +31,8 @@ type Config struct {
 	Limit    int  // a drain ends when it has claimed so many events; 0 means any number
 	// FirstPause is the pause of a target after its first failure.
 	FirstPause time.Duration
-	// Jitter spreads pauses and polls.
-	Jitter backoff.Jitter
+	// Random spreads pauses and polls.
+	Random backoff.Random
 }
 
 // Topic is a topic that is claimed, under one of its names.
@@ -78,7 +79,7 @@ type Core struct {
 	reserved    int       // the room they need for those, in addition to what they settle in the same transaction
 	failures    int       // of the database, in a row
 	pausedUntil time.Time // no pass begins before
-	emptyClaims pace
+	emptyClaims sleep.Pace
 	settleErr   error     // why finished could not be settled
 	reclaimFrom time.Time // after an outage: the time when other processes have settled what they have in flight
 
@@ -95,7 +96,7 @@ type Core struct {
 	readAgain    bool // something may have changed since the reading began
 	readOwed     bool // a ring or a listing waits for a reading that succeeds
 	readFailures int
-	readings     pace
+	readings     sleep.Pace
 
 	drained map[*Target]bool // the resting targets of which a drain has tried an event
 	handled int              // events that a drain has claimed
@@ -192,7 +193,7 @@ func (c *Core) onTime(now time.Time) {
 		if !c.looks.running { // a look that is slower than its pause is not followed by another without a pause
 			c.requestLook()
 		}
-		c.onPoll(now, c.emptyClaims.pause())
+		c.onPoll(now, c.emptyClaims.Pause())
 	}
 }
 
@@ -384,7 +385,7 @@ func (c *Core) onAnswered(now time.Time, a Answered) {
 		c.requestLook()
 	case look:
 		c.requestClaim()
-		c.pausedUntil = later(c.pausedUntil, now.Add(max(pause, c.emptyClaims.pause())))
+		c.pausedUntil = later(c.pausedUntil, now.Add(max(pause, c.emptyClaims.Pause())))
 		c.tell(SignalRefused)
 	}
 }
@@ -396,7 +397,7 @@ const (
 
 // planReading says when to read what is paused next.
 func (c *Core) planReading(now time.Time) {
-	c.readAt = now.Add(max(c.cfg.Jitter.Within(c.cfg.PollInterval), shortestPauseCheck, c.readings.pause()))
+	c.readAt = now.Add(max(c.cfg.Random.Within(c.cfg.PollInterval), shortestPauseCheck, c.readings.Pause()))
 }
 
 // askForPauses reads what is paused once more, after the reading that is under way.
@@ -417,12 +418,12 @@ func (c *Core) readPauses(now time.Time) {
 // tried again soon: perhaps nobody tells of the end of that pause again.
 func (c *Core) onPausesRead(now time.Time, e *PausesRead) {
 	c.reading = false
-	c.readings.took(now.Sub(c.readBegan))
+	c.readings.Took(now.Sub(c.readBegan))
 	c.planReading(now)
 	switch {
 	case e.Err != nil:
 		if c.readFailures++; c.readOwed {
-			c.readAt = now.Add(c.cfg.Jitter.Retry(c.readFailures))
+			c.readAt = now.Add(c.cfg.Random.Retry(c.readFailures))
 		}
 	case c.readAgain:
 		c.readFailures, c.readAt = 0, now

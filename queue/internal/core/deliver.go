@@ -156,8 +156,8 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 	}
 	if p.want > 0 && (e.Err == nil || len(e.Claimed) > 0) {
 		if len(e.Claimed) == 0 && len(p.Settle) == 0 {
-			c.emptyClaims.took(now.Sub(p.began))
-			pause := c.emptyClaims.pause()
+			c.emptyClaims.Took(now.Sub(p.began))
+			pause := c.emptyClaims.Pause()
 			c.rest(now, pause)
 			c.looks.rest(now.Add(pause)) // a look that is due is a claim, too
 		}
@@ -183,7 +183,7 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 func (c *Core) onOutage(now time.Time, p *Pass) {
 	if p.failures == c.failures && !c.databaseOver { // otherwise another pass has paused for this outage
 		c.failures++
-		c.pausedUntil = later(c.pausedUntil, now.Add(c.cfg.Jitter.Retry(c.failures)))
+		c.pausedUntil = later(c.pausedUntil, now.Add(c.cfg.Random.Retry(c.failures)))
 	}
 }
 

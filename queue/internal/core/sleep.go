@@ -9,7 +9,7 @@ import (
 // sleeper decides when the dispatcher checks for events again: when an enqueue rings the doorbell, or after a poll
 // interval.
 type sleeper struct {
-	jitter  backoff.Jitter
+	random  backoff.Random
 	bell    bool // there is a doorbell
 	asleep  bool // the latest request to it was to watch
 	pending bool // that request has not been answered
@@ -28,8 +28,8 @@ type sleeper struct {
 
 func newSleeper(now time.Time, cfg *Config) sleeper {
 	return sleeper{
-		jitter: cfg.Jitter, bell: cfg.Doorbell, interval: cfg.PollInterval, most: cfg.MaxPollInterval, every: cfg.PollInterval,
-		pollAt: now.Add(cfg.Jitter.Within(cfg.PollInterval)),
+		random: cfg.Random, bell: cfg.Doorbell, interval: cfg.PollInterval, most: cfg.MaxPollInterval, every: cfg.PollInterval,
+		pollAt: now.Add(cfg.Random.Within(cfg.PollInterval)),
 	}
 }
 
@@ -40,7 +40,7 @@ func (s *sleeper) onPoll(now time.Time, rest time.Duration) {
 	if !s.bell {
 		s.every = min(2*s.every, s.most) // until something is found
 	}
-	s.pollAt = now.Add(max(s.jitter.Within(s.every), rest))
+	s.pollAt = now.Add(max(s.random.Within(s.every), rest))
 }
 
 // onAnswer records an answer of the doorbell. If look is set, the dispatcher waits for pause and then checks once more.
@@ -60,10 +60,10 @@ func (s *sleeper) onAnswer(now time.Time, a Answered) (look bool, pause time.Dur
 		s.refusedSince = now
 	}
 	if now.Sub(s.refusedSince) < growAfter {
-		return true, time.Millisecond + s.jitter.UpTo(2*time.Millisecond)
+		return true, time.Millisecond + s.random.UpTo(2*time.Millisecond)
 	}
 	s.refused++
-	return true, s.jitter.Delay(4*time.Millisecond, 25*time.Millisecond, s.refused)
+	return true, s.random.Delay(4*time.Millisecond, 25*time.Millisecond, s.refused)
 }
 
 // growAfter is how long checks must have found nothing before the pauses between them grow.
@@ -79,7 +79,7 @@ func (s *sleeper) found(now time.Time) {
 	s.endRefusals()
 	if s.every > s.interval {
 		s.every = s.interval
-		s.pollAt = now.Add(s.jitter.Within(s.every))
+		s.pollAt = now.Add(s.random.Within(s.every))
 	}
 }
 
@@ -106,20 +106,6 @@ func (s *sleeper) busy() (tells bool) {
 	s.request++
 	return true
 }
-
-// pace measures checks that find nothing. The cost of a check may grow with what other transactions have not committed.
-// A pause of four times its length limits an idle dispatcher to a fifth of a backend's time.
-type pace struct{ latest, then time.Duration }
-
-// pauseFactor is the minimum length of a pause, in lengths of the check before it.
-const pauseFactor = 4
-
-// took records a check that has found nothing.
-func (p *pace) took(d time.Duration) { p.latest, p.then = d, p.latest }
-
-// pause is how long to wait before the next check, unless the doorbell rings. The shorter of the latest two checks
-// counts, because a single check that had to wait for the database says nothing about the next one.
-func (p *pace) pause() time.Duration { return pauseFactor * min(p.latest, p.then) }
 
 // earlier returns the earlier of two times; a zero time is none.
 func earlier(a, b time.Time) time.Time {

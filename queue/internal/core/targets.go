@@ -68,7 +68,7 @@ func (t *Target) enter(destination string) *line {
 	of := t.Rest
 	n := &line{destination: destination, rest: &rest.Target{
 		Name: of.Broker.Name + ":" + destination, Topics: of.Topics, Kind: rest.Destination, Breaker: of.Breaker,
-		Broker: of.Broker, Jitter: of.Jitter,
+		Broker: of.Broker, Random: of.Random,
 	}}
 	if t.known == nil {
 		t.known = make(map[string]*line)
