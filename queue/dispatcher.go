@@ -154,7 +154,6 @@ type Dispatcher struct {
 	signals  signals
 
 	orphanAge        time.Duration // heartbeat.OrphanAge, except in a test
-	beatEvery        time.Duration // how often it renews its row in the table processes; 0 means heartbeat.Every
 	lastAttemptLimit time.Duration // how long it stops claims; the minimum of longestLastAttempt and a tenth of a lease, except in a test
 }
 

@@ -79,6 +79,6 @@ func (d *Dispatcher) heart() *heartbeat.Heart {
 	}
 	return &heartbeat.Heart{
 		DB: d.store.db, Pool: d.pool, Log: d.log, WorkerID: d.store.worker, Kind: heartbeat.Dispatcher, Name: d.store.namespace,
-		Topics: topics, TenantIDs: d.cfg.TenantIDs, Changed: d.targets.Changed, Every: d.beatEvery,
+		Topics: topics, TenantIDs: d.cfg.TenantIDs, Changed: d.targets.Changed,
 	}
 }
