@@ -287,6 +287,9 @@ func (c *Core) onSent(now time.Time, e *Sent) {
 		q, to = &s.line.queue, s.line.rest
 	}
 	q.busy = false
+	if stalled, _ := to.Stalled(now); stalled && s.line == nil {
+		c.requestClaim() // claims have left out the events that wait for it
+	}
 	to.CallEnds(s.began)
 	ids, results := make([]uuid.UUID, len(e.Tasks)), make([]errclass.Result, len(e.Tasks))
 	for i, t := range e.Tasks {
