@@ -487,6 +487,9 @@ func (p *proc) end(e *core.End) {
 			s.require(r.lockedBy != p || !r.leased() || r.lockedUntil.Before(s.now) || p.lostLease(r), "%s leaves event %s leased", p.name, short(r.id))
 		}
 	}
+	if s.bells { // what it has released others find by a poll
+		s.ring()
+	}
 	for _, r := range s.rows {
 		r.abandoned = r.abandoned || s.bells && r.lockedBy == p && r.leased()
 	}
