@@ -508,6 +508,9 @@ func (p *proc) lostLease(r *row) bool { return r.lockedUntil.Sub(p.sim.now) < p.
 // taking.
 func (p *proc) requireDrained() {
 	s := p.sim
+	if len(core.Resting(p.cfg.Targets)) > 0 {
+		return
+	}
 	for _, r := range s.rows {
 		if r.attempts > 0 || r.claimNo > 0 || !r.visible || r.due.After(p.began.Add(-2*time.Second)) || s.pauses.Any() || s.paused.After(p.began) || len(s.away) > 0 || r.busy != nil {
 			continue
