@@ -227,3 +227,81 @@ func TestCallsOfSeveralShards(t *testing.T) {
 	_, at = to.Stalled(now)
 	require.Zero(t, at)
 }
+
+// TestRefuses: a destination that rests or has stalled takes no events until its pause is over or its call returns.
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	now := start
+	to := oneTarget(t, outbox.Breaker{FirstPause: time.Hour, MaxPause: time.Hour})
+	_, ok := to.Refuses(now)
+	require.True(t, ok)
+	to.CallBegins(now)
+	_, ok = to.Refuses(now)
+	require.True(t, ok, "it has not stalled yet")
+	require.Equal(t, now.Add(StallAfter), to.Next(now), "the dispatcher wakes up then")
+	why, ok := to.Refuses(now.Add(StallAfter))
+	require.False(t, ok)
+	require.Contains(t, why.Text, "kafka:orders")
+	to.CallEnds(now)
+	require.Zero(t, to.Next(now))
+	for range 1000 {
+		to.LaterDelay()
+	}
+	slow := to.LaterDelay()
+	to.CallReturned()
+	require.Less(t, to.handedBack, 2, "delays begin small again")
+	require.LessOrEqual(t, to.LaterDelay(), slow)
+
+	try(&now, to, outbox.Unavailable(errors.New("refused")), uuid.New())
+	_, ok = to.Refuses(now)
+	require.False(t, ok)
+	now = to.Next(now)
+	_, ok = to.Refuses(now)
+	require.True(t, ok, "one event is tried")
+	require.Equal(t, 1, admitted(now, to, 7))
+	require.Zero(t, admitted(now, to, 7))
+}
+
+// TestLateResults: the result of a call that has outlived its lease is kept until its event is read again. Meanwhile no
+// event is tried, whatever the broker says.
+func TestLateResults(t *testing.T) {
+	t.Parallel()
+	now, id := start, uuid.New()
+	to := oneTarget(t, outbox.Breaker{})
+	_, is := to.TakeLateResult(id)
+	require.False(t, is)
+	to.Abandon()
+	require.True(t, to.IsAbandoned())
+	require.Contains(t, to.Why().Text, "has not returned yet")
+	require.Zero(t, admitted(now, to, 1))
+	try(&now, to, outbox.BrokerUnavailable(errors.New("nobody home")), uuid.New())
+	require.Equal(t, "nobody home", to.Why().Text)
+	now = now.Add(to.Left(now))
+	require.Zero(t, admitted(now, to, 1), "the broker's try is given back")
+	require.True(t, to.Tryable(now))
+	to.RequestTry()
+	require.False(t, to.Tryable(now))
+	to.OnTry(now, false)
+	require.Positive(t, to.Left(now))
+	to.KeepLateResults([]uuid.UUID{id}, []errclass.Result{{Text: "late"}})
+	r, is := to.TakeLateResult(id)
+	require.True(t, is)
+	require.Equal(t, "late", r.Text)
+	require.Zero(t, to.Since())
+}
+
+// TestCutCall: that a call was cut short says nothing about its target, unless it rests anyway.
+func TestCutCall(t *testing.T) {
+	t.Parallel()
+	now := start
+	to := oneTarget(t, outbox.Breaker{Failures: 1})
+	cut := func() errclass.Class {
+		results := []errclass.Result{errclass.New(errclass.ClassFailed, "no answer yet")}
+		to.OnCall(now, now, newIDs(1), results, true)
+		return results[0].Class
+	}
+	require.Equal(t, errclass.ClassFailed, cut(), "it is an attempt")
+	require.False(t, to.Resting())
+	try(&now, to, outbox.Unavailable(errors.New("refused")), uuid.New())
+	require.Equal(t, errclass.ClassUnavailable, cut())
+}

@@ -270,3 +270,47 @@ func TestRestingDestinationsAreBounded(t *testing.T) {
 	require.Zero(t, d.routed.active, "another run begins anew")
 	require.Zero(t, d.routed.known["x"].inFlight)
 }
+
+// on makes n events be on their way to a destination, without a call.
+func (d *driven) on(destination string, n int) (line *line, tasks []*Task) {
+	tasks = d.tasks("routed", n)
+	for _, task := range tasks {
+		d.adopt(task, d.routed)
+		line = d.routed.enter(destination)
+		d.enlist(d.routed, line, task)
+	}
+	line.ready = nil
+	return line, tasks
+}
+
+// TestDestinationsAreRememberedWhileTheyRest: a destination without events is forgotten, except while it rests or its
+// latest events have failed.
+func TestDestinationsAreRememberedWhileTheyRest(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	try := func(destination string, class errclass.Class) *line {
+		line, tasks := d.on(destination, 1)
+		d.now = d.now.Add(time.Millisecond)
+		line.rest.OnResults(d.now, d.now, ids(tasks...), []errclass.Result{errclass.New(class, "private")})
+		d.report(d.now, tasks[0])
+		return line
+	}
+	one, tasks := d.on("one", 2)
+	require.Same(t, one, d.routed.enter("one"), "it is in use")
+	d.report(d.now, tasks[0])
+	require.Len(t, d.routed.known, 1)
+	d.report(d.now, tasks[1])
+	require.Empty(t, d.routed.known)
+	require.Empty(t, d.lines)
+
+	try("one", errclass.ClassUnavailable)
+	require.True(t, d.routed.enter("one").rest.Resting())
+	two := try("two", errclass.ClassFailed)
+	require.Same(t, two, d.routed.enter("two"))
+	for _, class := range []errclass.Class{errclass.ClassUnavailable, errclass.ClassRefused} {
+		try("three", class)
+		require.Contains(t, d.routed.known, "three", "the log still has to say that it is back")
+	}
+	try("three", errclass.ClassDone)
+	require.NotContains(t, d.routed.known, "three")
+}

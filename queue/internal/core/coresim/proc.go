@@ -385,7 +385,7 @@ func (p *proc) pass(c *core.Pass) {
 func (p *proc) commit(c *core.Pass, picked []*row, found core.Found, until time.Time) {
 	s := p.sim
 	for _, r := range picked {
-		r.busy = nil
+		r.busy, r.changed = nil, s.now
 	}
 	if s.chance(40) || s.now.Before(s.database) { // rolled back
 		p.passDone(c, nil, nil, core.Found{}, false)
@@ -512,7 +512,7 @@ func (p *proc) requireDrained() {
 		return
 	}
 	for _, r := range s.rows {
-		if r.attempts > 0 || r.claimNo > 0 || !r.visible || r.due.After(p.began.Add(-2*time.Second)) || s.pauses.Any() || s.paused.After(p.began) || len(s.away) > 0 || r.busy != nil {
+		if r.attempts > 0 || r.claimNo > 0 || !r.visible || r.due.After(p.began.Add(-2*time.Second)) || r.changed.After(p.began) || s.pauses.Any() || s.paused.After(p.began) || len(s.away) > 0 || r.busy != nil {
 			continue
 		}
 		s.require(false, "%s has ended, and event %s of %s is due", p.name, short(r.id), r.topic)

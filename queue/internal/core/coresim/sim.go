@@ -271,7 +271,7 @@ func (s *sim) enqueue() {
 		if !rings {
 			s.open--
 		}
-		r.visible = true
+		r.visible, r.changed = true, s.now
 		s.all, s.rows = append(s.all, r), append(s.rows, r)
 		s.sort()
 		if rings {

@@ -27,6 +27,7 @@ type row struct {
 	lockedUntil time.Time // zero if it is not leased
 	busy        *proc     // whose transaction, not committed yet, has locked the row
 	final       string    // "delivered" or "dead"
+	changed     time.Time // when it became visible, or a claim let it go
 	visible     bool      // the transaction that has enqueued it is committed
 
 	handled     int  // how often a handler or a publisher has returned success
