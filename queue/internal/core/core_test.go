@@ -65,7 +65,7 @@ func drive(t *testing.T, change ...func(*Config)) *driven {
 	return d
 }
 
-func draining1(c *Config) { c.Drain, c.Doorbell = true, false }
+func asDrain(c *Config) { c.Drain, c.Doorbell = true, false }
 
 // step tells the core of e after some time.
 func (d *driven) step(after time.Duration, e Event) []Command {

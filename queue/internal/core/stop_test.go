@@ -112,15 +112,15 @@ func drained(d *driven, claims ...[]*Task) *End {
 // TestDrain: it ends when a claim that settles the last batch has found nothing at the end of all lanes.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	d := drive(t, draining1)
+	d := drive(t, asDrain)
 	require.Equal(t, &End{Drained: DrainDone}, drained(d, d.tasks("handled", 2), d.tasks("handled", 3)))
 	require.Empty(t, d.leases.tasks)
-	d = drive(t, draining1, func(c *Config) { c.Limit = 5 })
+	d = drive(t, asDrain, func(c *Config) { c.Limit = 5 })
 	require.Equal(t, 5, d.first().Claim.Size)
-	d = drive(t, draining1, func(c *Config) { c.Limit = 5 })
+	d = drive(t, asDrain, func(c *Config) { c.Limit = 5 })
 	require.Equal(t, &End{Drained: DrainLimit}, drained(d, d.tasks("handled", 2), d.tasks("handled", 3)))
 
-	d = drive(t, draining1, func(c *Config) { c.Pauses = PausesOf(true, nil) })
+	d = drive(t, asDrain, func(c *Config) { c.Pauses = PausesOf(true, nil) })
 	d.step(0, Started{})
 	require.Len(t, all[Sweep](d), 1, "everything is paused")
 	d.step(0, Stop{})
@@ -132,7 +132,7 @@ func TestDrain(t *testing.T) {
 // TestDrainWalksToTheEnd: a claim that finds nothing in its pieces is not the last one.
 func TestDrainWalksToTheEnd(t *testing.T) {
 	t.Parallel()
-	d := drive(t, draining1)
+	d := drive(t, asDrain)
 	p := d.first()
 	d.step(0, &PassDone{Pass: p, Found: Found{At: d.now, Ends: map[int16]Place{3: {Due: d.now, ID: tenant}}}})
 	none[Sweep](d)
@@ -146,7 +146,7 @@ func TestDrainWalksToTheEnd(t *testing.T) {
 func TestDrainTriesWhatRests(t *testing.T) {
 	t.Parallel()
 	for _, any := range []bool{false, true} {
-		d := drive(t, draining1)
+		d := drive(t, asDrain)
 		d.rests(d.sent)
 		d.now = d.now.Add(2 * time.Second)
 		try := d.first()
@@ -182,7 +182,7 @@ func (d *driven) rests(to *Target) {
 // TestDrainEndsAtAnError: of the database, unless something was claimed nevertheless, which is handled first.
 func TestDrainEndsAtAnError(t *testing.T) {
 	t.Parallel()
-	d := drive(t, draining1)
+	d := drive(t, asDrain)
 	tasks := d.tasks("handled", 1)
 	d.step(0, Started{})
 	d.step(0, &PassDone{Pass: the[*Pass](d), Claimed: tasks, Err: errDown})
@@ -194,7 +194,7 @@ func TestDrainEndsAtAnError(t *testing.T) {
 // TestDrainReadsPauses: once per poll interval, between two batches.
 func TestDrainReadsPauses(t *testing.T) {
 	t.Parallel()
-	d := drive(t, draining1)
+	d := drive(t, asDrain)
 	p := d.first()
 	tasks := d.tasks("handled", 1)
 	d.claimed(p, tasks...)
@@ -214,7 +214,7 @@ func TestDrainReadsPauses(t *testing.T) {
 func TestDrainStops(t *testing.T) {
 	t.Parallel()
 	for _, givesUp := range []bool{false, true} {
-		d := drive(t, draining1)
+		d := drive(t, asDrain)
 		tasks := d.tasks("handled", 4)
 		d.claimed(d.first(), tasks...)
 		d.step(0, Stop{})
