@@ -719,8 +719,11 @@ func TestLeasesAreRenewed(t *testing.T) {
 	require.Contains(t, all[Lost](d), Lost{tasks[0]}, "it is cancelled")
 	d.step(0, &Renewed{Renew: r, Outcomes: []Renewing{Renewal}})
 	require.True(t, tasks[0].lost, "too late")
+	before := d.inFlight
 	d.reported(errclass.ClassFailed, tasks[0])
 	require.Equal(t, Drop{tasks[0]}, the[Drop](d), "a failure may be another worker's now")
+	require.Equal(t, before-1, d.inFlight)
+	require.NotContains(t, d.leases.tasks, tasks[0])
 }
 
 // TestLateStart: what was given out and could not begin in time, or waits while its lease runs out, is released.
@@ -766,4 +769,72 @@ func TestDoneAfterLossIsSettled(t *testing.T) {
 	d.lose(task)
 	d.reported(errclass.ClassDone, task)
 	require.Equal(t, []*Task{task}, the[*Pass](d).Settle)
+}
+
+// TestRingUnwatches: the process that watched may have rung because it stopped, so the doorbell is asked again.
+func TestRingUnwatches(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]Event{"ring": Rang{}, "poll": Tick{}} {
+		d := drive(t)
+		d.asleep()
+		after := time.Duration(0)
+		if name == "poll" {
+			after = d.pollAt.Sub(d.now)
+		}
+		d.step(after, e)
+		d.claimed(the[*Pass](d))
+		require.True(t, the[AskBell](d).Asleep, name)
+	}
+}
+
+// TestReleasedEventsAreLookedFor: the walk ahead may have passed them.
+func TestReleasedEventsAreLookedFor(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.asleep()
+	d.step(0, Rang{})
+	tasks := d.tasks("sent", 1)
+	d.claimed(the[*Pass](d), tasks...)
+	s := the[*Send](d)
+	d.asleepFrom()
+	require.False(t, d.looks.wanted)
+	d.sentAll(s, errclass.ClassNotSent)
+	d.claimed(the[*Pass](d))
+	require.True(t, d.looks.wanted)
+}
+
+// TestWalkGoesBack: to the lanes of topics that claims have left out, and to the head of all lanes when a pause has ended.
+func TestWalkGoesBack(t *testing.T) {
+	t.Parallel()
+	gone := func(w *Walk) (n int) {
+		for i := range w.lanes {
+			if w.lanes[i] == (stage{}) {
+				n++
+			}
+		}
+		return n
+	}
+	for topic, want := range map[string]int{"handled": 1, "sent": 32} { // one of its topics is fair by tenant
+		d := drive(t)
+		d.asleep()
+		require.Zero(t, gone(&d.claims.ahead))
+		to := map[string]*Target{"handled": d.handled, "sent": d.sent}[topic]
+		d.rests(to)
+		d.step(0, Rang{})
+		d.claimed(the[*Pass](d))
+		d.now = d.now.Add(time.Millisecond)
+		to.Rest.OnResults(d.now, d.now, ids(d.tasks("", 1)...), make([]errclass.Result, 1))
+		d.step(0, Rang{})
+		require.Equal(t, want, gone(&d.claims.ahead), topic)
+	}
+	d := drive(t, func(c *Config) { c.Pauses = PausesOf(false, []string{tenant.String()}) })
+	d.asleep()
+	require.Zero(t, gone(&d.claims.ahead))
+	d.claims.tries[d.sent] = &Walk{}
+	d.step(0, &PausesRead{Pauses: NoPauses})
+	if len(all[*Pass](d)) == 0 {
+		d.step(time.Second, Tick{})
+	}
+	require.Equal(t, 32, gone(&d.claims.ahead))
+	require.Empty(t, d.claims.tries)
 }

@@ -127,7 +127,7 @@ func TestStalledPublisher(t *testing.T) {
 	require.NotEmpty(t, all[*Pass](d))
 	d.asleepFrom()
 	d.sentAll(s, errclass.ClassDone)
-	p := d.until(t, func(p *Pass) bool { return p.Claim != nil })
+	p := the[*Pass](d)
 	require.Equal(t, []string{"handled", "sent", "sent2", "routed"}, p.Claim.Topics, "nobody rings for what was left out")
 }
 
