@@ -158,7 +158,7 @@ func (l *loop) loop() *core.End {
 		case <-rang:
 			l.step(core.Rang{})
 		case a := <-answers:
-			l.step(core.Answered{Request: a.Request(), Bell: bells[a.State()]})
+			l.step(core.Answered{Request: a.Request(), Bell: a.State()})
 		case ask := <-l.asks:
 			ask()
 		case <-stop:
@@ -180,9 +180,6 @@ func (l *loop) loop() *core.End {
 	l.others.Wait()
 	return l.end
 }
-
-// bells are the answers of the doorbell, for the core.
-var bells = map[doorbell.State]core.Bell{doorbell.Watches: core.BellWatches, doorbell.Busy: core.BellBusy, doorbell.Gone: core.BellGone}
 
 // collect returns the event of all reports that there are, of which t is the first.
 func (l *loop) collect(t *task) core.Event {
@@ -212,7 +209,7 @@ func (l *loop) tell(e core.Event) {
 	}
 }
 
-// obey does what the core says. Nothing here waits.
+// obey does what the core says. Nothing here waits, except for a log or an observer that is slow.
 func (l *loop) obey(c core.Command) {
 	switch c := c.(type) {
 	case core.Run:

@@ -1,6 +1,10 @@
 package doorbell
 
-import "context"
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
+)
 
 // Doorbell is a doorbell whose owner numbers its own requests.
 type Doorbell struct{ bell *doorbell }
@@ -21,18 +25,8 @@ func (d *Doorbell) Rang() <-chan struct{} { return d.bell.rang }
 // Answers receives the answers.
 func (d *Doorbell) Answers() <-chan Answer { return d.bell.answers }
 
-// State is what a doorbell answers.
-type State = bellState
-
-// The answers of a doorbell.
-const (
-	Watches = bellWatches
-	Busy    = bellBusy
-	Gone    = bellGone
-)
-
 // Request returns the number of the request.
 func (a Answer) Request() int { return a.request }
 
 // State returns what has become of it.
-func (a Answer) State() State { return a.state }
+func (a Answer) State() sleep.Bell { return a.state }

@@ -7,29 +7,15 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
-// Sleeper decides when its owner checks for events again: when an enqueue rings the doorbell, or after a poll interval.
-// One goroutine owns it.
+// Sleeper is a sleep.Sleeper with a clock, a timer and a doorbell. One goroutine owns it.
 type Sleeper struct {
 	bell    *doorbell // nil when polling
-	asleep  bool      // the latest request to the doorbell was to watch
-	pending bool      // that request has not been answered
-	watched bool      // the answer was that some process watches
-	request int       // number of the latest request
-
-	// refusedSince is the first time in a row that no process could watch, because an enqueue was under way, and that no check
-	// has found something since. It is zero if there is none. refused counts what came growAfter later.
-	refusedSince time.Time
-	refused      int
-
-	interval, most time.Duration // the first and the longest time between two polls
-	pollEvery      time.Duration // the current time between two polls
-	poll           *time.Timer
-	due            time.Time // when poll fires
+	sleeper sleep.Sleeper
+	poll    *time.Timer
 }
 
 // Config holds the doorbell of a sleeper.
@@ -46,13 +32,16 @@ type Config struct {
 // NewSleeper returns a sleeper that uses the doorbell of e and polls every interval. If e is nil, there is no doorbell,
 // and while the polls find nothing the interval doubles up to most.
 func NewSleeper(e *Config, interval, most time.Duration) *Sleeper {
-	s := &Sleeper{interval: interval, most: most, pollEvery: interval, poll: time.NewTimer(0)}
+	s := &Sleeper{sleeper: sleep.NewSleeper(time.Now(), nil, e != nil, interval, most), poll: time.NewTimer(0)}
 	if e != nil {
 		s.bell = newDoorbell(e)
 	}
-	s.pollIn(backoff.Within(interval))
+	s.setTimer()
 	return s
 }
+
+// setTimer makes Polls receive when it is time for a poll.
+func (s *Sleeper) setTimer() { s.poll.Reset(time.Until(s.sleeper.PollAt())) }
 
 // Run listens until ctx ends, and then gives up the lock, for which dbCtx bounds the time. Without a doorbell it
 // returns immediately.
@@ -69,12 +58,7 @@ func (s *Sleeper) Stop() { s.poll.Stop() }
 func (s *Sleeper) Polls() <-chan time.Time { return s.poll.C }
 
 // IsAsleep reports whether the latest request to the doorbell was to watch.
-func (s *Sleeper) IsAsleep() bool { return s.asleep }
-
-func (s *Sleeper) pollIn(d time.Duration) {
-	s.due = time.Now().Add(d)
-	s.poll.Reset(d)
-}
+func (s *Sleeper) IsAsleep() bool { return s.sleeper.IsAsleep() }
 
 // Rang receives when an enqueue has rung; OnRing follows.
 func (s *Sleeper) Rang() <-chan struct{} {
@@ -92,82 +76,46 @@ func (s *Sleeper) Answers() <-chan Answer {
 	return s.bell.answers
 }
 
-// OnRing records a ring: the owner checks for events. The process that watched may have rung because it stopped, so the
-// next Idle sends a new request to the doorbell.
-func (s *Sleeper) OnRing() { s.watched = false }
+// OnRing is sleep.Sleeper.OnRing.
+func (s *Sleeper) OnRing() { s.sleeper.OnRing() }
 
-// OnPoll records that the timer has fired: the owner checks for events, and not again before rest has passed. The
-// process that watched may have been killed, so the next Idle sends a new request to the doorbell.
+// OnPoll is sleep.Sleeper.OnPoll now.
 func (s *Sleeper) OnPoll(rest time.Duration) {
-	s.watched = false
-	if s.bell == nil {
-		s.pollEvery = min(2*s.pollEvery, s.most) // until something is found
-	}
-	s.pollIn(max(backoff.Within(s.pollEvery), rest))
+	s.sleeper.OnPoll(time.Now(), rest)
+	s.setTimer()
 }
 
-// OnAnswer records an answer of the doorbell. If look is set, the owner waits for pause and then checks once more. If
-// some process watches, this check misses nothing. If none does, the check replaces the missing ring.
+// OnAnswer is sleep.Sleeper.OnAnswer now.
 func (s *Sleeper) OnAnswer(a Answer) (look bool, pause time.Duration) {
-	if a.request != s.request && a.state != bellGone {
-		return false, 0 // the answer to an earlier request
-	}
-	s.pending, s.watched = false, a.state == bellWatches
-	if a.state != bellBusy {
-		s.endRefusals()
-		return true, 0
-	}
-	// The pause is short, because it is the latency of an event in the open transaction. It grows when the checks have found
-	// nothing for a while, because that transaction may stay open for hours.
-	if s.refusedSince.IsZero() {
-		s.refusedSince = time.Now()
-	}
-	if time.Since(s.refusedSince) < growAfter {
-		return true, time.Millisecond + backoff.UpTo(2*time.Millisecond)
-	}
-	s.refused++
-	return true, backoff.Delay(4*time.Millisecond, 25*time.Millisecond, s.refused)
+	return s.sleeper.OnAnswer(time.Now(), a.request, a.state)
 }
-
-// growAfter is how long checks must have found nothing before the pauses between them grow.
-const growAfter = time.Second
-
-func (s *Sleeper) endRefusals() { s.refused, s.refusedSince = 0, time.Time{} }
 
 // Rest delays the next poll until at least d from now.
 func (s *Sleeper) Rest(d time.Duration) {
-	if time.Until(s.due) < d {
-		s.pollIn(d)
-	}
+	s.sleeper.Rest(time.Now(), d)
+	s.setTimer()
 }
 
 // Found records that a check has found something: polls are frequent again, and pauses short.
 func (s *Sleeper) Found() {
-	s.endRefusals()
-	if s.pollEvery > s.interval {
-		s.pollEvery = s.interval
-		s.pollIn(backoff.Within(s.pollEvery))
-	}
+	s.sleeper.Found(time.Now())
+	s.setTimer()
 }
 
 // Idle records that there is nothing to do. It returns true if the owner may sleep, because an enqueue will wake it or
 // because it polls. Otherwise it sends a request to the doorbell, whose answer follows.
 func (s *Sleeper) Idle() bool {
-	if s.bell == nil || s.watched {
-		return true
+	may, asks := s.sleeper.Idle()
+	if asks {
+		s.bell.setRequest(asleep)
 	}
-	if !s.pending {
-		s.asleep, s.pending = true, true
-		s.request = s.bell.setRequest(asleep)
-	}
-	return false
+	return may
 }
 
 // Busy records that there is something to do, or that no enqueue would give the owner work: enqueues need not ring.
 func (s *Sleeper) Busy() {
-	if s.asleep {
-		s.asleep, s.pending, s.watched = false, false, false
-		s.request = s.bell.setRequest(awake)
+	if s.sleeper.Busy() {
+		s.bell.setRequest(awake)
 	}
 }
 

@@ -54,7 +54,7 @@ type Core struct {
 	base []Command             // the memory of out
 
 	leases
-	sleeper
+	sleeper  sleep.Sleeper
 	ready    []*Task  // handlers wait for them
 	lines    []active // destinations that events are on their way to
 	running  int      // handlers
@@ -108,7 +108,7 @@ type Core struct {
 func New(now time.Time, cfg Config) *Core {
 	c := &Core{
 		cfg: cfg, to: make(map[string]*Target, len(cfg.Topics)), own: make(map[*rest.Target]bool), leases: leases{lease: cfg.LeaseDuration},
-		sleeper: newSleeper(now, &cfg), capacity: max(cfg.BatchSize, cfg.Concurrency), claimable: true, claims: newClaims(&cfg, cfg.Pauses),
+		sleeper: sleep.NewSleeper(now, cfg.Random, cfg.Doorbell, cfg.PollInterval, cfg.MaxPollInterval), capacity: max(cfg.BatchSize, cfg.Concurrency), claimable: true, claims: newClaims(&cfg, cfg.Pauses),
 		looks: looks{wanted: true, walk: Walk{In: cfg.Lanes}}, pauses: cfg.Pauses, drained: make(map[*Target]bool),
 	}
 	for _, t := range cfg.Topics {
@@ -189,11 +189,11 @@ func (c *Core) onTime(now time.Time) {
 	if !c.reading && !now.Before(c.readAt) {
 		c.readPauses(now)
 	}
-	if !now.Before(c.pollAt) {
+	if !now.Before(c.sleeper.PollAt()) {
 		if !c.looks.running { // a look that is slower than its pause is not followed by another without a pause
 			c.requestLook()
 		}
-		c.onPoll(now, c.emptyClaims.Pause())
+		c.sleeper.OnPoll(now, c.emptyClaims.Pause())
 	}
 }
 
@@ -242,7 +242,7 @@ func (c *Core) next(now time.Time) (at time.Time) {
 	if c.passes < MaxPasses && c.looks.wanted {
 		wait(c.looks.from)
 	}
-	wait(c.pollAt)
+	wait(c.sleeper.PollAt())
 	return at
 }
 
@@ -367,19 +367,18 @@ func (c *Core) requestLook() {
 	c.requestClaim()
 }
 
-// onRing takes in a ring: an event may have been enqueued, and a resume rings, too. The process that watched may have
-// rung because it stopped, so the next idle sends a new request to the doorbell.
+// onRing takes in a ring: an event may have been enqueued, and a resume rings, too.
 func (c *Core) onRing(now time.Time) {
 	if c.pauses.Any() {
 		c.askForPauses(now)
 	}
 	c.requestClaim()
-	c.watched = false
+	c.sleeper.OnRing()
 }
 
 // onAnswered takes in an answer of the doorbell: the dispatcher claims once more, immediately or after a pause.
 func (c *Core) onAnswered(now time.Time, a Answered) {
-	look, pause := c.onAnswer(now, a)
+	look, pause := c.sleeper.OnAnswer(now, a.Request, a.Bell)
 	switch {
 	case look && pause == 0: // what was committed before this answer rang nobody
 		c.requestLook()

@@ -12,6 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/rest"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -156,7 +157,7 @@ func (d *driven) asleep() {
 	d.claimed(d.first())
 	ask := the[AskBell](d)
 	require.True(d.t, ask.Asleep)
-	d.step(0, Answered{Request: ask.Request, Bell: BellWatches})
+	d.step(0, Answered{Request: ask.Request, Bell: sleep.Watches})
 	for len(all[*Pass](d)) > 0 || d.looks.wanted {
 		if p := all[*Pass](d); len(p) > 0 {
 			d.claimed(p[0])
@@ -351,7 +352,7 @@ func TestConcurrentPassFailuresBackOffOnce(t *testing.T) {
 // dispatcher sleep. The same holds for a poll and an answer.
 func TestRingDuringAClaim(t *testing.T) {
 	t.Parallel()
-	for name, e := range map[string]Event{"ring": Rang{}, "answer": Answered{Request: 1, Bell: BellWatches}, "connection lost": Answered{Bell: BellGone}, "poll": Tick{}} {
+	for name, e := range map[string]Event{"ring": Rang{}, "answer": Answered{Request: 1, Bell: sleep.Watches}, "connection lost": Answered{Bell: sleep.Gone}, "poll": Tick{}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := drive(t)
@@ -361,7 +362,7 @@ func TestRingDuringAClaim(t *testing.T) {
 				after = 10 * time.Second
 			}
 			if name == "answer" {
-				d.idle()
+				d.sleeper.Idle()
 			}
 			d.step(after, e)
 			d.claimed(p)
@@ -385,7 +386,7 @@ func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
 	d.step(0, Rang{})
 	d.claimed(late)
 	none[AskBell](d)
-	require.True(t, d.sleeper.asleep)
+	require.True(t, d.sleeper.IsAsleep())
 	require.Len(t, all[*Pass](d), 1)
 }
 
@@ -395,15 +396,15 @@ func TestDoorbell(t *testing.T) {
 	d := drive(t)
 	d.claimed(d.first())
 	ask := the[AskBell](d)
-	d.step(0, Answered{Request: ask.Request - 1, Bell: BellWatches})
+	d.step(0, Answered{Request: ask.Request - 1, Bell: sleep.Watches})
 	none[*Pass](d) // the answer to an earlier request
-	d.step(0, Answered{Request: ask.Request, Bell: BellBusy})
+	d.step(0, Answered{Request: ask.Request, Bell: sleep.Busy})
 	require.Contains(t, d.out, SignalRefused)
 	none[*Pass](d)
 	d.step(time.Millisecond, Tick{})
 	d.claimed(the[*Pass](d))
 	ask = the[AskBell](d)
-	d.step(0, Answered{Request: ask.Request, Bell: BellWatches})
+	d.step(0, Answered{Request: ask.Request, Bell: sleep.Watches})
 	d.claimed(the[*Pass](d), d.tasks("handled", 1)...)
 	require.False(t, the[AskBell](d).Asleep, "enqueues need not ring")
 }
@@ -413,8 +414,8 @@ func TestRefusalsGrow(t *testing.T) {
 	t.Parallel()
 	d := drive(t, func(c *Config) { c.Random = func(d time.Duration) time.Duration { return d } })
 	refuse := func() time.Duration {
-		d.idle()
-		look, pause := d.onAnswer(d.now, Answered{Request: d.request, Bell: BellBusy})
+		d.sleeper.Idle()
+		look, pause := d.sleeper.OnAnswer(d.now, d.sleeper.Request(), sleep.Busy)
 		require.True(t, look)
 		d.now = d.now.Add(pause)
 		return pause
@@ -427,7 +428,7 @@ func TestRefusalsGrow(t *testing.T) {
 		longest = max(longest, refuse())
 	}
 	require.Equal(t, 25*time.Millisecond, longest)
-	d.found(d.now)
+	d.sleeper.Found(d.now)
 	require.LessOrEqual(t, refuse(), 3*time.Millisecond)
 }
 
@@ -440,7 +441,7 @@ func TestPollsWithoutADoorbell(t *testing.T) {
 	none[AskBell](d)
 	var gaps []time.Duration
 	for range 4 {
-		at := d.pollAt
+		at := d.sleeper.PollAt()
 		d.step(at.Sub(d.now), Tick{})
 		for d.looks.wanted {
 			for _, p := range all[*Pass](d) {
@@ -450,11 +451,11 @@ func TestPollsWithoutADoorbell(t *testing.T) {
 				d.step(100*time.Millisecond, Tick{})
 			}
 		}
-		gaps = append(gaps, d.pollAt.Sub(at).Round(time.Second))
+		gaps = append(gaps, d.sleeper.PollAt().Sub(at).Round(time.Second))
 	}
 	require.Equal(t, []time.Duration{20 * time.Second, 40 * time.Second, 40 * time.Second, 40 * time.Second}, gaps)
-	d.found(d.now)
-	require.Equal(t, 10*time.Second, d.pollAt.Sub(d.now))
+	d.sleeper.Found(d.now)
+	require.Equal(t, 10*time.Second, d.sleeper.PollAt().Sub(d.now))
 }
 
 // TestLookAfterAnEmptyClaim: a look that falls due right after a claim that found nothing waits for the pause, too.
@@ -693,7 +694,7 @@ func TestLeasesAreRenewed(t *testing.T) {
 			d.claimed(p)
 		}
 		for range all[AskBell](d) {
-			d.step(0, Answered{Request: d.request, Bell: BellWatches})
+			d.step(0, Answered{Request: d.sleeper.Request(), Bell: sleep.Watches})
 		}
 	}
 	r := the[*Renew](d)
@@ -779,7 +780,7 @@ func TestRingUnwatches(t *testing.T) {
 		d.asleep()
 		after := time.Duration(0)
 		if name == "poll" {
-			after = d.pollAt.Sub(d.now)
+			after = d.sleeper.PollAt().Sub(d.now)
 		}
 		d.step(after, e)
 		d.claimed(the[*Pass](d))

@@ -158,7 +158,7 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 		if len(e.Claimed) == 0 && len(p.Settle) == 0 {
 			c.emptyClaims.Took(now.Sub(p.began))
 			pause := c.emptyClaims.Pause()
-			c.rest(now, pause)
+			c.sleeper.Rest(now, pause)
 			c.looks.rest(now.Add(pause)) // a look that is due is a claim, too
 		}
 		c.onClaim(now, e)
@@ -248,7 +248,7 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 		case len(e.Claimed) > 0: // a short batch does not mean that nothing is left: an event may have been enqueued since
 			c.claimable = true
 			c.looks.soon() // others may be committed behind them
-			c.found(now)
+			c.sleeper.Found(now)
 		case c.claims.ahead.More() || !p.look && c.claims.ahead.partial:
 			c.claimable = c.claimable || !p.look
 		case p.generation == c.generation: // otherwise something has made it claimable since the pass started
@@ -256,17 +256,17 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 		}
 	}
 	if len(e.Claimed) > 0 {
-		if c.busy() {
-			c.tell(AskBell{Request: c.request})
+		if c.sleeper.Busy() {
+			c.tell(AskBell{Request: c.sleeper.Request()})
 		}
 		return
 	}
 	if c.claimable || c.claiming > 0 {
 		return
 	}
-	may, asks := c.idle()
+	may, asks := c.sleeper.Idle()
 	if asks {
-		c.tell(AskBell{Request: c.request, Asleep: true})
+		c.tell(AskBell{Request: c.sleeper.Request(), Asleep: true})
 	}
 	if may && !c.looks.wanted {
 		c.tell(SignalIdle)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/machine/rest"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 )
 
 // Event is something that has happened. An event that the shell uses again must not be kept.
@@ -48,7 +49,7 @@ type (
 	// Answered: the doorbell has answered the request of that number.
 	Answered struct {
 		Request int
-		Bell    Bell
+		Bell    sleep.Bell
 	}
 	// PausesRead: what is paused was read, or could not be.
 	PausesRead struct {
@@ -100,18 +101,6 @@ const (
 	Gone
 	// Kept: nothing was changed, for example because another transaction has the row locked.
 	Kept
-)
-
-// Bell is the answer of the doorbell to a request to sleep.
-type Bell int
-
-const (
-	// BellWatches: from now on every enqueue rings.
-	BellWatches Bell = iota
-	// BellBusy: an open transaction has enqueued and will commit without ringing.
-	BellBusy
-	// BellGone: the connection is lost; nobody watches until there is a new one.
-	BellGone
 )
 
 // Command is something to do.

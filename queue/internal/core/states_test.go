@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 	"github.com/outboxgen/outboxgen/internal/testing/coretest"
 )
 
@@ -28,7 +29,7 @@ func (d *driven) state() string {
 		return "handling"
 	case d.sweeping:
 		return "sweeping"
-	case d.pending:
+	case d.sleeper.IsAsking():
 		return "asking"
 	}
 	return "sleeping"
@@ -226,12 +227,12 @@ var happenings = []struct {
 	}},
 	{"ring", func(s *situation) bool { return s.say(s.started(), 0, Rang{}) }},
 	{"doorbell: watches", func(s *situation) bool {
-		return s.say(s.pending, 0, Answered{Request: s.request, Bell: BellWatches})
+		return s.say(s.sleeper.IsAsking(), 0, Answered{Request: s.sleeper.Request(), Bell: sleep.Watches})
 	}},
 	{"doorbell: refused", func(s *situation) bool {
-		return s.say(s.pending, 0, Answered{Request: s.request, Bell: BellBusy})
+		return s.say(s.sleeper.IsAsking(), 0, Answered{Request: s.sleeper.Request(), Bell: sleep.Busy})
 	}},
-	{"doorbell: gone", func(s *situation) bool { return s.say(s.started(), 0, Answered{Bell: BellGone}) }},
+	{"doorbell: gone", func(s *situation) bool { return s.say(s.started(), 0, Answered{Bell: sleep.Gone}) }},
 	{"paused: everything", func(s *situation) bool {
 		return s.say(s.started(), 0, &PausesRead{Pauses: PausesOf(true, nil)})
 	}},
@@ -239,7 +240,9 @@ var happenings = []struct {
 	{"pause over", func(s *situation) bool {
 		return s.say(s.pausedUntil.After(s.now), s.pausedUntil.Sub(s.now), Tick{})
 	}},
-	{"poll", func(s *situation) bool { return s.say(s.started() && s.runs() == nil, s.pollAt.Sub(s.now), Tick{}) }},
+	{"poll", func(s *situation) bool {
+		return s.say(s.started() && s.runs() == nil, s.sleeper.PollAt().Sub(s.now), Tick{})
+	}},
 	{"swept", func(s *situation) bool { return s.say(s.sweeping, 0, Swept{}) }},
 	{"stop", func(s *situation) bool { return s.say(s.started(), 0, Stop{}) }},
 	{"give up", func(s *situation) bool { return s.say(s.stopping, 0, GiveUp{}) }},

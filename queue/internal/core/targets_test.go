@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/rest"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 )
 
 func ids(tasks ...*Task) (all []uuid.UUID) {
@@ -143,10 +144,10 @@ func (d *driven) asleepFrom() {
 			p := passes[0]
 			passes = passes[1:]
 			d.claimed(p)
-		case !d.claimable && !d.looks.wanted && !d.pending:
+		case !d.claimable && !d.looks.wanted && !d.sleeper.IsAsking():
 			return
-		case d.pending:
-			d.step(0, Answered{Request: d.request, Bell: BellWatches})
+		case d.sleeper.IsAsking():
+			d.step(0, Answered{Request: d.sleeper.Request(), Bell: sleep.Watches})
 		default:
 			d.step(100*time.Millisecond, Tick{})
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
@@ -300,13 +301,13 @@ func (p *proc) askBell(c core.AskBell) {
 		}
 		others := slices.ContainsFunc(s.procs, func(o *proc) bool { return o.watches })
 		if !others && s.open > 0 {
-			p.tell(core.Answered{Request: c.Request, Bell: core.BellBusy})
+			p.tell(core.Answered{Request: c.Request, Bell: sleep.Busy})
 			return
 		}
 		if !others {
 			p.watches = true
 		}
-		p.tell(core.Answered{Request: c.Request, Bell: core.BellWatches})
+		p.tell(core.Answered{Request: c.Request, Bell: sleep.Watches})
 	})
 }
 

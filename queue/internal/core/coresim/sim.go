@@ -13,6 +13,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/rest"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
@@ -205,7 +206,7 @@ func (s *sim) happen() {
 	case n < 91:
 		if p := s.anyProc(); p != nil {
 			p.watches = false
-			p.tell(core.Answered{Bell: core.BellGone})
+			p.tell(core.Answered{Bell: sleep.Gone})
 			s.after(s.upTo(time.Second), func() { s.ring() })
 		}
 	case n < 94 && !s.bells:
