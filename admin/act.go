@@ -85,9 +85,10 @@ type Act struct {
 type Report struct {
 	// Matched is how many events the filter selects, up to Act.Limit. Done is how many of them were changed. Others were
 	// changed by somebody else meanwhile. In a dry run Done is 0.
-	Matched, Done int64
+	Matched int64 `json:"matched"`
+	Done    int64 `json:"changed"`
 	// Refused counts the events that were selected and cannot be changed, by the reason. It is nil if there are none.
-	Refused map[string]int64
+	Refused map[string]int64 `json:"refused"`
 }
 
 const maxActText = 1000

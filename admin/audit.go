@@ -28,27 +28,27 @@ type AuditFilter struct {
 // AuditEntry is one act of an operator.
 type AuditEntry struct {
 	// No numbers the entries. It grows in about the order of At.
-	No int64
-	At time.Time
+	No int64     `json:"no"`
+	At time.Time `json:"at"`
 	// Who did it: Act.Who or that of Admin.As. Otherwise it is "database user" and the name of the user.
-	Who    string
-	Action string
-	Why    string // "" if nobody said why
+	Who    string `json:"who"`
+	Action string `json:"action"`
+	Why    string `json:"why,omitempty"` // "" if nobody said why
 	// Scope says in words what it was done to, for example "jobs/mail, error contains "refused"".
-	Scope string
+	Scope string `json:"scope"`
 	// Filter is the same as a JSON object, as it was recorded.
-	Filter json.RawMessage
+	Filter json.RawMessage `json:"filter"`
 	// Events is how many events it changed: dead letters that were replayed or discarded, the event that was skipped, parked
 	// events that a detach deleted, events that a rewind has put before the listener, or that a rebase or a prune went
 	// through. A pause changes none.
-	Events int64
+	Events int64 `json:"events"`
 }
 
 // AuditPage is a part of the audit.
 type AuditPage struct {
-	Entries []AuditEntry
+	Entries []AuditEntry `json:"entries"`
 	// Next is the Page.After of the next page; "" means that this is the last one.
-	Next string
+	Next string `json:"next,omitempty"`
 }
 
 // Audit returns a page of what operators did, the latest first. Nothing deletes entries. A page without a filter reads little;
@@ -81,7 +81,7 @@ func (a *Admin) Audit(ctx context.Context, f AuditFilter, page Page) (AuditPage,
 	}
 	for _, r := range rows {
 		p.Entries = append(p.Entries, AuditEntry{
-			No: r.No, At: r.At.Time, Who: r.Who, Action: r.Act, Why: r.Why, Scope: scopeText(r.Scope), Filter: r.Scope, Events: r.Events,
+			No: r.No, At: r.At.Time.UTC(), Who: r.Who, Action: r.Act, Why: r.Why, Scope: scopeText(r.Scope), Filter: r.Scope, Events: r.Events,
 		})
 	}
 	return p, nil

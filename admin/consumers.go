@@ -14,21 +14,23 @@ import (
 // ConsumerStatus says what a consumer group keeps in this database because it could not apply it.
 type ConsumerStatus struct {
 	// Consumer is the name of the group.
-	Consumer string
+	Consumer string `json:"consumer"`
 	// Parked counts the messages that are tried again, or that wait behind one of their key. Dead counts the dead letters.
-	Parked, Dead Count
+	Parked Count `json:"parked"`
+	Dead   Count `json:"dead"`
 	// Oldest is how long the oldest parked message has been kept; 0 if there is none. Attempts is how often it has failed, and
 	// Error its latest error.
-	Oldest   time.Duration
-	Attempts int
-	Error    string
+	Oldest   time.Duration `json:"-"`
+	Attempts int           `json:"attempts,omitempty"`
+	Error    string        `json:"error,omitempty"`
 	// Overdue is how long a parked message has been due without being tried. If it is minutes, no process of the group runs,
 	// or something that the group needs is unavailable.
-	Overdue time.Duration
+	Overdue time.Duration `json:"-"`
 	// FirstDiedAt and LastDiedAt are when the oldest and the latest dead letter were given up; zero if there are none.
 	// DeadError is the error of the latest.
-	FirstDiedAt, LastDiedAt time.Time
-	DeadError               string
+	FirstDiedAt time.Time `json:"first_died_at,omitzero"`
+	LastDiedAt  time.Time `json:"last_died_at,omitzero"`
+	DeadError   string    `json:"dead_error,omitempty"`
 }
 
 // Consumers returns the consumer groups that keep messages in this database, by name. A group that has applied all it got is
@@ -48,7 +50,7 @@ func readConsumers(ctx context.Context, q *queries.Queries) ([]ConsumerStatus, e
 		list = append(list, ConsumerStatus{
 			Consumer: r.ConsumerGroup, Parked: countOf(r.Parked, false), Dead: countOf(r.Dead, false),
 			Oldest: microseconds(r.ParkedUs), Attempts: int(r.Attempts), Error: r.ParkedError, Overdue: microseconds(r.OverdueUs),
-			FirstDiedAt: r.FirstDiedAt.Time, LastDiedAt: r.LastDiedAt.Time, DeadError: r.DeadError,
+			FirstDiedAt: r.FirstDiedAt.Time.UTC(), LastDiedAt: r.LastDiedAt.Time.UTC(), DeadError: r.DeadError,
 		})
 	}
 	return list, nil

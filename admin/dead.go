@@ -22,17 +22,21 @@ import (
 // error except for what differs from event to event: numbers, ids, hex strings, times, addresses and quoted values.
 type DeadGroup struct {
 	// ID is short and stays the same. Filter.Group selects by it.
-	ID               string
-	Namespace, Topic string
-	Listener         string // "" for a queue topic
-	Consumer         string // the consumer group of a message
-	Count            int64
+	ID               string `json:"group"`
+	Namespace, Topic string `json:"-"`
+	Listener         string `json:"listener,omitempty"` // "" for a queue topic
+	Consumer         string `json:"consumer,omitempty"` // the consumer group of a message
+	Count            int64  `json:"count"`
 	// Error is that of the dead letter that died last.
-	Error                   string
-	FirstDiedAt, LastDiedAt time.Time
+	Error       string    `json:"error"`
+	FirstDiedAt time.Time `json:"first_died_at"`
+	LastDiedAt  time.Time `json:"last_died_at"`
 	// Tenants is how many tenants have such dead letters, up to MaxGroupTenants.
-	Tenants int
+	Tenants int `json:"tenants"`
 }
+
+// Name returns "namespace/topic", or the type of a message that belongs to no topic.
+func (g DeadGroup) Name() string { return fullName(g.Namespace, g.Topic) }
 
 // MaxGroupTenants is the number up to which the tenants of a DeadGroup are counted.
 const MaxGroupTenants = 1000
@@ -58,6 +62,9 @@ type DeadLetter struct {
 	Error    string
 	DiedAt   time.Time
 }
+
+// Name returns "namespace/topic", or the type of a message that belongs to no topic.
+func (d DeadLetter) Name() string { return fullName(d.Namespace, d.Topic) }
 
 // deadRef names a dead letter that a filter selects.
 type deadRef struct {
@@ -167,15 +174,15 @@ func (a *Admin) deadGroups(ctx context.Context, f Filter, s deadScan) ([]DeadGro
 		key := groupKey(r.Namespace, r.Topic, ownerOf(r.Listener, f.Consumer), r.Error)
 		g := groups[key]
 		if g == nil {
-			g = &group{DeadGroup{ID: groupIDOf(key), Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, Consumer: f.Consumer, FirstDiedAt: r.DiedAt.Time}, 0, make(map[uuid.UUID]struct{})}
+			g = &group{DeadGroup{ID: groupIDOf(key), Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, Consumer: f.Consumer, FirstDiedAt: r.DiedAt.Time.UTC()}, 0, make(map[uuid.UUID]struct{})}
 			groups[key] = g
 		}
 		g.Count++
 		if r.DiedAt.Time.Before(g.FirstDiedAt) {
-			g.FirstDiedAt = r.DiedAt.Time
+			g.FirstDiedAt = r.DiedAt.Time.UTC()
 		}
 		if c := r.DiedAt.Time.Compare(g.LastDiedAt); c > 0 || c == 0 && r.No > g.lastNo {
-			g.LastDiedAt, g.lastNo, g.Error = r.DiedAt.Time, r.No, r.Error
+			g.LastDiedAt, g.lastNo, g.Error = r.DiedAt.Time.UTC(), r.No, r.Error
 		}
 		if r.TenantID.Valid && len(g.tenants) < MaxGroupTenants {
 			g.tenants[r.TenantID.Bytes] = struct{}{}
@@ -247,11 +254,11 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 			failed = failures[atListener{r.ID.Bytes, r.Listener}]
 		}
 		letters[i] = DeadLetter{
-			No: r.No, Listener: r.Listener, Payload: r.Payload, Failures: failed, Error: r.Error, DiedAt: r.DiedAt.Time,
+			No: r.No, Listener: r.Listener, Payload: r.Payload, Failures: failed, Error: r.Error, DiedAt: r.DiedAt.Time.UTC(),
 			Event: eventOf(outbox.Event{
 				Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
 				PartitionKey: r.PartitionKey, Entity: outbox.Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
-				Attempt: int(r.Attempts), MaxAttempts: int(r.MaxAttempts), CreatedAt: r.CreatedAt.Time,
+				Attempt: int(r.Attempts), MaxAttempts: int(r.MaxAttempts), CreatedAt: r.CreatedAt.Time.UTC(),
 			}, r.ID, r.TenantID, r.Headers),
 		}
 	}

@@ -31,21 +31,26 @@ func (a *Admin) ConsumerGroups(ctx context.Context) ([]string, error) {
 
 // ParkedMessage is a message that a consumer group tries again. The later messages of its key wait behind it.
 type ParkedMessage struct {
-	No int64
+	No int64 `json:"no"`
 	// Place is where its broker had the message. Topic is its type if it belongs to no topic, EventID is zero if it cannot be
 	// read, and Key is "" if the message has no order.
-	Place, Topic, Key string
-	EventID           uuid.UUID
-	TenantID          uuid.NullUUID
+	Place    string        `json:"place"`
+	Topic    string        `json:"topic"`
+	Key      string        `json:"key,omitempty"`
+	EventID  uuid.UUID     `json:"id,omitzero"`
+	TenantID uuid.NullUUID `json:"tenant_id,omitzero"`
 	// Attempts is how often it has failed, since its replay if it was replayed. AttemptsLeft is how often it is tried before it
 	// is a dead letter; -1 if that is not known.
-	Attempts, AttemptsLeft int
-	Error                  string
+	Attempts     int    `json:"attempts"`
+	AttemptsLeft int    `json:"-"`
+	Error        string `json:"error"`
 	// ReceivedAt is when it arrived, FailedAt when it failed last, and NextAttemptAt when it is tried again. Of a message that
 	// waits behind another one, FailedAt is when it was parked, and NextAttemptAt is zero.
-	ReceivedAt, FailedAt, NextAttemptAt time.Time
+	ReceivedAt    time.Time `json:"received_at"`
+	FailedAt      time.Time `json:"failed_at"`
+	NextAttemptAt time.Time `json:"next_attempt_at,omitzero"`
 	// Behind counts the messages of its key that wait behind it, up to 1,000.
-	Behind Count
+	Behind Count `json:"-"`
 }
 
 // behindLimit is up to which number the messages behind a parked one are counted: there are as many counts as keys.
@@ -73,7 +78,7 @@ func parkedOf(r queries.InboxParkedRow) ParkedMessage {
 	m := ParkedMessage{
 		No: r.No, Place: r.Place, Topic: r.Topic, Key: r.Key, EventID: r.EventID.Bytes,
 		TenantID: uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid}, Attempts: int(r.Attempts), AttemptsLeft: -1, Error: r.Error,
-		ReceivedAt: r.ReceivedAt.Time, FailedAt: r.FailedAt.Time, NextAttemptAt: r.NextAttemptAt.Time,
+		ReceivedAt: r.ReceivedAt.Time.UTC(), FailedAt: r.FailedAt.Time.UTC(), NextAttemptAt: r.NextAttemptAt.Time.UTC(),
 		Behind: Count{N: min(r.Behind, behindLimit), More: r.Behind > behindLimit},
 	}
 	if r.MaxAttempts > 0 {
@@ -137,7 +142,7 @@ func timeOf(headers map[string]string, body []byte) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return t
+	return t.UTC()
 }
 
 // scanPiece reads a piece of the dead letters: those of a consumer group, if the filter names one.
@@ -167,7 +172,7 @@ func (a *Admin) readConsumed(ctx context.Context, nos []int64) ([]DeadLetter, er
 	letters := make([]DeadLetter, len(rows))
 	for i, r := range rows {
 		d := DeadLetter{
-			No: r.No, Consumer: r.ConsumerGroup, Place: r.Place, Body: r.Body, ReceivedAt: r.ReceivedAt.Time, Error: r.Error, DiedAt: r.FailedAt.Time,
+			No: r.No, Consumer: r.ConsumerGroup, Place: r.Place, Body: r.Body, ReceivedAt: r.ReceivedAt.Time.UTC(), Error: r.Error, DiedAt: r.FailedAt.Time.UTC(),
 			Event: outbox.Event{
 				Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), PartitionKey: r.Key, Attempt: int(r.Attempts),
 				Headers: headersOf(r.Envelope), ID: r.EventID.Bytes,

@@ -33,10 +33,12 @@ const (
 // Finding is something that Doctor has found.
 type Finding struct {
 	// Check is the name of the check, one of DoctorChecks.
-	Check    string
-	Severity Severity
+	Check    string   `json:"check"`
+	Severity Severity `json:"severity"`
 	// Text says what was seen, Means what follows from it, and Fix which command or SQL helps. Fix may be advice.
-	Text, Means, Fix string
+	Text  string `json:"text"`
+	Means string `json:"means"`
+	Fix   string `json:"fix"`
 }
 
 // DoctorConfig says for whom Doctor checks. Its zero value is valid.

@@ -39,24 +39,24 @@ type EventDetail struct {
 
 // Failure is a failed attempt.
 type Failure struct {
-	Attempt int
-	At      time.Time
-	Worker  uuid.UUID
-	Error   string
+	Attempt int       `json:"attempt"`
+	At      time.Time `json:"at,omitzero"`
+	Worker  uuid.UUID `json:"worker,omitzero"`
+	Error   string    `json:"error"`
 }
 
 // EventAtListener is what has become of an event at one listener.
 type EventAtListener struct {
-	Listener string
+	Listener string `json:"listener"`
 	// Status is StatusPending (the listener has not come to it, or tries it again), StatusParked, StatusDead, or
 	// StatusDelivered: the listener has passed it. It also passes events of topics that it does not read, and those before
 	// its start.
-	Status      Status
-	Attempts    int
-	RetryAfter  time.Time // of a pending or parked event that has failed
-	FinalizedAt time.Time // of a dead one
-	LastError   string
-	Failures    []Failure // the latest failed attempts, at most five, oldest first
+	Status      Status    `json:"status"`
+	Attempts    int       `json:"attempts,omitempty"`
+	RetryAfter  time.Time `json:"retry_after,omitzero"`  // of a pending or parked event that has failed
+	FinalizedAt time.Time `json:"finalized_at,omitzero"` // of a dead one
+	LastError   string    `json:"last_error,omitempty"`
+	Failures    []Failure `json:"failures,omitempty"` // the latest failed attempts, at most five, oldest first
 }
 
 // Event returns all of the event with this id. The error wraps ErrUnknownEvent if there is none. The log has no index of ids:
@@ -171,14 +171,14 @@ func standing(ctx context.Context, q *queries.Queries, topic string, seq int64, 
 		if c.Passed {
 			s.Status = StatusDelivered
 		} else if c.Attempts > 0 {
-			s.Attempts, s.RetryAfter, s.LastError = int(c.Attempts), c.RetryAfter.Time, c.LastError
+			s.Attempts, s.RetryAfter, s.LastError = int(c.Attempts), c.RetryAfter.Time.UTC(), c.LastError
 		}
 		byName[c.Listener] = s
 	}
 	for _, r := range heard {
 		byName[r.Listener] = EventAtListener{
-			Listener: r.Listener, Status: Status(r.Status), Attempts: int(r.Attempts), RetryAfter: r.NextAttemptAt.Time,
-			FinalizedAt: r.FinalizedAt.Time, LastError: r.LastError,
+			Listener: r.Listener, Status: Status(r.Status), Attempts: int(r.Attempts), RetryAfter: r.NextAttemptAt.Time.UTC(),
+			FinalizedAt: r.FinalizedAt.Time.UTC(), LastError: r.LastError,
 		}
 	}
 	list := make([]EventAtListener, 0, len(byName))
@@ -203,7 +203,7 @@ func listenerFailures(ctx context.Context, q *queries.Queries, ids []pgtype.UUID
 	failures := make(map[atListener][]Failure)
 	for _, r := range rows {
 		at := atListener{r.ID.Bytes, r.Listener}
-		failures[at] = append(failures[at], Failure{Attempt: int(r.Attempt), At: r.At.Time, Worker: r.Worker.Bytes, Error: r.Error})
+		failures[at] = append(failures[at], Failure{Attempt: int(r.Attempt), At: r.At.Time.UTC(), Worker: r.Worker.Bytes, Error: r.Error})
 	}
 	return failures, err
 }
@@ -236,7 +236,7 @@ func parseTime(text string) time.Time {
 	text = strings.Replace(text, " ", "T", 1)
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07"} {
 		if t, err := time.Parse(layout, text); err == nil {
-			return t
+			return t.UTC()
 		}
 	}
 	return time.Time{}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,31 +27,31 @@ type Page struct {
 
 // EventPage is a part of a list of events.
 type EventPage struct {
-	Events []EventStatus
+	Events []EventStatus `json:"events"`
 	// Next is the Page.After of the next page; "" means that this is the last one. A page with a Next may have fewer events
 	// than its limit, even none: then so many others were compared with the filter that the rest is left to the next page.
-	Next string
+	Next string `json:"next,omitempty"`
 }
 
 // EventStatus is an event without its payload, and what has become of it.
 type EventStatus struct {
-	ID               uuid.UUID
-	Namespace, Topic string
+	ID               uuid.UUID `json:"-"`
+	Namespace, Topic string    `json:"-"`
 	// Listener has the event as a dead letter or has parked it; "" for queue topics and for the log.
-	Listener      string
-	Version       int
-	TenantID      uuid.NullUUID
-	DedupeKey     string
-	PartitionKey  string
-	CreatedAt     time.Time // zero if a change by hand has deleted the row in events
-	Status        Status    // "" if a change by hand has deleted the state of the event
-	Attempts      int
-	MaxAttempts   int       // 0 if it is not known
-	NextAttemptAt time.Time // zero if it is final, logged or parked behind another one
-	LockedBy      uuid.NullUUID
-	LockedUntil   time.Time // zero if it is not in flight
-	FinalizedAt   time.Time // when it was delivered or died
-	LastError     string    // of the latest failed attempt, also if it was delivered later
+	Listener      string        `json:"listener,omitempty"`
+	Version       int           `json:"version"`
+	TenantID      uuid.NullUUID `json:"tenant_id,omitzero"`
+	DedupeKey     string        `json:"dedupe_key,omitempty"`
+	PartitionKey  string        `json:"partition_key,omitempty"`
+	Status        Status        `json:"status"` // "" if a change by hand has deleted the state of the event
+	Attempts      int           `json:"attempts"`
+	MaxAttempts   int           `json:"max_attempts,omitempty"`   // 0 if it is not known
+	CreatedAt     time.Time     `json:"created_at,omitzero"`      // zero if a change by hand has deleted the row in events
+	NextAttemptAt time.Time     `json:"next_attempt_at,omitzero"` // zero if it is final, logged or parked behind another one
+	LockedBy      uuid.NullUUID `json:"locked_by,omitzero"`
+	LockedUntil   time.Time     `json:"locked_until,omitzero"` // zero if it is not in flight
+	FinalizedAt   time.Time     `json:"finalized_at,omitzero"` // when it was delivered or died
+	LastError     string        `json:"last_error,omitempty"`  // of the latest failed attempt, also if it was delivered later
 }
 
 // Name returns "namespace/topic".
@@ -171,14 +172,7 @@ func (b *browser) sections() []section {
 	if f.Key != "" && f.Listener == "" {
 		list = append(list, b.byKey)
 	}
-	want := func(statuses ...Status) bool {
-		for _, s := range statuses {
-			if f.Status == s {
-				return true
-			}
-		}
-		return f.Status == ""
-	}
+	want := func(statuses ...Status) bool { return f.Status == "" || slices.Contains(statuses, f.Status) }
 	if f.Listener == "" && want(StatusPending, StatusProcessing) {
 		list = append(list, b.queue)
 	}
@@ -305,7 +299,7 @@ func (b *browser) delivered(start, end time.Time) section {
 				p.AfterAt, p.AfterID = bound(start), pgvalue.UUID(uuid.Nil)
 			}
 			rows, err := b.q.BrowseDelivered(ctx, p)
-			return browsed(rows, func(r queries.BrowseDeliveredRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
+			return browsed(rows), err
 		})
 	}
 }
@@ -321,7 +315,7 @@ func (b *browser) dead(ctx context.Context, at *place) (bool, error) {
 			p.AfterNo = at.No
 		}
 		rows, err := b.q.BrowseDead(ctx, p)
-		return browsed(rows, func(r queries.BrowseDeadRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
+		return browsed(rows), err
 	})
 }
 
@@ -336,7 +330,7 @@ func (b *browser) parked(ctx context.Context, at *place) (bool, error) {
 			p.AfterNo = at.No
 		}
 		rows, err := b.q.BrowseParked(ctx, p)
-		return browsed(rows, func(r queries.BrowseParkedRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
+		return browsed(rows), err
 	})
 }
 
@@ -363,7 +357,7 @@ func (b *browser) log(ctx context.Context, at *place) (bool, error) {
 			p.AfterNo = at.No
 		}
 		rows, err := b.q.BrowseLog(ctx, p)
-		return browsed(rows, func(r queries.BrowseLogRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
+		return browsed(rows), err
 	})
 }
 
@@ -401,7 +395,7 @@ func (b *browser) byID(ctx context.Context, at *place) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	all := browsed(rows, func(r queries.EventsByIDRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })
+	all := browsed(rows)
 	known := make(map[uuid.UUID]bool)
 	for _, r := range all {
 		known[r.ID.Bytes] = true
@@ -427,8 +421,8 @@ func (b *browser) byID(ctx context.Context, at *place) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	all = append(all, browsed(logged, func(r queries.LogBySeqRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })...)
-	all = append(all, browsed(heard, func(r queries.HeardByIDRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })...)
+	all = append(all, browsed(logged)...)
+	all = append(all, browsed(heard)...)
 	return b.take(all, at), nil
 }
 
@@ -438,7 +432,7 @@ func (b *browser) byKey(ctx context.Context, at *place) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	all := browsed(rows, func(r queries.EventsByIDRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })
+	all := browsed(rows)
 	seqs, err := b.q.LogByKey(ctx, b.f.Key)
 	if err != nil {
 		return false, err
@@ -447,7 +441,7 @@ func (b *browser) byKey(ctx context.Context, at *place) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	all = append(all, browsed(logged, func(r queries.LogBySeqRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })...)
+	all = append(all, browsed(logged)...)
 	return b.take(all, at), nil
 }
 
@@ -482,10 +476,12 @@ func (f Filter) matches(e EventStatus) bool {
 
 func bound(t time.Time) pgtype.Timestamptz { return pgvalue.Time(pgvalue.Clamp(t)) }
 
-func browsed[R any](rows []R, convert func(R) queries.BrowseQueueRow) []queries.BrowseQueueRow {
+// browsed returns rows in the form of the first of the statements, which all have the same columns.
+func browsed[R queries.BrowseDeliveredRow | queries.BrowseDeadRow | queries.BrowseParkedRow | queries.BrowseLogRow |
+	queries.EventsByIDRow | queries.LogBySeqRow | queries.HeardByIDRow](rows []R) []queries.BrowseQueueRow {
 	converted := make([]queries.BrowseQueueRow, len(rows))
 	for i, r := range rows {
-		converted[i] = convert(r)
+		converted[i] = queries.BrowseQueueRow(r)
 	}
 	return converted
 }
@@ -494,9 +490,9 @@ func eventStatus(r queries.BrowseQueueRow) EventStatus {
 	return EventStatus{
 		ID: r.ID.Bytes, Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, Version: int(r.Version),
 		TenantID:  uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid},
-		DedupeKey: r.DedupeKey, PartitionKey: r.PartitionKey, CreatedAt: r.CreatedAt.Time, Status: Status(r.Status),
-		Attempts: int(r.Attempts), MaxAttempts: int(r.MaxAttempts), NextAttemptAt: r.NextAttemptAt.Time,
+		DedupeKey: r.DedupeKey, PartitionKey: r.PartitionKey, CreatedAt: r.CreatedAt.Time.UTC(), Status: Status(r.Status),
+		Attempts: int(r.Attempts), MaxAttempts: int(r.MaxAttempts), NextAttemptAt: r.NextAttemptAt.Time.UTC(),
 		LockedBy:    uuid.NullUUID{UUID: r.LockedBy.Bytes, Valid: r.LockedBy.Valid},
-		LockedUntil: r.LockedUntil.Time, FinalizedAt: r.FinalizedAt.Time, LastError: r.LastError,
+		LockedUntil: r.LockedUntil.Time.UTC(), FinalizedAt: r.FinalizedAt.Time.UTC(), LastError: r.LastError,
 	}
 }

@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,12 +21,13 @@ import (
 // every queue topic; with a namespace or topic it means its events there.
 type Scope struct {
 	// Namespace and Topic are names as in the YAML. A Topic needs its Namespace.
-	Namespace, Topic string
+	Namespace string `json:"namespace,omitempty"`
+	Topic     string `json:"topic,omitempty"`
 	// TenantID is the owner of the events; not valid means all of them.
-	TenantID uuid.NullUUID
+	TenantID uuid.NullUUID `json:"tenant_id,omitzero"`
 	// Listener is the name of a listener. No other field is set with it: a listener reads its topics in order, so it is
 	// paused as a whole.
-	Listener string
+	Listener string `json:"listener,omitempty"`
 }
 
 // String returns the scope in words, for example "jobs/mail", "tenant 6f1f4b0e-... of jobs" or "listener companion".
@@ -81,9 +81,11 @@ func (s Scope) record(until time.Time) auditScope {
 type Pause struct {
 	Scope
 	// Since is when it began. Until is when it ends by itself; zero means never.
-	Since, Until time.Time
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"`
 	// Who has paused it, and Why.
-	Who, Why string
+	Who string `json:"who"`
+	Why string `json:"why,omitempty"`
 }
 
 // UnknownTopicError says that there is no topic of that name, or no topic of that namespace: no process runs it, and no event
@@ -227,13 +229,13 @@ func pausesOf(ctx context.Context, q *queries.Queries) ([]Pause, error) {
 	for i, r := range rows {
 		all[i] = Pause{
 			Scope: Scope{Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener},
-			Since: r.PausedAt.Time, Who: r.Who, Why: r.Why,
+			Since: r.PausedAt.Time.UTC(), Who: r.Who, Why: r.Why,
 		}
 		if tenant := uuid.UUID(r.TenantID.Bytes); tenant != uuid.Nil {
 			all[i].TenantID = uuid.NullUUID{UUID: tenant, Valid: true}
 		}
 		if r.Ends {
-			all[i].Until = r.Until.Time
+			all[i].Until = r.Until.Time.UTC()
 		}
 	}
 	return all, nil
@@ -250,24 +252,14 @@ func pauseEndOf(s Scope) queries.PauseEndParams {
 // acting runs call in one transaction, and repeats it when PostgreSQL has aborted it in favour of another. In a dry run
 // everything is rolled back. The planner is free, because call reads whole tables.
 func (a *Admin) acting(ctx context.Context, what string, act Act, call func(*queries.Queries) error) error {
-	for tries := 1; ; tries++ {
-		err := a.db.InTxPlanned(ctx, a.pool, func(q *queries.Queries) error {
-			if err := call(q); err != nil {
+	return a.retried(func() error {
+		return a.db.Wrap(what, a.db.InTxPlanned(ctx, a.pool, func(q *queries.Queries) error {
+			if err := call(q); err != nil || !act.DryRun {
 				return err
 			}
-			if act.DryRun {
-				return errPreview
-			}
-			return nil
-		})
-		switch {
-		case errors.Is(err, errPreview):
-			return nil
-		case tries < adminTries && collided(err):
-		default:
-			return a.db.Wrap(what, err)
-		}
-	}
+			return errPreview
+		}))
+	})
 }
 
 // requireKnown returns an error unless the listener of s is attached, or the namespace or topic of s is a queue topic of which

@@ -17,13 +17,13 @@ import (
 
 // PruneReport says what Prune deleted, what it kept, and for which listeners.
 type PruneReport struct {
-	Log         int64 // events of log topics
-	DeadLetters int64 // dead letters of listeners
-	Queue       int64 // events of queue topics, delivered or dead
-	Blocked     int64 // events of log topics past their retention that are kept for some listener
+	Log         int64 `json:"log"`          // events of log topics
+	DeadLetters int64 `json:"dead_letters"` // dead letters of listeners
+	Queue       int64 `json:"queue"`        // events of queue topics, delivered or dead
+	Blocked     int64 `json:"blocked"`      // events of log topics past their retention that are kept for some listener
 	// BlockedBy counts them for each listener that has not passed them: one that lags, is paused, or is not run any
 	// more.
-	BlockedBy map[string]int64
+	BlockedBy map[string]int64 `json:"blocked_by"`
 }
 
 // Prune deletes what is older than the retention of its topic. topics holds the retention by "namespace/topic", for log

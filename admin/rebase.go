@@ -20,12 +20,13 @@ import (
 type RebaseReport struct {
 	// Needed is whether there was anything to do. It is false if the cursors were made in this database and its
 	// sequence is ahead of them.
-	Needed bool
+	Needed bool `json:"needed"`
 	// Listeners are the listeners whose cursors were rebased: all attached ones.
-	Listeners []string
+	Listeners []string `json:"listeners"`
 	// Events is how many events the log holds. Behind is how many of them some cursor had passed without delivering
 	// them, because they committed late.
-	Events, Behind int64
+	Events int64 `json:"events"`
+	Behind int64 `json:"behind"`
 }
 
 // LeaseHeldError says that a process runs a listener.
@@ -140,7 +141,7 @@ func (a *Admin) rebase(ctx context.Context, q *queries.Queries, r *RebaseReport)
 	}
 	for _, c := range cursors {
 		if c.Live {
-			return &LeaseHeldError{Listener: c.Listener, Worker: c.LeaseBy.Bytes, Until: c.LeaseUntil.Time}
+			return &LeaseHeldError{Listener: c.Listener, Worker: c.LeaseBy.Bytes, Until: c.LeaseUntil.Time.UTC()}
 		}
 		if !slices.Contains(r.Listeners, c.Listener) {
 			r.Listeners = append(r.Listeners, c.Listener)

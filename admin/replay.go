@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,17 +72,12 @@ func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
 				return record(q, n, nil)
 			})
 		}
-		if refs[0].listener == "" {
-			return a.inTx(ctx, what, func(q *queries.Queries) error {
-				n, refused, err := a.replayQueued(ctx, q, refs)
-				if err != nil {
-					return err
-				}
-				return record(q, n, refused)
-			})
+		run, replay := a.inTx, a.replayQueued
+		if refs[0].listener != "" {
+			run, replay = a.locked, a.replayHeard
 		}
-		return a.locked(ctx, what, func(q *queries.Queries) error {
-			n, refused, err := a.replayHeard(ctx, q, refs)
+		return run(ctx, what, func(q *queries.Queries) error {
+			n, refused, err := replay(ctx, q, refs)
 			if err != nil {
 				return err
 			}
@@ -151,16 +147,16 @@ func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string,
 	if act.DryRun {
 		return Report{Matched: 1}, nil
 	}
+	run, replay := a.inTx, a.replayQueued
+	if listener != "" {
+		run, replay = a.locked, a.replayHeard
+	}
 	scope := auditScope{ID: &id, Listener: listener, Edited: true}
-	call := func(q *queries.Queries) error {
+	err = run(ctx, what, func(q *queries.Queries) error {
 		if n, err := q.DeadLetterEdit(ctx, queries.DeadLetterEditParams{Payload: payload, No: refs[0].no}); err != nil {
 			return err
 		} else if n == 0 {
 			return notDead
-		}
-		replay := a.replayQueued
-		if listener != "" {
-			replay = a.replayHeard
 		}
 		n, refused, err := replay(ctx, q, refs)
 		if err != nil {
@@ -173,12 +169,7 @@ func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string,
 			return notDead
 		}
 		return act.audit(ctx, q, "replay", scope, n)
-	}
-	if listener == "" {
-		err = a.inTx(ctx, what, call)
-	} else {
-		err = a.locked(ctx, what, call)
-	}
+	})
 	switch {
 	case errors.Is(err, ErrNotDead):
 		return Report{}, notDead
@@ -283,17 +274,7 @@ func (a *Admin) onDead(
 		return r, a.db.Wrap(what, err)
 	}
 	slices.SortStableFunc(refs, func(x, y deadRef) int {
-		switch {
-		case x.listener != y.listener && x.listener < y.listener:
-			return -1
-		case x.listener != y.listener:
-			return 1
-		case x.seq < y.seq:
-			return -1
-		case x.seq > y.seq:
-			return 1
-		}
-		return 0
+		return cmp.Or(cmp.Compare(x.listener, y.listener), cmp.Compare(x.seq, y.seq))
 	})
 	size := deadChunk
 	if act.Rate > 0 {

@@ -17,42 +17,43 @@ import (
 // Each event that is not final is counted in one of Due, Scheduled, InFlight and Expired, or it waits for a retry that is not
 // due. Retrying counts all that wait for a retry, due or not.
 type TopicStatus struct {
-	Namespace, Topic string
+	Namespace, Topic string `json:"-"`
 	// Due events could be handled now.
-	Due Count
+	Due Count `json:"due"`
 	// Retrying events have failed, or were put back until their target is available, and wait for the next attempt.
-	Retrying Count
+	Retrying Count `json:"retrying"`
 	// Scheduled events were never tried, and are due later.
-	Scheduled Count
+	Scheduled Count `json:"scheduled"`
 	// InFlight events are claimed by a process.
-	InFlight Count
+	InFlight Count `json:"in_flight"`
 	// Expired events were claimed, and their lease ran out: their process has died or lost the database. They are claimed
 	// again, except after their last attempt, when they become dead letters.
-	Expired Count
+	Expired Count `json:"expired"`
 	// Dead is the number of dead letters, and DeadLastHour the number of those of the last hour.
-	Dead, DeadLastHour Count
+	Dead         Count `json:"dead"`
+	DeadLastHour Count `json:"dead_last_hour"`
 	// Oldest is the age, since its enqueue, of the oldest event that is not final, without Scheduled ones; 0 if there is
 	// none. See Admin.Topics for its precision in a large queue.
-	Oldest time.Duration
+	Oldest time.Duration `json:"-"`
 	// MaxLag is the Oldest that raises an alarm, as the processes know it; 0 means no alarm, or that none runs the topic.
-	MaxLag time.Duration
+	MaxLag time.Duration `json:"-"`
 	// DeliveredPerSecond is the mean over the last five minutes. If more than 10,000 events were delivered in them, it is
 	// the mean over the time of the latest 10,000. It is 0 for a topic that keeps no delivered events.
-	DeliveredPerSecond float64
+	DeliveredPerSecond float64 `json:"delivered_per_second"`
 	// EnqueuedPerSecond is the same of events that were enqueued, as far as they are kept and their ids are UUIDs v7, which
 	// generated code and outbox.enqueue make. If more than 20,000 events of all topics were enqueued in five minutes, it is
 	// the mean over the time of the latest 20,000.
-	EnqueuedPerSecond float64
+	EnqueuedPerSecond float64 `json:"enqueued_per_second"`
 	// Processes are those that run the topic. Unhandled is set if there are none, and if the topic has events that are not
 	// final.
-	Processes []Process
-	Unhandled bool
+	Processes []Process `json:"processes"`
+	Unhandled bool      `json:"unhandled"`
 	// UnhandledVersions are the versions of waiting events that are newer than what any of Processes knows.
-	UnhandledVersions []int
+	UnhandledVersions []int `json:"unhandled_versions,omitempty"`
 	// Resting are the processes in which the topic rests, because its target is unavailable.
-	Resting []Resting
+	Resting []Resting `json:"resting,omitempty"`
 	// Pauses are those that apply to the topic, or to a tenant's events of it.
-	Pauses []Pause
+	Pauses []Pause `json:"pauses"`
 }
 
 // Name returns "namespace/topic".

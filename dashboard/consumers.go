@@ -72,7 +72,7 @@ type consumerBody struct {
 
 type messageRow struct {
 	admin.DeadLetter
-	URL, TopicText string
+	URL string
 }
 
 type parkedRow struct {
@@ -83,14 +83,6 @@ type parkedRow struct {
 // messagePath is the page of a message of a consumer group: a parked one, or a dead letter.
 func (p *Page) messagePath(consumer string, no int64) string {
 	return p.view.path("consumers", consumer, strconv.FormatInt(no, 10))
-}
-
-// topicText is the name of a topic, or what stands for it if the message has none that can be read.
-func topicText(namespace, topic string) string {
-	if namespace == "" {
-		return topic
-	}
-	return namespace + "/" + topic
 }
 
 // showConsumer shows the parked messages and the dead letters of a consumer group. A group that keeps nothing is not known, and shown as empty.
@@ -151,7 +143,7 @@ func (p *Page) showConsumer(w http.ResponseWriter, r *http.Request) {
 		body.Next = link("before", strconv.FormatInt(letters[eventsLimit-1].No, 10))
 	}
 	for _, d := range letters {
-		body.Letters = append(body.Letters, messageRow{d, p.messagePath(name, d.No), topicText(d.Namespace, d.Topic)})
+		body.Letters = append(body.Letters, messageRow{d, p.messagePath(name, d.No)})
 	}
 	f.Live, f.Body = false, body
 	p.show(w, r, http.StatusOK, f)
@@ -222,7 +214,7 @@ func (p *Page) message(ctx context.Context, consumer, number string) (body messa
 
 func (p *Page) deadMessage(d admin.DeadLetter) messageBody {
 	body := messageBody{
-		Consumer: d.Consumer, Place: d.Place, Topic: topicText(d.Namespace, d.Topic), Version: d.Version, Dead: true, Attempts: d.Attempt, Key: d.PartitionKey,
+		Consumer: d.Consumer, Place: d.Place, Topic: d.Name(), Version: d.Version, Dead: true, Attempts: d.Attempt, Key: d.PartitionKey,
 		Life: []step{
 			{At: d.ReceivedAt, Kind: "info", Text: "arrived"},
 			{At: d.DiedAt, Kind: "bad", Text: fmt.Sprintf("dead after attempt %d", d.Attempt), More: d.Error},

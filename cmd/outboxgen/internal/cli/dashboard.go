@@ -81,7 +81,7 @@ Payloads are masked as outbox.yaml says. Without that file they are only shown w
 		return nil
 	}
 	c.RunE = run(func(ctx context.Context, _ []string) error {
-		m, schema, err := f.db.modelAndSchema(a, c.Flags().Changed("config"))
+		m, schema, err := f.db.modelAndSchema(a)
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/internal/tool/redact"
@@ -27,6 +30,7 @@ type database struct {
 	url    string
 	schema string
 	config string
+	set    *pflag.FlagSet // has --config
 }
 
 func (d *database) flags(c *cobra.Command) {
@@ -38,28 +42,54 @@ func (d *database) flags(c *cobra.Command) {
 func (d *database) schemaFlags(c *cobra.Command) {
 	c.PersistentFlags().StringVar(&d.schema, "schema", "",
 		"`schema` of the tables (default: the schema of outbox.yaml if that file exists, else outbox)")
-	c.PersistentFlags().StringVar(&d.config, "config", defaultConfig, "the YAML `file` that names the schema")
+	d.set = c.PersistentFlags()
+	d.set.StringVar(&d.config, "config", defaultConfig, "the YAML `file` that names the schema")
 	_ = c.MarkPersistentFlagFilename("config", "yaml", "yml") // fails only for an undefined flag
 }
 
 // schemaName returns the schema from the first of these that is present: --schema, the file of --config, an outbox.yaml
 // in the current folder, the default.
-func (d *database) schemaName(a *app, configGiven bool) (string, error) {
+func (d *database) schemaName(a *app) (string, error) {
 	if d.schema != "" {
 		if err := pgname.Check(d.schema); err != nil {
 			return "", usage(fmt.Errorf("--schema: %w", err))
 		}
 		return d.schema, nil
 	}
-	src := source{path: d.config, format: "text"}
-	if !configGiven && !isFile(d.config) {
+	if !d.hasConfig() {
 		return "outbox", nil
 	}
-	m, err := src.model(a)
+	m, err := d.model(a)
 	if err != nil {
 		return "", err
 	}
 	return m.Schema, nil
+}
+
+// hasConfig reports whether --config names a file, or there is one where it looks without that flag.
+func (d *database) hasConfig() bool { return d.set.Changed("config") || isFile(d.config) }
+
+// model reads the YAML.
+func (d *database) model(a *app) (*model.Model, error) {
+	return (&source{path: d.config, format: string(diag.Text)}).model(a)
+}
+
+// modelAndSchema returns the model of the YAML, nil if there is no such file or if it is of another schema, and the
+// schema.
+func (d *database) modelAndSchema(a *app) (m *model.Model, schema string, err error) {
+	if d.hasConfig() {
+		if m, err = d.model(a); err != nil {
+			return nil, "", err
+		}
+		schema = m.Schema
+	}
+	if d.schema != "" || m == nil {
+		schema, err = d.schemaName(a)
+	}
+	if m != nil && m.Schema != schema {
+		m = nil
+	}
+	return m, schema, err
 }
 
 // connect opens a connection. The caller closes it.

@@ -43,7 +43,7 @@ operators) and reader. Run it after the migrations, and again after each upgrade
 		Args: cobra.NoArgs,
 	}
 	c.RunE = run(func(context.Context, []string) error {
-		schema, err := db.schemaName(a, c.Flags().Changed("config"))
+		schema, err := db.schemaName(a)
 		if err != nil {
 			return err
 		}

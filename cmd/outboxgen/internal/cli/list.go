@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -110,22 +109,7 @@ destination. With --json each log topic contains its listeners.`,
 					Operations []operationRow `json:"operations,omitempty"`
 				}{rows, newOperationRows(m.Operations)})
 			}
-			tables := [][][]any{topicTable(rows)}
-			if len(m.Listeners) > 0 {
-				tables = append(tables, listenerTable(m.Listeners))
-			}
-			if len(m.Operations) > 0 {
-				tables = append(tables, operationTable(newOperationRows(m.Operations)))
-			}
-			for i, table := range tables {
-				if i > 0 {
-					_, _ = fmt.Fprintln(a.Stdout) // the next print reports an error
-				}
-				if err := a.printTable(table); err != nil {
-					return err
-				}
-			}
-			return nil
+			return a.printTables(topicTable(rows), listenerTable(m.Listeners), operationTable(newOperationRows(m.Operations)))
 		}),
 	}
 	src.flags(c)
@@ -192,21 +176,6 @@ func topicTable(rows []topicRow) [][]any {
 			attempts, dash(r.RetryHorizon), dash(r.Lease), r.Retention.Delivered, r.Retention.Dead, to, listeners})
 	}
 	return table
-}
-
-// printTable prints rows of cells in columns. The first row has the titles.
-func (a *app) printTable(table [][]any) error {
-	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-	for _, row := range table {
-		for i, cell := range row {
-			if i > 0 {
-				_, _ = fmt.Fprint(w, "\t") // Flush reports an error
-			}
-			_, _ = fmt.Fprint(w, cell)
-		}
-		_, _ = fmt.Fprintln(w)
-	}
-	return w.Flush()
 }
 
 func templateText(t *model.Template) string {

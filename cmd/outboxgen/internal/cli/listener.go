@@ -37,7 +37,7 @@ func (a *app) administer(
 ) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		return run(func(ctx context.Context, args []string) error {
-			schema, err := db.schemaName(a, c.Flags().Changed("config"))
+			schema, err := db.schemaName(a)
 			if err != nil {
 				return err
 			}
@@ -99,6 +99,11 @@ func elsewhere(ctx context.Context, ops *admin.Admin, schema string) string {
 		return fmt.Sprintf("; schema %s has tables of the outbox: --schema %[1]s", names[0])
 	}
 	return "; these schemas have tables of the outbox: --schema " + strings.Join(names, " or --schema ")
+}
+
+// doneRow says in a --json document whether something was changed.
+type doneRow struct {
+	Done bool `json:"done"`
 }
 
 // resultRow is what a command did to a listener, or would do, in the --json document.
@@ -284,15 +289,6 @@ error, and a process that starts attaches the listener again, at the start that 
 	return c
 }
 
-// rebaseRow is the --json document of rebase.
-type rebaseRow struct {
-	Needed    bool     `json:"needed"`
-	Done      bool     `json:"done"`
-	Listeners []string `json:"listeners"`
-	Events    int64    `json:"events"`
-	Behind    int64    `json:"behind"`
-}
-
 func (a *app) listenerRebase(db *database) *cobra.Command {
 	var yes bool
 	var person personFlags
@@ -314,10 +310,6 @@ running. If there is nothing to repair, rebase says so and changes nothing.`,
 		if err != nil {
 			return err
 		}
-		row := rebaseRow{Needed: r.Needed, Done: r.Needed && yes, Listeners: r.Listeners, Events: r.Events, Behind: r.Behind}
-		if row.Listeners == nil {
-			row.Listeners = []string{}
-		}
 		verb := "rebased"
 		if !r.Needed {
 			a.notef("nothing to rebase: the cursors belong to this database")
@@ -326,14 +318,13 @@ running. If there is nothing to repair, rebase says so and changes nothing.`,
 			a.notef("the log holds %s, %d of them behind a cursor", count(int(r.Events), "event"), r.Behind)
 		}
 		if a.json {
-			return a.printJSON(row)
+			r.Listeners = append([]string{}, r.Listeners...)
+			return a.printJSON(doneRow{r.Needed && yes}, r)
 		}
 		for _, name := range r.Listeners {
-			if err := a.printf("%s %s\n", verb, name); err != nil {
-				return err
-			}
+			err = a.printf("%s %s\n", verb, name)
 		}
-		return nil
+		return err
 	})
 	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
 	person.flags(c)

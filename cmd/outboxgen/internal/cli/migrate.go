@@ -65,7 +65,7 @@ func stateRow(s migrate.State) migrationRow {
 func (a *app) on(db *database, fn func(ctx context.Context, conn *pgx.Conn, schema string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		return run(func(ctx context.Context, _ []string) error {
-			schema, err := db.schemaName(a, c.Flags().Changed("config"))
+			schema, err := db.schemaName(a)
 			if err != nil {
 				return err
 			}

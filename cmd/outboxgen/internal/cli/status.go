@@ -65,7 +65,7 @@ outbox.yaml if the file is there. Otherwise it is that of the running processes 
 		return nil
 	}
 	c.RunE = run(func(ctx context.Context, _ []string) error {
-		m, schema, err := db.modelAndSchema(a, c.Flags().Changed("config"))
+		m, schema, err := db.modelAndSchema(a)
 		if err != nil {
 			return err
 		}
@@ -82,14 +82,14 @@ outbox.yaml if the file is there. Otherwise it is that of the running processes 
 				return err
 			}
 			if a.json {
-				err = a.printJSON(s.document())
+				err = a.printJSON(s)
 			} else {
 				err = a.printStatus(s)
 			}
-			if err != nil || !check || len(s.broken) == 0 {
+			if err != nil || !check || len(s.Broken) == 0 {
 				return err
 			}
-			for _, line := range s.broken {
+			for _, line := range s.Broken {
 				a.notef("%s", line)
 			}
 			return errReported
@@ -121,13 +121,11 @@ func (a *app) watchStatus(ctx context.Context, ops *admin.Admin, bounds statusBo
 		case err != nil && first:
 			return err
 		}
-		if err := a.printf("%s%s\n", clearScreen, time.Now().Format(time.DateTime)); err != nil {
-			return err
-		}
+		_ = a.printf("%s%s\n", clearScreen, time.Now().Format(time.DateTime))
 		if err != nil {
 			a.notef("outboxgen: %s", oneLine(err.Error()))
-		} else if err := a.printStatus(s); err != nil {
-			return err
+		} else {
+			_ = a.printStatus(s)
 		}
 		if err := a.printf("\n"); err != nil {
 			return err
@@ -173,41 +171,44 @@ func (b statusBounds) listener(name string) (time.Duration, bool) {
 
 // status is what the command shows.
 type status struct {
-	topics    []admin.TopicStatus
-	listeners []admin.ListenerStatus
-	consumers []admin.ConsumerStatus
-	problems  []string // what may need an operator
-	broken    []string // bounds
+	Topics    []admin.TopicStatus    `json:"topics"`
+	Listeners []admin.ListenerStatus `json:"listeners"`
+	Consumers []admin.ConsumerStatus `json:"consumers"`
+	Problems  []string               `json:"problems"` // what may need an operator
+	Broken    []string               `json:"broken"`   // bounds
 }
 
 func readStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) (*status, error) {
-	s := &status{}
+	s := &status{Problems: []string{}, Broken: []string{}}
 	var err error
-	if s.topics, err = ops.Topics(ctx); err != nil {
+	if s.Topics, err = ops.Topics(ctx); err != nil {
 		return nil, err
 	}
 	shards, err := ops.Listeners(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i, t := range s.topics {
+	for i, t := range s.Topics {
 		if lag, known := bounds.topic(t.Name()); known {
-			s.topics[i].MaxLag = lag
+			s.Topics[i].MaxLag = lag
 		}
-		s.judgeTopic(s.topics[i], bounds.dead)
+		s.judgeTopic(s.Topics[i], bounds.dead)
 	}
-	s.listeners = admin.SumShards(shards)
-	for i, l := range s.listeners {
+	s.Listeners = admin.SumShards(shards)
+	for i, l := range s.Listeners {
 		if lag, known := bounds.listener(l.Listener); known {
-			s.listeners[i].MaxLag = lag
+			s.Listeners[i].MaxLag = lag
+			s.Listeners[i].Alarm = l.State == admin.ListenerRestored || lag > 0 && l.Lag > lag
 		}
-		s.judgeListener(s.listeners[i], bounds.dead)
+		s.judgeListener(s.Listeners[i], bounds.dead)
 	}
 	s.judgeDestinations()
-	if s.consumers, err = ops.Consumers(ctx); err != nil {
+	consumers, err := ops.Consumers(ctx)
+	if err != nil {
 		return nil, err
 	}
-	for _, c := range s.consumers {
+	s.Consumers = append([]admin.ConsumerStatus{}, consumers...) // nil would be null
+	for _, c := range s.Consumers {
 		s.judgeConsumer(c, bounds.dead)
 	}
 	return s, nil
@@ -215,12 +216,12 @@ func readStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) (*st
 
 // problem notes something that may need an operator; broken something that is a broken bound, too.
 func (s *status) problem(format string, args ...any) {
-	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
 }
 
 func (s *status) broke(format string, args ...any) {
 	s.problem(format, args...)
-	s.broken = append(s.broken, s.problems[len(s.problems)-1])
+	s.Broken = append(s.Broken, s.Problems[len(s.Problems)-1])
 }
 
 func (s *status) judgeTopic(t admin.TopicStatus, dead int64) {
@@ -320,10 +321,10 @@ func (s *status) judgeDestinations() {
 			}
 		}
 	}
-	for _, t := range s.topics {
+	for _, t := range s.Topics {
 		visit(t.Processes)
 	}
-	for _, l := range s.listeners {
+	for _, l := range s.Listeners {
 		visit(l.Processes)
 	}
 }
@@ -346,52 +347,34 @@ func (s *status) paused(name string, pauses []admin.Pause) {
 }
 
 func (a *app) printStatus(s *status) error {
-	if len(s.topics) == 0 && len(s.listeners) == 0 && len(s.consumers) == 0 {
+	if len(s.Topics) == 0 && len(s.Listeners) == 0 && len(s.Consumers) == 0 {
 		return a.printf("no topic has events, no process runs, and no listener is attached\n")
 	}
-	if len(s.topics) > 0 {
-		table := [][]any{{"TOPIC", "DUE", "RETRYING", "SCHEDULED", "IN FLIGHT", "DEAD", "OLDEST", "RATE", "RUN BY"}}
-		for _, t := range s.topics {
-			inFlight := t.InFlight
-			inFlight.N += t.Expired.N
-			table = append(table, []any{t.Name(), t.Due, t.Retrying, t.Scheduled, inFlight, t.Dead, oldestText(t.Oldest), rateText(t.DeliveredPerSecond), runBy(t.Processes)})
-		}
-		if err := a.printTable(table); err != nil {
-			return err
-		}
+	topics := [][]any{{"TOPIC", "DUE", "RETRYING", "SCHEDULED", "IN FLIGHT", "DEAD", "OLDEST", "RATE", "RUN BY"}}
+	for _, t := range s.Topics {
+		inFlight := t.InFlight
+		inFlight.N += t.Expired.N
+		topics = append(topics, []any{
+			t.Name(), t.Due, t.Retrying, t.Scheduled, inFlight, t.Dead, oldestText(t.Oldest),
+			rateText(t.DeliveredPerSecond), runBy(t.Processes),
+		})
 	}
-	if len(s.listeners) > 0 {
-		table := [][]any{{"LISTENER", "SHARDS", "STATE", "UNREAD", "PARKED", "DEAD", "OLDEST", "RUN BY"}}
-		for _, l := range s.listeners {
-			table = append(table, []any{l.Listener, l.Shards, l.State, commas(l.Unread), commas(l.ParkedEvents), commas(l.DeadLetters), oldestText(l.Lag), runBy(l.Processes)})
-		}
-		if len(s.topics) > 0 {
-			if err := a.printf("\n"); err != nil {
-				return err
-			}
-		}
-		if err := a.printTable(table); err != nil {
-			return err
-		}
+	listeners := [][]any{{"LISTENER", "SHARDS", "STATE", "UNREAD", "PARKED", "DEAD", "OLDEST", "RUN BY"}}
+	for _, l := range s.Listeners {
+		listeners = append(listeners, []any{
+			l.Listener, l.Shards, l.State, commas(l.Unread), commas(l.ParkedEvents), commas(l.DeadLetters),
+			oldestText(l.Lag), runBy(l.Processes),
+		})
 	}
-	if len(s.consumers) > 0 {
-		table := [][]any{{"CONSUMER", "PARKED", "DEAD", "OLDEST"}}
-		for _, c := range s.consumers {
-			table = append(table, []any{c.Consumer, c.Parked, c.Dead, oldestText(c.Oldest)})
-		}
-		if len(s.topics)+len(s.listeners) > 0 {
-			if err := a.printf("\n"); err != nil {
-				return err
-			}
-		}
-		if err := a.printTable(table); err != nil {
-			return err
-		}
+	consumers := [][]any{{"CONSUMER", "PARKED", "DEAD", "OLDEST"}}
+	for _, c := range s.Consumers {
+		consumers = append(consumers, []any{c.Consumer, c.Parked, c.Dead, oldestText(c.Oldest)})
 	}
-	if len(s.problems) > 0 {
-		return a.printf("\n%s\n", strings.Join(s.problems, "\n"))
+	err := a.printTables(topics, listeners, consumers)
+	if len(s.Problems) > 0 {
+		return a.printf("\n%s\n", strings.Join(s.Problems, "\n"))
 	}
-	return nil
+	return err
 }
 
 func some(c admin.Count) bool { return c.N > 0 }
@@ -470,27 +453,4 @@ func processOf(processes []admin.Process, r admin.Resting) string {
 		}
 	}
 	return r.WorkerID.String()
-}
-
-// modelAndSchema returns the model of the YAML, nil if there is no such file or if it is of another schema, and the schema.
-func (d *database) modelAndSchema(a *app, configGiven bool) (*model.Model, string, error) {
-	var m *model.Model
-	if configGiven || isFile(d.config) {
-		src := source{path: d.config, format: "text"}
-		var err error
-		if m, err = src.model(a); err != nil {
-			return nil, "", err
-		}
-	}
-	if d.schema != "" {
-		schema, err := d.schemaName(a, false)
-		if m != nil && m.Schema != schema {
-			m = nil
-		}
-		return m, schema, err
-	}
-	if m == nil {
-		return nil, "outbox", nil
-	}
-	return m, m.Schema, nil
 }
