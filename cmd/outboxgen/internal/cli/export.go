@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/generator"
+	"github.com/outboxgen/outboxgen/internal/tool/describe"
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
@@ -70,7 +71,7 @@ operators) and reader. Run it after the migrations, and again after each upgrade
 			}
 			return a.writeFiles(dir, files)
 		case a.json:
-			return a.printFiles(files)
+			return a.printFiles(fileRows(files))
 		case migrate.Format(format) == migrate.Plain:
 			return a.printSQL(files, down)
 		}
@@ -100,24 +101,30 @@ func (a *app) printRoles(c *cobra.Command, schema, prefix string) error {
 	case err != nil:
 		return usage(fmt.Errorf("--role-prefix: %w", err))
 	case a.json:
-		return a.printFiles([]migrate.File{{Name: "roles.sql", Content: []byte(text)}})
+		return a.printFiles([]fileRow{{"roles.sql", text}})
 	}
 	return a.printf("%s", text)
 }
 
-// exportRow is an exported file in the --json document.
-type exportRow struct {
+// fileRow is a file in the --json document.
+type fileRow struct {
 	File    string `json:"file"`
 	Content string `json:"content"`
 }
 
-func (a *app) printFiles(files []migrate.File) error {
-	rows := []exportRow{}
+func fileRows[F migrate.File | describe.File](files []F) []fileRow {
+	rows := []fileRow{}
 	for _, f := range files {
-		rows = append(rows, exportRow{File: f.Name, Content: string(f.Content)})
+		file := migrate.File(f)
+		rows = append(rows, fileRow{File: file.Name, Content: string(file.Content)})
 	}
+	return rows
+}
+
+// printFiles prints the --json document of files that are not written.
+func (a *app) printFiles(rows []fileRow) error {
 	return a.printJSON(struct {
-		Files []exportRow `json:"files"`
+		Files []fileRow `json:"files"`
 	}{rows})
 }
 
@@ -140,13 +147,11 @@ func (a *app) printSQL(files []migrate.File, down bool) error {
 }
 
 // printArchive prints the files as txtar, whose lines "-- name --" are comments in SQL.
-func (a *app) printArchive(files []migrate.File) error {
+func (a *app) printArchive(files []migrate.File) (err error) {
 	for _, f := range files {
-		if err := a.printf("-- %s --\n%s", f.Name, f.Content); err != nil {
-			return err
-		}
+		err = a.printf("-- %s --\n%s", f.Name, f.Content)
 	}
-	return nil
+	return err
 }
 
 // exportReport is the --json document of --dir.
@@ -182,12 +187,15 @@ func (a *app) writeFiles(dir string, files []migrate.File) (err error) {
 	if a.json {
 		return a.printJSON(report)
 	}
-	for _, path := range report.Files {
-		if err := a.printf("create %s\n", path); err != nil {
-			return err
-		}
+	return a.printCreated(report.Files)
+}
+
+// printCreated lists files that were created.
+func (a *app) printCreated(paths []string) (err error) {
+	for _, path := range paths {
+		err = a.printf("create %s\n", path)
 	}
-	return nil
+	return err
 }
 
 // folders are the folders that makeFolder has created, the outermost first.

@@ -191,11 +191,11 @@ the SQL that --cleanup prints.`,
 		}
 		if a.json && out.dir == "" {
 			return a.printJSON(struct {
-				Topics      []string    `json:"topics"`
-				KafkaTopics []string    `json:"kafka_topics"`
-				Notes       []string    `json:"notes"`
-				Files       []exportRow `json:"files"`
-			}{d.Topics, d.Kafka, append([]string{}, d.Notes...), rowsOf(files)})
+				Topics      []string  `json:"topics"`
+				KafkaTopics []string  `json:"kafka_topics"`
+				Notes       []string  `json:"notes"`
+				Files       []fileRow `json:"files"`
+			}{d.Topics, d.Kafka, append([]string{}, d.Notes...), fileRows(files)})
 		}
 		a.notef("Kafka needs these topics: %s", strings.Join(d.Kafka, ", "))
 		return out.write(a, files)
@@ -230,12 +230,9 @@ func (o *output) write(a *app, files []describe.File) (err error) {
 	case o.dir == "" && o.check:
 		return usage(errors.New("--check: compares files in a folder: add --output"))
 	case o.dir == "" && a.json:
-		return a.printJSON(struct {
-			Files []exportRow `json:"files"`
-		}{rowsOf(files)})
+		return a.printFiles(fileRows(files))
 	case o.dir == "":
-		_, err := a.Stdout.Write(files[0].Content)
-		return err
+		return a.printf("%s", files[0].Content)
 	}
 	var wanted []generator.File
 	for _, f := range files {
@@ -257,24 +254,10 @@ func (o *output) write(a *app, files []describe.File) (err error) {
 			return err
 		}
 	}
-	if a.json {
-		err = a.printJSON(struct {
-			Changes []changeRow `json:"changes"`
-		}{a.changeRows(changes)})
-	} else {
-		err = a.printChanges(changes)
-	}
+	err = a.printChanges(changes)
 	if err == nil && o.check && pending > 0 {
 		a.notef("%s: out of date: run the command without --check, with the same flags", o.dir)
 		return errReported
 	}
 	return err
-}
-
-func rowsOf(files []describe.File) []exportRow {
-	rows := []exportRow{}
-	for _, f := range files {
-		rows = append(rows, exportRow{File: f.Name, Content: string(f.Content)})
-	}
-	return rows
 }

@@ -64,9 +64,7 @@ func (a *app) exportMonitor(use, short, file, long, example string, print func(a
 			return err
 		}
 		if a.json {
-			return a.printJSON(struct {
-				Files []exportRow `json:"files"`
-			}{[]exportRow{{File: file, Content: string(text)}}})
+			return a.printFiles([]fileRow{{file, string(text)}})
 		}
 		return a.printf("%s", text)
 	})

@@ -95,8 +95,7 @@ func (f *formatting) run(a *app, args []string) error {
 		return err
 	}
 	if args[0] == standardInput && !f.check && !f.diff {
-		_, err := a.Stdout.Write(files[0].text)
-		return err
+		return a.printf("%s", files[0].text)
 	}
 	if !f.check && !f.diff {
 		for _, file := range files {
@@ -152,11 +151,7 @@ func (f *formatting) print(a *app, files []*formatted) error {
 	case f.diff:
 		err = a.printf("%s", report.Diff)
 	default:
-		for _, row := range report.Changes {
-			if err = a.printf("%s %s\n", row.Change, row.File); err != nil {
-				return err
-			}
-		}
+		err = a.printChangeRows(report.Changes)
 	}
 	if n := len(report.Changes); err == nil && n > 0 && (f.check || f.diff) {
 		if f.check {

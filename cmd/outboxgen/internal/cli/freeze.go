@@ -111,16 +111,12 @@ func (a *app) plannedFreeze(src *source, retire []string) (*generator.Changes, *
 }
 
 func (a *app) printFrozen(src *source, changes *generator.Changes, frozen *generator.Frozen, check bool) error {
-	pending := len(changes.Pending())
+	var err error
 	if a.json {
 		report := freezeReport{Changes: a.changeRows(changes), Added: versionRows(frozen.Added), Changed: versionRows(frozen.Changed), Retired: versionRows(frozen.Retired)}
-		if err := a.printJSON(report); err != nil {
-			return err
-		}
+		err = a.printJSON(report)
 	} else {
-		if err := a.printChanges(changes); err != nil {
-			return err
-		}
+		err = a.printChanges(changes)
 		for _, part := range []struct {
 			verb     string
 			versions []generator.FrozenVersion
@@ -130,11 +126,11 @@ func (a *app) printFrozen(src *source, changes *generator.Changes, frozen *gener
 			}
 		}
 	}
-	if check && pending > 0 {
+	if err == nil && check && len(changes.Pending()) > 0 {
 		a.notef("%s: out of date: run outboxgen freeze%s", a.shown(generator.LockName(src.path)), configFlag(src.path))
-		return errReported
+		err = errReported
 	}
-	return nil
+	return err
 }
 
 func versionRows(versions []generator.FrozenVersion) []versionRow {

@@ -112,12 +112,14 @@ func (a *app) printChanges(c *generator.Changes) error {
 	if a.json {
 		return a.printJSON(changeList{rows})
 	}
+	return a.printChangeRows(rows)
+}
+
+func (a *app) printChangeRows(rows []changeRow) (err error) {
 	for _, row := range rows {
-		if err := a.printf("%s %s\n", row.Change, row.File); err != nil {
-			return err
-		}
+		err = a.printf("%s %s\n", row.Change, row.File)
 	}
-	return nil
+	return err
 }
 
 // lateRemovals returns the removed files that go generate will still look for after the file from. go generate lists the

@@ -158,15 +158,11 @@ func (a *app) create(dir string, files []generator.File, report initReport) erro
 	if a.json {
 		return a.printJSON(report)
 	}
-	for _, path := range report.Files {
-		if err := a.printf("create %s\n", path); err != nil {
-			return err
-		}
-	}
+	err := a.printCreated(report.Files)
 	for _, step := range report.Next {
 		a.notef("next: %s", step)
 	}
-	return nil
+	return err
 }
 
 // starters renders the files, the YAML first.

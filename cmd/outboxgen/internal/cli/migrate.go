@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,10 +24,10 @@ transaction. Concurrent runs wait for each other. migrate get prints them for an
 
 // migrationRow is a migration in the --json document.
 type migrationRow struct {
-	Version   int        `json:"version"`
-	Name      string     `json:"name"`
-	State     string     `json:"state,omitempty"` // applied, pending, drifted, unknown
-	AppliedAt *time.Time `json:"applied_at,omitempty"`
+	Version   int       `json:"version"`
+	Name      string    `json:"name"`
+	State     string    `json:"state,omitempty"` // applied, pending, drifted, unknown
+	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
 // migrationList is the --json document.
@@ -45,11 +44,7 @@ func migrationRows(all []migrate.Migration) []migrationRow {
 }
 
 func stateRow(s migrate.State) migrationRow {
-	row := migrationRow{Version: s.Version, Name: s.Name, State: "applied"}
-	if !s.AppliedAt.IsZero() {
-		at := s.AppliedAt.UTC()
-		row.AppliedAt = &at
-	}
+	row := migrationRow{Version: s.Version, Name: s.Name, State: "applied", AppliedAt: s.AppliedAt.UTC()}
 	switch {
 	case errors.Is(s.Err, migrate.ErrPending):
 		row.State = "pending"
@@ -183,16 +178,11 @@ drifted if the recorded checksum is another one, or unknown if this version does
 			if a.json {
 				return a.printJSON(migrationList{rows})
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-			_, _ = fmt.Fprintln(w, "VERSION\tNAME\tSTATE\tAPPLIED AT") // Flush reports an error
+			table := [][]any{{"VERSION", "NAME", "STATE", "APPLIED AT"}}
 			for _, row := range rows {
-				at := "-"
-				if row.AppliedAt != nil {
-					at = row.AppliedAt.Format(time.RFC3339)
-				}
-				_, _ = fmt.Fprintf(w, "%04d\t%s\t%s\t%s\n", row.Version, row.Name, row.State, at)
+				table = append(table, []any{fmt.Sprintf("%04d", row.Version), row.Name, row.State, dateText(row.AppliedAt)})
 			}
-			return w.Flush()
+			return a.printTable(table)
 		}),
 	}
 }
@@ -215,17 +205,17 @@ this version of outboxgen. It names each of them.`,
 					continue
 				}
 				problems = append(problems, stateRow(s))
-				if a.json {
-					continue
+				if !a.json {
+					a.notef("schema %s: %04d_%s: %v", schema, s.Version, s.Name, s.Err)
 				}
-				a.notef("schema %s: %04d_%s: %v", schema, s.Version, s.Name, s.Err)
 			}
 			if a.json {
-				if err := a.printJSON(migrationList{problems}); err != nil {
-					return err
-				}
+				err = a.printJSON(migrationList{problems})
 			}
-			if len(problems) > 0 {
+			switch {
+			case err != nil:
+				return err
+			case len(problems) > 0:
 				return errReported
 			}
 			a.notef("schema %s: %s applied, no differences", schema, count(len(states), "migration"))
@@ -239,10 +229,9 @@ func (a *app) printMigrations(verb, schema string, all []migrate.Migration) erro
 	if a.json {
 		return a.printJSON(migrationList{migrationRows(all)})
 	}
+	var err error
 	for _, m := range all {
-		if err := a.printf("%s %s %04d_%s\n", verb, schema, m.Version, m.Name); err != nil {
-			return err
-		}
+		err = a.printf("%s %s %04d_%s\n", verb, schema, m.Version, m.Name)
 	}
-	return nil
+	return err
 }
