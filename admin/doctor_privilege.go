@@ -181,21 +181,18 @@ func checkEnqueue(ctx context.Context, e *examination) (found []Finding, err err
 			}
 			return err
 		})
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || foundElsewhere(err) {
 			continue
 		}
 		what := "an event of a queue topic"
 		if log {
 			what = "an event of a log topic"
 		}
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && (pg.Code == "42501" && strings.HasPrefix(pg.Message, "permission denied") || pg.Code == "25006" || pg.Code == "42P01" || pg.Code == "3F000" || pg.ConstraintName == "log_pkey") {
-			continue // a privilege, a read-only database, a missing table or the sequence of the log, which other checks report
-		}
 		f := Finding{
 			Severity: SeverityError, Text: fmt.Sprintf("%s could not be enqueued: %v", what, err),
 			Means: "enqueues of the application fail, and so do its transactions", Fix: "fix what the error names: a column, a policy, a trigger or a function; the check schema compares them",
 		}
+		var pg *pgconn.PgError
 		if errors.As(err, &pg) && (pg.Code == "57014" || pg.Code == "55P03") || errors.Is(err, context.DeadlineExceeded) {
 			f.Severity, f.Text = SeverityWarning, fmt.Sprintf("%s could not be enqueued within %v", what, checkTime)
 			f.Means, f.Fix = "the database is very slow, or another session has locked the table", "look for ungranted locks in pg_locks"
@@ -203,4 +200,15 @@ func checkEnqueue(ctx context.Context, e *examination) (found []Finding, err err
 		found = append(found, f)
 	}
 	return found, ctx.Err()
+}
+
+// foundElsewhere reports whether err is what other checks report: a privilege, a read-only database, a missing table or
+// the sequence of the log.
+func foundElsewhere(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	return pg.Code == "42501" && strings.HasPrefix(pg.Message, "permission denied") ||
+		pg.Code == "25006" || pg.Code == "42P01" || pg.Code == "3F000" || pg.ConstraintName == "log_pkey"
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -305,24 +306,30 @@ func requireKnown(ctx context.Context, q *queries.Queries, s Scope) error {
 	if !isLog {
 		return &UnknownTopicError{Name: name, Known: known}
 	}
-	running, err := processesOf(ctx, q)
+	listeners, err := readersOf(ctx, q, in)
 	if err != nil {
 		return err
 	}
+	return &LogTopicError{Name: name, Listeners: listeners}
+}
+
+// readersOf returns the listeners that read one of the topics that in selects, or all if no process says what it reads.
+func readersOf(ctx context.Context, q *queries.Queries, in func(topic string) bool) ([]string, error) {
+	running, err := processesOf(ctx, q)
+	if err != nil {
+		return nil, err
+	}
 	var listeners []string
 	for _, p := range running {
-		for topic := range p.Topics {
-			if p.Kind == ProcessListener && in(topic) && !slices.Contains(listeners, p.Name) {
-				listeners = append(listeners, p.Name)
-			}
+		reads := slices.ContainsFunc(slices.Collect(maps.Keys(p.Topics)), in)
+		if p.Kind == ProcessListener && reads && !slices.Contains(listeners, p.Name) {
+			listeners = append(listeners, p.Name)
 		}
 	}
-	if len(listeners) == 0 {
-		if listeners, err = q.ListenerNames(ctx); err != nil {
-			return err
-		}
+	if len(listeners) > 0 {
+		return listeners, nil
 	}
-	return &LogTopicError{Name: name, Listeners: listeners}
+	return q.ListenerNames(ctx)
 }
 
 // wake wakes the sleeping processes that a scope concerns, which look for pauses then. Polling covers a missed wake-up.

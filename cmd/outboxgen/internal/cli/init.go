@@ -102,20 +102,7 @@ func (a *app) start(dir, name string, worker bool) (err error) {
 		return err
 	}
 	report := initReport{Package: name, Files: []string{}, Next: nextSteps(dir)}
-	var missing []generator.File
-	for _, f := range files {
-		path := filepath.Join(dir, f.Name)
-		_, err := os.Lstat(path)
-		switch {
-		case f.Name == goFile && found.directive:
-		case err == nil && f.Name == goFile:
-			report.Next = append([]string{"add to " + path + ": //go:generate go tool outboxgen generate"}, report.Next...)
-		case err == nil && f.Name == schemaFile:
-		default:
-			missing = append(missing, f)
-			report.Files = append(report.Files, filepath.ToSlash(path))
-		}
-	}
+	missing := report.missing(dir, files, found)
 	if !worker {
 		return a.create(dir, missing, report)
 	}
@@ -131,6 +118,24 @@ func (a *app) start(dir, name string, worker bool) (err error) {
 		missing[i].Name = path.Join(place.folder, missing[i].Name)
 	}
 	return a.create(place.root, append(missing, program), place.report(dir, brokers, report))
+}
+
+// missing returns those of files that are to be written to dir, where found was found, and adds them to the report.
+func (r *initReport) missing(dir string, files []generator.File, found folder) (missing []generator.File) {
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name)
+		_, err := os.Lstat(path)
+		switch {
+		case f.Name == goFile && found.directive:
+		case err == nil && f.Name == goFile:
+			r.Next = append([]string{"add to " + path + ": //go:generate go tool outboxgen generate"}, r.Next...)
+		case err == nil && f.Name == schemaFile:
+		default:
+			missing = append(missing, f)
+			r.Files = append(r.Files, filepath.ToSlash(path))
+		}
+	}
+	return missing
 }
 
 // startWorker writes the worker for the outbox.yaml in dir.
