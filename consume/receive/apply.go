@@ -139,18 +139,14 @@ const maxDoubts = 10
 func (l *lane) settle(ctx, work context.Context, batch []*item) error {
 	single := false // it is not known which message fails
 	for start, end := 0, len(batch); start < len(batch); {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if most := l.r.cfg.MaxDeadInARow; most > 0 && l.r.deadInARow.Load() >= int64(most) {
-			return &stopError{fmt.Errorf("%d in a row: %w", most, ErrOnlyDead)}
+		if err := l.r.goesOn(ctx); err != nil {
+			return err
 		}
 		at, err := l.r.attempt(ctx, work, batch[start:end])
 		if err == nil {
 			l.wait.ends()
-			alone := end < len(batch) && batch[end].last != nil && batch[end].fate == fateApply
-			if start, end = end, len(batch); single || alone {
-				end = min(start+1, len(batch))
+			if start, end = end, len(batch); start < end && (single || batch[start].failsAlone()) {
+				end = start + 1
 			}
 			continue
 		}
@@ -178,6 +174,17 @@ func (l *lane) settle(ctx, work context.Context, batch []*item) error {
 	}
 	return nil
 }
+
+// goesOn returns why no other batch is begun.
+func (r *Receiver) goesOn(ctx context.Context) error {
+	if most := r.cfg.MaxDeadInARow; most > 0 && r.deadInARow.Load() >= int64(most) && ctx.Err() == nil {
+		return &stopError{fmt.Errorf("%d in a row: %w", most, ErrOnlyDead)}
+	}
+	return context.Cause(ctx)
+}
+
+// failsAlone reports whether it has failed in a batch, so that it is tried by itself.
+func (it *item) failsAlone() bool { return it.last != nil && it.fate == fateApply }
 
 // doubted notes that a message has failed in a way that is probably not its own fault. It reports whether that has happened
 // too often.
@@ -282,23 +289,17 @@ func (r *Receiver) transact(ctx context.Context, batch []*item) (behind []string
 		case it.fate == fateIgnore:
 			outcomes[i] = Ignored
 		case it.fate == fateDie:
-			outcomes[i] = Dead
-			if err := keep.add(it, encoding, Dead, 0); err != nil {
-				return nil, i, err
-			}
+			outcomes[i], err = Dead, keep.add(it, encoding, Dead, 0)
 		case it.key != "" && known.parked[key]:
-			outcomes[i] = Parked
 			behind = append(behind, key)
-			if err := keep.add(it, encoding, Parked, -1); err != nil {
-				return nil, i, err
-			}
+			outcomes[i], err = Parked, keep.add(it, encoding, Parked, -1)
 		case it.fate == fatePark:
-			outcomes[i] = Parked
-			if err := keep.add(it, encoding, Parked, *it.after); err != nil {
-				return nil, i, err
-			}
+			outcomes[i], err = Parked, keep.add(it, encoding, Parked, *it.after)
 		default:
 			prepared, places = append(prepared, it.prepared), append(places, i)
+		}
+		if err != nil {
+			return nil, i, err
 		}
 	}
 	if len(prepared) > 0 {

@@ -84,18 +84,16 @@ func (c *call) next() []int {
 			break
 		}
 		o := &c.events[i]
-		if len(held) > 0 && o.Key != "" && held[o.Key] {
+		if o.Key != "" && held[o.Key] {
 			continue
 		}
-		if len(c.refused) > 0 {
-			if err := c.refused[i]; err != nil {
-				if o.Key != "" && slices.ContainsFunc(round, func(n int) bool { return c.events[n].Key == o.Key }) {
-					held[o.Key] = true // until the events before it have been sent
-				} else {
-					c.settle(i, c.unlessBehind(i, err))
-				}
-				continue
+		if err := c.refused[i]; err != nil {
+			if o.Key != "" && slices.ContainsFunc(round, func(n int) bool { return c.events[n].Key == o.Key }) {
+				held[o.Key] = true // until the events before it have been sent
+			} else {
+				c.settle(i, c.unlessBehind(i, err))
 			}
+			continue
 		}
 		if used == nil || o.Destination != topic {
 			if topic, used = o.Destination, bytes[o.Destination]; used == nil {
