@@ -145,9 +145,7 @@ func (l *lane) settle(ctx, work context.Context, batch []*item) error {
 		at, err := l.r.attempt(ctx, work, batch[start:end])
 		if err == nil {
 			l.wait.ends()
-			if start, end = end, len(batch); start < end && (single || batch[start].failsAlone()) {
-				end = start + 1
-			}
+			start, end = end, nextEnd(batch, end, single)
 			continue
 		}
 		if _, is := as[*stopError](err); is || ctx.Err() != nil && work.Err() != nil {
@@ -183,8 +181,13 @@ func (r *Receiver) goesOn(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// failsAlone reports whether it has failed in a batch, so that it is tried by itself.
-func (it *item) failsAlone() bool { return it.last != nil && it.fate == fateApply }
+// nextEnd returns where the part of batch ends that begins at start. A message that has failed in a batch is tried alone.
+func nextEnd(batch []*item, start int, single bool) int {
+	if start < len(batch) && (single || batch[start].last != nil && batch[start].fate == fateApply) {
+		return start + 1
+	}
+	return len(batch)
+}
 
 // doubted notes that a message has failed in a way that is probably not its own fault. It reports whether that has happened
 // too often.

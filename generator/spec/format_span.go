@@ -138,10 +138,9 @@ func (f *formatter) flowEnd(at spot) (spot, bool) {
 			at, start = spot{at.line + 1, 0}, true
 			continue
 		}
-		c := text[at.col]
-		switch {
+		switch c := text[at.col]; {
 		case c == ' ' || c == '\t':
-		case c == '#' && (at.col == 0 || text[at.col-1] == ' ' || text[at.col-1] == '\t'):
+		case commentAt(text, at.col):
 			at.col = len(text)
 			continue
 		case start && (c == '"' || c == '\''):
@@ -159,10 +158,8 @@ func (f *formatter) flowEnd(at spot) (spot, bool) {
 				return spot{at.line, at.col + 1}, true
 			}
 			start = false
-		case c == ',' || c == ':' && (at.col+1 == len(text) || strings.IndexByte(" \t,[]{}\"'", text[at.col+1]) >= 0):
-			start = true
 		default:
-			start = false
+			start = c == ',' || c == ':' && (at.col+1 == len(text) || strings.IndexByte(" \t,[]{}\"'", text[at.col+1]) >= 0)
 		}
 		at.col++
 	}

@@ -1,6 +1,7 @@
 package deliveryhistory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -93,20 +94,9 @@ func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 	}
 	for id, row := range rows {
 		seen := h.Deliveries[id]
-		if row.MaxAttempts == 0 {
-			row.MaxAttempts = c.MaxAttempts
-		}
-		switch {
-		case row.Status == "":
-			report("I11", id, "has no state")
-		case row.Status == "processing":
-			report("I11", id, "processing at the end")
-		case row.Status == "pending" && !c.Unfinished:
-			report("I1", id, "pending at the end")
-		case row.Status == "delivered" && seen == 0:
-			report("I1", id, "delivered by its row, but no handler saw it")
-		case row.Status == "dead" && row.LastError == "":
-			report("I1", id, "dead without a reason")
+		row.MaxAttempts = cmp.Or(row.MaxAttempts, c.MaxAttempts)
+		if invariant, text := row.fault(seen, c); text != "" {
+			report(invariant, id, "%s", text)
 		}
 		if seen > row.Attempts || row.MaxAttempts > 0 && row.Attempts > row.MaxAttempts {
 			report("I6", id, "seen %d, attempts %d, max %d", seen, row.Attempts, row.MaxAttempts)
@@ -117,6 +107,23 @@ func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 	}
 	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })
 	return found
+}
+
+// fault says what is wrong with the state of an event that handlers have seen so often; the text is "" if nothing is.
+func (r Row) fault(seen int, c Conditions) (invariant, text string) {
+	switch {
+	case r.Status == "":
+		return "I11", "has no state"
+	case r.Status == "processing":
+		return "I11", "processing at the end"
+	case r.Status == "pending" && !c.Unfinished:
+		return "I1", "pending at the end"
+	case r.Status == "delivered" && seen == 0:
+		return "I1", "delivered by its row, but no handler saw it"
+	case r.Status == "dead" && r.LastError == "":
+		return "I1", "dead without a reason"
+	}
+	return "", ""
 }
 
 // CheckFinal checks I5: an event that was delivered or dead before is so afterwards.

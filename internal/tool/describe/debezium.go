@@ -115,53 +115,68 @@ func unknownTopic(cfg DebeziumConfig) string { return cfg.Name + ".unknown" }
 
 // routes says where the events of each topic go. The router can only look at the name of a topic, without its namespace.
 func (d *Debezium) routes(m *model.Model, cfg DebeziumConfig) (routes []*route, queued []*model.Topic, err error) {
-	owners := make(map[string]*model.Topic)
-	target := make(map[*model.Topic]string)
+	var topics []*model.Topic
 	for _, n := range m.Namespaces {
-		for _, t := range n.Topics {
-			if cfg.Namespace != "" && n.Name != cfg.Namespace || t.Delivery == model.Queue && !cfg.Queue {
-				continue
-			}
-			if to := d.destination(t); to != "" {
-				target[t] = to
-				d.Topics = append(d.Topics, t.FullName())
-				if t.Delivery == model.Queue {
-					queued = append(queued, t)
-				}
+		if cfg.Namespace == "" || n.Name == cfg.Namespace {
+			topics = append(topics, n.Topics...)
+		}
+	}
+	r := router{owners: make(map[string]*model.Topic), target: make(map[*model.Topic]string)}
+	for _, t := range topics {
+		if t.Delivery == model.Queue && !cfg.Queue {
+			continue
+		}
+		if to := d.destination(t); to != "" {
+			r.target[t] = to
+			d.Topics = append(d.Topics, t.FullName())
+			if t.Delivery == model.Queue {
+				queued = append(queued, t)
 			}
 		}
 	}
 	if len(d.Topics) == 0 {
 		return nil, nil, nothing(m, cfg)
 	}
-	for _, n := range m.Namespaces {
-		for _, t := range n.Topics {
-			if cfg.Namespace != "" && n.Name != cfg.Namespace || t.Delivery == model.Queue && len(queued) == 0 ||
-				t.Delivery == model.Log && len(queued) == len(d.Topics) {
-				continue // its table is not captured
-			}
-			for _, name := range append([]string{t.Name}, t.Renamed...) {
-				other := owners[name]
-				if other != nil && target[other] != target[t] {
-					return nil, nil, fmt.Errorf("topics %s and %s have the same name and different destinations, and Debezium's router sees only the name: export each namespace with --namespace into its own connector, or rename one", other.FullName(), t.FullName())
-				}
-				owners[name] = t
-				at := slices.IndexFunc(routes, func(r *route) bool { return r.destination == target[t] })
-				if at < 0 {
-					at = len(routes)
-					routes = append(routes, &route{destination: target[t]})
-				}
-				if !slices.Contains(routes[at].names, name) {
-					routes[at].names = append(routes[at].names, name)
-				}
+	for _, t := range topics {
+		if t.Delivery == model.Queue && len(queued) == 0 || t.Delivery == model.Log && len(queued) == len(d.Topics) {
+			continue // its table is not captured
+		}
+		for _, name := range append([]string{t.Name}, t.Renamed...) {
+			if err := r.add(t, name); err != nil {
+				return nil, nil, err
 			}
 		}
 	}
 	// What is dropped comes last.
-	slices.SortStableFunc(routes, func(a, b *route) int {
+	slices.SortStableFunc(r.routes, func(a, b *route) int {
 		return cmp.Compare(fmt.Sprint(a.destination == ""), fmt.Sprint(b.destination == ""))
 	})
-	return routes, queued, nil
+	return r.routes, queued, nil
+}
+
+// router collects routes.
+type router struct {
+	owners map[string]*model.Topic // by the name of a topic
+	target map[*model.Topic]string
+	routes []*route
+}
+
+// add adds a name of a topic to the route of its destination.
+func (r *router) add(t *model.Topic, name string) error {
+	if other := r.owners[name]; other != nil && r.target[other] != r.target[t] {
+		return fmt.Errorf("topics %s and %s have the same name and different destinations, and Debezium's router sees only "+
+			"the name: export each namespace with --namespace into its own connector, or rename one", other.FullName(), t.FullName())
+	}
+	r.owners[name] = t
+	at := slices.IndexFunc(r.routes, func(to *route) bool { return to.destination == r.target[t] })
+	if at < 0 {
+		at = len(r.routes)
+		r.routes = append(r.routes, &route{destination: r.target[t]})
+	}
+	if !slices.Contains(r.routes[at].names, name) {
+		r.routes[at].names = append(r.routes[at].names, name)
+	}
+	return nil
 }
 
 // destination returns the Kafka topic of t, "" if Debezium does not publish it, and notes what is different.
