@@ -22,7 +22,7 @@ var services = []string{
 }
 
 // tools of services are not run by users.
-var toolFolders = regexp.MustCompile(`^internal/(archtest|brokertest|cli|drift|pgserver|pgtest|runtimetest|vet)/|/drivertest/|/publishtest/|/consumetest/|/promtest/|/testdata/`)
+var toolFolders = regexp.MustCompile(`^internal/(testing|tool/analyzers|postgres/schemadrift)/|/drivertest/|/publishtest/|/consumetest/|/promtest/|/testdata/`)
 
 // TestTroubleshooting: docs/troubleshooting.md has a row for each line that is logged at WARN or ERROR, and for each
 // exported error that callers compare with, and for nothing else.
