@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
@@ -322,12 +323,8 @@ func (a *Admin) onDead(
 // pace waits until the next chunk may begin, when done events were taken since began. It returns the error of ctx.
 func pace(ctx context.Context, began time.Time, done int, rate float64) error {
 	if rate > 0 {
-		timer := time.NewTimer(time.Until(began.Add(time.Duration(min(float64(done)/rate, maxPace) * float64(time.Second)))))
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
+		due := began.Add(time.Duration(min(float64(done)/rate, maxPace) * float64(time.Second)))
+		backoff.Sleep(ctx, time.Until(due))
 	}
 	return ctx.Err()
 }

@@ -56,30 +56,6 @@ func (r *rows) Scan(into ...any) error {
 	return r.of.explain(r.ctx, r.sent.Scan(targets...))
 }
 
-// row is the first of rows.
-type row struct {
-	rows *rows
-	err  error
-}
-
-func (r row) Scan(into ...any) error {
-	if r.err != nil {
-		return r.err
-	}
-	defer r.rows.Close()
-	if !r.rows.Next() {
-		if err := r.rows.Err(); err != nil {
-			return err
-		}
-		return pgx.ErrNoRows
-	}
-	if err := r.rows.Scan(into...); err != nil {
-		return err
-	}
-	r.rows.Close()
-	return r.rows.Err()
-}
-
 // text returns a value as a driver gives that of a type that it does not know.
 func text(value any) (string, error) {
 	switch v := value.(type) {

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -109,7 +110,7 @@ func (w *wrapped) query(ctx context.Context, query string, args []any) (*rows, e
 // QueryRow is Query for one row.
 func (w *wrapped) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	r, err := w.query(ctx, query, args)
-	return row{rows: r, err: err}
+	return schemadb.FirstRow{Rows: r, Err: err}
 }
 
 // Commit commits the transaction. It ignores ctx, as the Commit of database/sql has none.

@@ -16,6 +16,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outboxgen/outboxgen/internal/broker/amqpurl"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
 const (
@@ -171,7 +172,7 @@ func (r *Receiver) connect(ctx context.Context, before bool) (*connection, error
 		case !before && time.Since(began) > r.cfg.StartTimeout:
 			return nil, fmt.Errorf("connect to %s: %w: %w", r.servers, ErrUnreachable, err)
 		}
-		sleep(ctx, pause/2+rand.N(pause))
+		backoff.Sleep(ctx, pause/2+rand.N(pause))
 	}
 }
 
@@ -203,14 +204,4 @@ func final(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w: %s", ErrTLS, err, check)
-}
-
-// sleep waits. It returns early when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

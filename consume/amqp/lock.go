@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/postgres/advisory"
 )
 
@@ -36,7 +37,7 @@ func (r *Receiver) lock(ctx context.Context, c *connection) (*advisory.Lock, err
 			r.log.Info("another process reads the queue: this one waits to take over")
 			waits = true
 		}
-		sleep(ctx, time.Second)
+		backoff.Sleep(ctx, time.Second)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
 // Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges
@@ -63,7 +65,7 @@ func (r *Receiver) run(outer context.Context) error {
 		if err := t.judge(err, time.Since(began)); err != nil {
 			return err
 		}
-		sleep(ctx, t.pause/2+rand.N(t.pause))
+		backoff.Sleep(ctx, t.pause/2+rand.N(t.pause))
 		if c.IsClosed() && ctx.Err() == nil {
 			c.close()
 			next, err := r.connect(ctx, true)
@@ -170,7 +172,7 @@ const guardInterval = 10 * time.Second
 // guard looks for other consumers until ctx ends.
 func (r *Receiver) guard(ctx context.Context, c *connection) error {
 	for {
-		sleep(ctx, guardInterval)
+		backoff.Sleep(ctx, guardInterval)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -203,7 +205,7 @@ func (r *Receiver) alone(ctx context.Context, c *connection) error {
 			said = true
 			r.log.Warn("the queue has another consumer: this process waits until it has gone, to keep the order")
 		}
-		sleep(ctx, minPause)
+		backoff.Sleep(ctx, minPause)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

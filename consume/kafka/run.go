@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outboxgen/outboxgen/internal/broker/lograte"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
 const (
@@ -141,7 +142,7 @@ func (r *Receiver) greet(ctx context.Context, admin *kadm.Client) (map[string]in
 			said = true
 			r.log.Warn("no broker answers: records wait", "brokers", r.cfg.Brokers, "error", err)
 		}
-		pause(ctx, min(time.Second, time.Until(limit)))
+		backoff.Sleep(ctx, min(time.Second, time.Until(limit)))
 	}
 }
 
@@ -174,7 +175,7 @@ func (r *Receiver) awaitTopics(ctx context.Context, admin *kadm.Client, missing 
 		if !time.Now().Before(limit) {
 			return nil, fmt.Errorf("topic %s: %w: create it, or correct Config.Topics", missing, ErrUnknownTopic)
 		}
-		pause(ctx, min(time.Second, time.Until(limit)))
+		backoff.Sleep(ctx, min(time.Second, time.Until(limit)))
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -196,7 +197,7 @@ func (r *Receiver) awaitTopics(ctx context.Context, admin *kadm.Client, missing 
 func (r *Receiver) watch(ctx context.Context, client *kgo.Client, admin *kadm.Client, counts map[string]int) error {
 	gone := make(map[string]time.Time)
 	for interval := min(watchInterval, max(min(r.cfg.UnknownTopicTimeout, r.cfg.StartTimeout)/2, 10*time.Millisecond)); ; {
-		pause(ctx, interval)
+		backoff.Sleep(ctx, interval)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -255,7 +256,7 @@ func (r *Receiver) poll(ctx context.Context, client *kgo.Client, stop context.Ca
 			}
 		}
 		if len(fetches.Errors()) > 0 {
-			pause(ctx, 100*time.Millisecond)
+			backoff.Sleep(ctx, 100*time.Millisecond)
 		}
 	}
 }
@@ -281,16 +282,6 @@ func (r *Receiver) fatal(e kgo.FetchError) error {
 		}
 	}
 	return nil
-}
-
-// pause waits. It returns early when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // logger writes warnings and errors of the client to slog.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/postgres/advisory"
 )
 
@@ -36,7 +37,7 @@ func (r *Receiver) lock(ctx context.Context, ackWait time.Duration) (*advisory.L
 			r.log.Info("another process reads the durable consumer: this one waits to take over")
 			waits = true
 		}
-		sleep(ctx, min(time.Second, ackWait/10))
+		backoff.Sleep(ctx, min(time.Second, ackWait/10))
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
 // begin returns the durable consumer, which it creates if the stream has none. It waits up to Config.StartTimeout for what is
@@ -73,7 +75,7 @@ func (r *Receiver) insist(ctx context.Context, c *connection, patient bool, ask 
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("ask %s: %w", c.servers, err)
 		}
-		sleep(ctx, 250*time.Millisecond)
+		backoff.Sleep(ctx, 250*time.Millisecond)
 	}
 }
 
@@ -132,14 +134,4 @@ func listed(subjects []string) string {
 		return "empty (all)"
 	}
 	return strings.Join(subjects, ", ")
-}
-
-// sleep waits. It returns early when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -161,13 +161,13 @@ func (l *lane) settle(ctx, work context.Context, batch []*item) error {
 			end = start + 1
 		case t.class == troubleAway && !(one && t.effect && l.r.doubted(batch[start])):
 			l.wait.begins(t.err)
-			pause(ctx, l.wait.pauses.Next())
+			backoff.Sleep(ctx, l.wait.pauses.Next())
 		case !one:
 			single, end = true, start+1
 		case t.class == troubleCollided && !l.r.doubted(batch[start]):
-			pause(ctx, backoff.UpTo(50*time.Millisecond))
+			backoff.Sleep(ctx, backoff.UpTo(50*time.Millisecond))
 		default:
-			pause(ctx, l.r.failed(batch[start], t))
+			backoff.Sleep(ctx, l.r.failed(batch[start], t))
 		}
 	}
 	return nil

@@ -60,7 +60,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 		case err != nil:
 			w.begins(err)
-			pause(ctx, w.pauses.Next())
+			backoff.Sleep(ctx, w.pauses.Next())
 		case progress:
 			w.ends()
 		default:
@@ -286,7 +286,7 @@ func (r *Receiver) sweep(ctx context.Context) error {
 // prune deletes old records of the inbox from time to time.
 func (r *Receiver) prune(ctx context.Context) {
 	for {
-		pause(ctx, backoff.Around(r.cfg.PruneInterval))
+		backoff.Sleep(ctx, backoff.Around(r.cfg.PruneInterval))
 		if ctx.Err() != nil {
 			return
 		}

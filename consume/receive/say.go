@@ -1,7 +1,6 @@
 package receive
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"sync"
@@ -178,15 +177,5 @@ func (w *wait) ends() {
 	r.say.log.Info("messages do not wait any more", "after", time.Since(since).Round(time.Millisecond))
 	if r.cfg.Observer.Waiting != nil {
 		r.observe(func() { r.cfg.Observer.Waiting(nil) })
-	}
-}
-
-// pause waits before the next attempt. It returns early when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/postgres/advisory"
@@ -130,7 +131,7 @@ func (s *stream) lock(ctx context.Context) (*advisory.Lock, error) {
 			s.log.Info("another process reads the stream: this one waits to take over")
 			waits = true
 		}
-		sleep(ctx, 500*time.Millisecond)
+		backoff.Sleep(ctx, 500*time.Millisecond)
 	}
 }
 

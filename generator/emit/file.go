@@ -37,14 +37,10 @@ const (
 	uuidPath     = "github.com/google/uuid"
 )
 
-// importNames is the only table of package names; without it jennifer guesses "v5" for pgx.
+// importNames is the only table of package names; without it jennifer guesses "v5" for pgx. It knows the standard library.
 var importNames = map[string]string{
 	consumePath:  "consume",
-	contextPath:  "context",
-	driverPath:   "driver",
-	fmtPath:      "fmt",
 	inboxPath:    "inbox",
-	jsonPath:     "json",
 	listenerPath: "listener",
 	outboxPath:   "outbox",
 	payloadPath:  "payload",
@@ -52,11 +48,6 @@ var importNames = map[string]string{
 	publishPath:  "publish",
 	queuePath:    "queue",
 	pgxpoolPath:  "pgxpool",
-	regexpPath:   "regexp",
-	slicesPath:   "slices",
-	slogPath:     "slog",
-	strconvPath:  "strconv",
-	timePath:     "time",
 	uuidPath:     "uuid",
 }
 

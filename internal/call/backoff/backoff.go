@@ -2,6 +2,7 @@
 package backoff
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -46,3 +47,13 @@ func Around(d time.Duration) time.Duration { return d - d/5 + UpTo(2*(d/5)) }
 
 // Within returns a random duration from 0.8 of d to d: use it instead of Around if d must not be exceeded.
 func Within(d time.Duration) time.Duration { return d - UpTo(d/5) }
+
+// Sleep waits. It returns early when ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -152,7 +152,7 @@ func (e each) Query(ctx context.Context, query string, args ...any) (pgx.Rows, e
 
 func (e each) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	rows, err := e.Query(ctx, query, args...)
-	return eachRow{rows: rows, err: err}
+	return FirstRow{Rows: rows, Err: err}
 }
 
 // eachRows are the rows of a query whose transaction ends when they are closed.
@@ -192,26 +192,27 @@ func (r *eachRows) Err() error {
 	return r.Rows.Err()
 }
 
-// eachRow is the first of rows.
-type eachRow struct {
-	rows pgx.Rows
-	err  error
+// FirstRow is the first of rows, or their error.
+type FirstRow struct {
+	Rows pgx.Rows
+	Err  error
 }
 
-func (r eachRow) Scan(into ...any) error {
-	if r.err != nil {
-		return r.err
+// Scan implements pgx.Row.
+func (r FirstRow) Scan(into ...any) error {
+	if r.Err != nil {
+		return r.Err
 	}
-	defer r.rows.Close()
-	if !r.rows.Next() {
-		if err := r.rows.Err(); err != nil {
+	defer r.Rows.Close()
+	if !r.Rows.Next() {
+		if err := r.Rows.Err(); err != nil {
 			return err
 		}
 		return pgx.ErrNoRows
 	}
-	if err := r.rows.Scan(into...); err != nil {
+	if err := r.Rows.Scan(into...); err != nil {
 		return err
 	}
-	r.rows.Close()
-	return r.rows.Err()
+	r.Rows.Close()
+	return r.Rows.Err()
 }
