@@ -85,7 +85,7 @@ func (a *Admin) Events(ctx context.Context, f Filter, page Page) (EventPage, err
 	}
 	b := &browser{q: a.db.Each(a.pool), f: f, limit: limit, stop: time.Now().Add(browseFor)}
 	sections := b.sections()
-	at, err := parsePlace(page.After, len(sections))
+	at, err := parseBookmark(page.After, len(sections))
 	if err != nil {
 		return EventPage{}, fmt.Errorf("%s: %w", what, err)
 	}
@@ -97,7 +97,7 @@ func (a *Admin) Events(ctx context.Context, f Filter, page Page) (EventPage, err
 		case !over:
 			return EventPage{Events: b.found, Next: at.String()}, nil
 		}
-		at = place{Section: at.Section + 1}
+		at = bookmark{Section: at.Section + 1}
 		if at.Section < len(sections) && b.full() {
 			return EventPage{Events: b.found, Next: at.String()}, nil
 		}
@@ -120,8 +120,8 @@ func (f Filter) validateEvents() error {
 	return nil
 }
 
-// place is where a page begins: behind an entry of a section.
-type place struct {
+// bookmark is where a page begins: behind an entry of a section.
+type bookmark struct {
 	Section int       `json:"s"`
 	At      time.Time `json:"t,omitzero"`
 	ID      uuid.UUID `json:"i,omitzero"`
@@ -129,13 +129,13 @@ type place struct {
 	Begun   bool      `json:"b,omitempty"` // otherwise it is the start of the section
 }
 
-func (p place) String() string {
+func (p bookmark) String() string {
 	text, _ := json.Marshal(p) // cannot fail
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-func parsePlace(text string, sections int) (place, error) {
-	var p place
+func parseBookmark(text string, sections int) (bookmark, error) {
+	var p bookmark
 	if text == "" {
 		return p, nil
 	}
@@ -159,7 +159,7 @@ type browser struct {
 }
 
 // section adds events behind at, and moves at to the last one. It returns true if there are no others in it.
-type section func(ctx context.Context, at *place) (over bool, err error)
+type section func(ctx context.Context, at *bookmark) (over bool, err error)
 
 func (b *browser) full() bool { return len(b.found) >= b.limit || !time.Now().Before(b.stop) }
 
@@ -213,7 +213,7 @@ func (b *browser) piece(n int) int32 {
 }
 
 // walk reads piece after piece until the section is over or the page is full.
-func (b *browser) walk(at *place, read func(limit int32) ([]queries.BrowseQueueRow, error)) (over bool, err error) {
+func (b *browser) walk(at *bookmark, read func(limit int32) ([]queries.BrowseQueueRow, error)) (over bool, err error) {
 	for {
 		limit := b.limit - len(b.found)
 		rows, err := read(int32(limit))
@@ -222,7 +222,7 @@ func (b *browser) walk(at *place, read func(limit int32) ([]queries.BrowseQueueR
 		}
 		more := false
 		for _, r := range rows {
-			*at = place{Section: at.Section, At: r.EventAt.Time, ID: r.ID.Bytes, No: r.No, Begun: true}
+			*at = bookmark{Section: at.Section, At: r.EventAt.Time, ID: r.ID.Bytes, No: r.No, Begun: true}
 			if r.Matches {
 				b.found = append(b.found, eventStatus(r))
 			}
@@ -239,7 +239,7 @@ func (b *browser) walk(at *place, read func(limit int32) ([]queries.BrowseQueueR
 	}
 }
 
-func (b *browser) queue(ctx context.Context, at *place) (bool, error) {
+func (b *browser) queue(ctx context.Context, at *bookmark) (bool, error) {
 	lanes, err := b.q.QueueLanes(ctx)
 	if err != nil {
 		return false, err
@@ -268,7 +268,7 @@ func (b *browser) queue(ctx context.Context, at *place) (bool, error) {
 
 // delivered returns the section of what was delivered before start, if it is not zero, and at end or later.
 func (b *browser) delivered(start, end time.Time) section {
-	return func(ctx context.Context, at *place) (bool, error) {
+	return func(ctx context.Context, at *bookmark) (bool, error) {
 		topics, err := b.q.TopicsDelivered(ctx)
 		if err != nil {
 			return false, err
@@ -304,7 +304,7 @@ func (b *browser) delivered(start, end time.Time) section {
 	}
 }
 
-func (b *browser) dead(ctx context.Context, at *place) (bool, error) {
+func (b *browser) dead(ctx context.Context, at *bookmark) (bool, error) {
 	p := queries.BrowseDeadParams{
 		Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 		Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error, Listener: b.f.Listener,
@@ -319,7 +319,7 @@ func (b *browser) dead(ctx context.Context, at *place) (bool, error) {
 	})
 }
 
-func (b *browser) parked(ctx context.Context, at *place) (bool, error) {
+func (b *browser) parked(ctx context.Context, at *bookmark) (bool, error) {
 	p := queries.BrowseParkedParams{
 		Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 		Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error, Listener: b.f.Listener,
@@ -334,7 +334,7 @@ func (b *browser) parked(ctx context.Context, at *place) (bool, error) {
 	})
 }
 
-func (b *browser) log(ctx context.Context, at *place) (bool, error) {
+func (b *browser) log(ctx context.Context, at *bookmark) (bool, error) {
 	p := queries.BrowseLogParams{
 		Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 		Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error,
@@ -389,7 +389,7 @@ func logAt(ctx context.Context, q *queries.Queries, t time.Time) (int64, error) 
 }
 
 // byID returns the events of the filter's ids, all that fit, in the order of found.
-func (b *browser) byID(ctx context.Context, at *place) (bool, error) {
+func (b *browser) byID(ctx context.Context, at *bookmark) (bool, error) {
 	ids := pgvalue.UUIDs(b.f.IDs)
 	rows, err := b.q.EventsByID(ctx, queries.EventsByIDParams{Ids: ids})
 	if err != nil {
@@ -427,7 +427,7 @@ func (b *browser) byID(ctx context.Context, at *place) (bool, error) {
 }
 
 // byKey returns the events that have the filter's key as their dedupe key.
-func (b *browser) byKey(ctx context.Context, at *place) (bool, error) {
+func (b *browser) byKey(ctx context.Context, at *bookmark) (bool, error) {
 	rows, err := b.q.EventsByID(ctx, queries.EventsByIDParams{Ids: []pgtype.UUID{}, Key: b.f.Key})
 	if err != nil {
 		return false, err
@@ -446,7 +446,7 @@ func (b *browser) byKey(ctx context.Context, at *place) (bool, error) {
 }
 
 // take adds those of a short list that match, behind the first at.No of them.
-func (b *browser) take(rows []queries.BrowseQueueRow, at *place) (over bool) {
+func (b *browser) take(rows []queries.BrowseQueueRow, at *bookmark) (over bool) {
 	n := int64(0)
 	for _, r := range rows {
 		e := eventStatus(r)
@@ -457,7 +457,7 @@ func (b *browser) take(rows []queries.BrowseQueueRow, at *place) (over bool) {
 			continue
 		}
 		if len(b.found) == b.limit {
-			*at = place{Section: at.Section, No: n - 1, Begun: true}
+			*at = bookmark{Section: at.Section, No: n - 1, Begun: true}
 			return false
 		}
 		b.found = append(b.found, e)

@@ -37,14 +37,14 @@ func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error)
 	work, over := r.work(ctx)
 	defer over()
 	var running sync.WaitGroup
-	lanes := r.lanes(items)
-	for _, l := range lanes {
+	strands := r.strands(items)
+	for _, l := range strands {
 		running.Go(func() { l.run(ctx, work, stop) })
 	}
 	running.Wait()
 
 	outcomes := make([]Outcome, len(ms))
-	var err error // of the lanes
+	var err error // of the strands
 	for i, it := range items {
 		outcomes[i] = it.outcome
 		if it.outcome == "" {
@@ -54,7 +54,7 @@ func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error)
 	return outcomes, err
 }
 
-// errUnsettled is never expected: a lane that ends early says why.
+// errUnsettled is never expected: a strand that ends early says why.
 var errUnsettled = errors.New("receive messages: some are not settled, and nothing says why: this is a bug, please report it")
 
 // work returns the context of transactions, which ends a ShutdownTimeout after ctx.
@@ -80,19 +80,19 @@ func (r *Receiver) work(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// lane applies messages one after the other, in their order.
-type lane struct {
+// strand applies messages one after the other, in their order.
+type strand struct {
 	r     *Receiver
 	items []*item
 	wait  wait
 }
 
-// lanes distributes items so that those of one key stay together. There is at least one lane.
-func (r *Receiver) lanes(items []*item) []*lane {
+// strands distributes items so that those of one key stay together. There is at least one strand.
+func (r *Receiver) strands(items []*item) []*strand {
 	n := max(min(r.cfg.Concurrency, len(items)), 1)
-	all := make([]*lane, n)
+	all := make([]*strand, n)
 	for i := range all {
-		all[i] = &lane{r: r, wait: wait{r: r}}
+		all[i] = &strand{r: r, wait: wait{r: r}}
 	}
 	next := 0
 	for _, it := range items {
@@ -110,7 +110,7 @@ func (r *Receiver) lanes(items []*item) []*lane {
 }
 
 // run settles the items of l, unless ctx ends first. Whatever else ends it ends the call of Receive too.
-func (l *lane) run(ctx, work context.Context, stop context.CancelCauseFunc) {
+func (l *strand) run(ctx, work context.Context, stop context.CancelCauseFunc) {
 	defer l.wait.ends()
 	usercode.Run("receiver", func() error { return l.settleAll(ctx, work) }, func(err error) {
 		if err != nil {
@@ -120,7 +120,7 @@ func (l *lane) run(ctx, work context.Context, stop context.CancelCauseFunc) {
 }
 
 // settleAll settles the items of l, a batch at a time.
-func (l *lane) settleAll(ctx, work context.Context) error {
+func (l *strand) settleAll(ctx, work context.Context) error {
 	for rest := l.items; len(rest) > 0; {
 		n := min(len(rest), l.r.cfg.BatchSize)
 		if err := l.settle(ctx, work, rest[:n]); err != nil {
@@ -136,7 +136,7 @@ func (l *lane) settleAll(ctx, work context.Context) error {
 const maxDoubts = 10
 
 // settle settles a batch. If a message fails, those before it are applied without it, then it alone, then those after it.
-func (l *lane) settle(ctx, work context.Context, batch []*item) error {
+func (l *strand) settle(ctx, work context.Context, batch []*item) error {
 	single := false // it is not known which message fails
 	for start, end := 0, len(batch); start < len(batch); {
 		if err := l.r.goesOn(ctx); err != nil {

@@ -202,7 +202,7 @@ type Receiver struct {
 	deadInARow atomic.Int64
 
 	mu      sync.Mutex
-	waiters int       // lanes that wait
+	waiters int       // strands that wait
 	waiting time.Time // since when the first of them does
 }
 

@@ -125,7 +125,7 @@ func (r *Receiver) observe(call func()) {
 	})
 }
 
-// wait is why a lane, or the retries of parked messages, make no progress.
+// wait is why a strand, or the retries of parked messages, make no progress.
 type wait struct {
 	r      *Receiver
 	pauses backoff.Retrier

@@ -259,7 +259,7 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 	case ctx.Err() != nil && err != nil:
 		return fmt.Errorf("%w: %w", outbox.ErrNotSent, p.describe(o.Destination, context.Cause(ctx)))
 	case err != nil:
-		return p.outcome(l, o.Destination, to, err)
+		return p.resultOf(l, o.Destination, to, err)
 	}
 	j := &job{to: to, msg: msg, done: make(chan error, 1), abandoned: make(chan struct{})}
 	channel.jobs <- j
@@ -269,7 +269,7 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 			p.routes.Forget(o.Destination)
 			return nil
 		}
-		return p.outcome(l, o.Destination, to, err)
+		return p.resultOf(l, o.Destination, to, err)
 	case <-ctx.Done():
 		err = p.describe(o.Destination, context.Cause(ctx))
 		if !j.abandon() {
@@ -281,14 +281,14 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 		return outbox.BrokerUnavailable(ErrClosed)
 	case <-l.down:
 		j.abandon()
-		return p.outcome(l, o.Destination, to, errDown)
+		return p.resultOf(l, o.Destination, to, errDown)
 	case <-timer.C:
 		j.abandon()
-		return p.outcome(l, o.Destination, to, errNoConfirm)
+		return p.resultOf(l, o.Destination, to, errNoConfirm)
 	}
 }
 
-// job is a message for a lane.
+// job is a message for a sender.
 type job struct {
 	to        address
 	msg       amqp091.Publishing

@@ -174,14 +174,14 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 			batches[t] = append(batches[t], at)
 			continue
 		}
-		c.settle(i, c.unlessBehind(i, c.outcome(waiting, producer, began, topic, errs[at], unsent[at])))
+		c.settle(i, c.unlessBehind(i, c.resultOf(waiting, producer, began, topic, errs[at], unsent[at])))
 	}
 	var firsts, seconds []int
 	for _, t := range targets {
 		batch := batches[t]
 		if len(batch) == 1 {
 			at := batch[0]
-			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, t.topic, errs[at], unsent[at])))
+			c.settle(round[at], c.unlessBehind(round[at], c.resultOf(waiting, producer, began, t.topic, errs[at], unsent[at])))
 			continue
 		}
 		for n, at := range batch {
@@ -265,8 +265,8 @@ func (c *call) unlessBehind(i int, err error) error {
 	return err
 }
 
-// outcome returns the result of Publish for an event that has failed, and notes what the error means for other events.
-func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool) error {
+// resultOf returns the result of Publish for an event that has failed, and notes what the error means for other events.
+func (c *call) resultOf(waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool) error {
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
 		if errors.Is(context.Cause(waiting), errNoAnswer) {
 			c.p.topics.Forget(topic)

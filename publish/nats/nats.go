@@ -246,7 +246,7 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 		return err
 	}
 	if !p.conn.IsConnected() {
-		return p.outcome(ctx, o.Destination, errNotConnected)
+		return p.resultOf(ctx, o.Destination, errNotConnected)
 	}
 	for range maxNames {
 		ack, err := p.confirmed(ctx, msg)
@@ -284,7 +284,7 @@ var errDuplicate = errors.New("confirmed as a duplicate under each message id, b
 func (p *Publisher) confirmed(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	future, err := p.js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))
 	if err != nil {
-		return nil, p.outcome(ctx, msg.Subject, err)
+		return nil, p.resultOf(ctx, msg.Subject, err)
 	}
 	select {
 	case ack := <-future.Ok():
@@ -293,7 +293,7 @@ func (p *Publisher) confirmed(ctx context.Context, msg *nats.Msg) (*jetstream.Pu
 		}
 		return ack, nil
 	case err := <-future.Err():
-		return nil, p.outcome(ctx, msg.Subject, err)
+		return nil, p.resultOf(ctx, msg.Subject, err)
 	case <-ctx.Done():
 		return nil, p.describe(msg.Subject, context.Cause(ctx))
 	case <-p.closing.Done():

@@ -348,7 +348,7 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 		if p.closing.Err() != nil {
 			return outbox.BrokerUnavailable(ErrClosed)
 		}
-		return p.outcome(o.Destination, err)
+		return p.resultOf(o.Destination, err)
 	case <-ctx.Done():
 		return p.describe(o.Destination, context.Cause(ctx))
 	case <-p.closing.Done():

@@ -67,16 +67,16 @@ type initReport struct {
 }
 
 func (a *app) start(dir, name string, worker bool) (err error) {
-	var place workerPlace
+	var home workerHome
 	if worker {
-		if place, err = placeWorker(dir); err != nil {
+		if home, err = findHome(dir); err != nil {
 			return err
 		}
 	}
 	config := filepath.Join(dir, defaultConfig)
 	if _, err := os.Lstat(config); err == nil {
 		if worker {
-			return a.startWorker(dir, name, place)
+			return a.startWorker(dir, name, home)
 		}
 		return usage(fmt.Errorf("write %s: file exists, and init never overwrites a file", config))
 	}
@@ -110,14 +110,14 @@ func (a *app) start(dir, name string, worker bool) (err error) {
 	if m == nil { // a folder may have another package
 		return a.findings(findings, diag.Text)
 	}
-	program, brokers, err := workerProgram(place, m)
+	program, brokers, err := workerProgram(home, m)
 	if err != nil {
 		return err
 	}
 	for i := range missing { // all are written together, relative to the module
-		missing[i].Name = path.Join(place.folder, missing[i].Name)
+		missing[i].Name = path.Join(home.folder, missing[i].Name)
 	}
-	return a.create(place.root, append(missing, program), place.report(dir, brokers, report))
+	return a.create(home.root, append(missing, program), home.report(dir, brokers, report))
 }
 
 // missing returns those of files that are to be written to dir, where found was found, and adds them to the report.
@@ -139,7 +139,7 @@ func (r *initReport) missing(dir string, files []generator.File, found folder) (
 }
 
 // startWorker writes the worker for the outbox.yaml in dir.
-func (a *app) startWorker(dir, name string, place workerPlace) error {
+func (a *app) startWorker(dir, name string, home workerHome) error {
 	src := source{path: filepath.Join(dir, defaultConfig), format: string(diag.Text)}
 	m, err := src.model(a)
 	switch {
@@ -148,11 +148,11 @@ func (a *app) startWorker(dir, name string, place workerPlace) error {
 	case name != "" && name != m.Package:
 		return usage(fmt.Errorf("--package: %s is of package %s", src.path, m.Package))
 	}
-	program, brokers, err := workerProgram(place, m)
+	program, brokers, err := workerProgram(home, m)
 	if err != nil {
 		return err
 	}
-	return a.create(place.root, []generator.File{program}, place.report(dir, brokers, initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
+	return a.create(home.root, []generator.File{program}, home.report(dir, brokers, initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
 }
 
 // create writes files to dir and prints the report.

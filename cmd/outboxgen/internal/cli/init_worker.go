@@ -22,16 +22,16 @@ import (
 // workerFile is the program that init --worker writes, relative to the root of the module.
 const workerFile = "cmd/worker/main.go"
 
-// workerPlace is where the worker of the package in a folder belongs.
-type workerPlace struct {
+// workerHome is where the worker of the package in a folder belongs.
+type workerHome struct {
 	root   string // of the module, as messages show it
 	folder string // of the package, relative to root, with slashes
 	module string // path of the module
 }
 
-// placeWorker finds the module of dir, which need not exist yet. It returns an error if there is a worker already.
-func placeWorker(dir string) (workerPlace, error) {
-	var p workerPlace
+// findHome finds the module of dir, which need not exist yet. It returns an error if there is a worker already.
+func findHome(dir string) (workerHome, error) {
+	var p workerHome
 	root, err := moduleRoot(dir)
 	if err != nil {
 		return p, usage(errors.New("--worker: no go.mod found: run go mod init <module> first, because the worker imports the package by the path of its module"))
@@ -73,7 +73,7 @@ func placeWorker(dir string) (workerPlace, error) {
 }
 
 // report adds the worker, which publishes to brokers, to the report of the other files.
-func (p workerPlace) report(dir string, brokers []string, r initReport) initReport {
+func (p workerHome) report(dir string, brokers []string, r initReport) initReport {
 	file := filepath.ToSlash(filepath.Join(p.root, filepath.FromSlash(workerFile)))
 	r.Files = append(r.Files, file)
 	if len(brokers) > 0 {
@@ -103,7 +103,7 @@ func modulePath(text string) string {
 var workerImports = []string{"context", "errors", "flag", "fmt", "io", "json", "listener", "os", "outbox", "pgxpool", "publish", "queue", "signal", "syscall", "time", "worker"}
 
 // workerProgram renders the worker for m, whose code is in the folder of p. It publishes to brokers.
-func workerProgram(p workerPlace, m *model.Model) (program generator.File, brokers []string, err error) {
+func workerProgram(p workerHome, m *model.Model) (program generator.File, brokers []string, err error) {
 	if m.Package == "main" {
 		return program, nil, usage(errors.New("--worker: no program can import package main: put the YAML into a folder with another package"))
 	}

@@ -271,7 +271,7 @@ func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 	for _, p := range l.Processes {
 		for _, topic := range slices.Sorted(maps.Keys(p.Resting)) {
 			if _, ok := p.Topics[topic]; ok {
-				s.problem("%s: topic %s rests in %s, because its target is unavailable: %s", name, topic, place(p), errtext.Short(p.Resting[topic]))
+				s.problem("%s: topic %s rests in %s, because its target is unavailable: %s", name, topic, hostOf(p), errtext.Short(p.Resting[topic]))
 			}
 		}
 	}
@@ -279,7 +279,7 @@ func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 		s.problem("%s: events of %s with version %d wait: no running process knows it", name, v.Topic, v.Version)
 	}
 	for _, p := range l.PassedTopics() {
-		s.problem("%s: %s passes the events of %s, which %s reads: a deployment is under way, or two services use this name", name, place(p.By), p.Topic, place(p.ReadBy))
+		s.problem("%s: %s passes the events of %s, which %s reads: a deployment is under way, or two services use this name", name, hostOf(p.By), p.Topic, hostOf(p.ReadBy))
 	}
 	s.paused(name, l.Pauses)
 	if l.Paused && len(l.Pauses) == 0 {
@@ -316,7 +316,7 @@ func (s *status) judgeDestinations() {
 				key := p.WorkerID.String() + name
 				if !topic && !short && !seen[key] {
 					seen[key] = true
-					s.problem("destination %s: rests in %s, because it is unavailable: %s", name, place(p), errtext.Short(p.Resting[name]))
+					s.problem("destination %s: rests in %s, because it is unavailable: %s", name, hostOf(p), errtext.Short(p.Resting[name]))
 				}
 			}
 		}
@@ -438,18 +438,18 @@ func runBy(processes []admin.Process) string {
 	case 0:
 		return "nobody"
 	case 1:
-		return place(processes[0])
+		return hostOf(processes[0])
 	}
 	return fmt.Sprintf("%d processes", len(processes))
 }
 
-// place says where a process runs.
-func place(p admin.Process) string { return fmt.Sprintf("%s:%d", brief(p.Host), p.PID) }
+// hostOf says where a process runs.
+func hostOf(p admin.Process) string { return fmt.Sprintf("%s:%d", brief(p.Host), p.PID) }
 
 func processOf(processes []admin.Process, r admin.Resting) string {
 	for _, p := range processes {
 		if p.WorkerID == r.WorkerID {
-			return place(p)
+			return hostOf(p)
 		}
 	}
 	return r.WorkerID.String()

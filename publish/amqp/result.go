@@ -22,8 +22,8 @@ type unroutable struct {
 // Error has the server's code and text.
 func (u *unroutable) Error() string { return fmt.Sprintf("returned: %d %s", u.code, u.text) }
 
-// outcome returns the result of Publish for an event that was not confirmed.
-func (p *Publisher) outcome(l *link, destination string, to address, err error) error {
+// resultOf returns the result of Publish for an event that was not confirmed.
+func (p *Publisher) resultOf(l *link, destination string, to address, err error) error {
 	described := p.describe(destination, err)
 	reason, answered := errors.AsType[*amqp091.Error](err)
 	if _, returned := errors.AsType[*unroutable](err); returned {

@@ -78,7 +78,7 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 		drained.Stop()
 	}
 	_ = response.Body.Close()
-	return p.outcome(e, response)
+	return p.resultOf(e, response)
 }
 
 // notSent returns the error of an event of which nothing had been sent when ctx ended.
@@ -123,8 +123,8 @@ func (e *endpoint) unanswered(ctx context.Context, err error) error {
 	return errors.New("no reply: the answer is not valid HTTP, or its headers are too large")
 }
 
-// outcome returns the outcome for a status. The tables in the package comment and in docs/publishers.md describe it.
-func (p *Publisher) outcome(e *endpoint, response *http.Response) error {
+// resultOf returns the outcome for a status. The tables in the package comment and in docs/publishers.md describe it.
+func (p *Publisher) resultOf(e *endpoint, response *http.Response) error {
 	status := response.StatusCode
 	if status >= 200 && status < 300 {
 		return nil

@@ -74,8 +74,8 @@ func (e *tooFew) Error() string {
 // errNoStream is the error of a stream that does not exist.
 var errNoStream = errors.New("there is no such stream: create it with XGROUP CREATE and MKSTREAM, or set CreateStreams")
 
-// outcome returns the result of Publish for an event that Redis has not taken.
-func (p *Publisher) outcome(stream string, err error) error {
+// resultOf returns the result of Publish for an event that Redis has not taken.
+func (p *Publisher) resultOf(stream string, err error) error {
 	if errors.Is(err, goredis.Nil) {
 		return p.streams.Missing(stream, p.describe(stream, errNoStream))
 	}
