@@ -31,7 +31,7 @@ $(TESTS): test-in-%:
 
 # Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
 # Packages of internal without goroutines, and those of the tests' servers, are left to it too.
-CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil machine/tenantlane payloads/decode payloads/masking \
+CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil postgres/tenantlane payloads/decode payloads/masking \
 	payloads/upcast postgres/jsonb postgres/pgname tool/humantime tool/payloadcheck tool/redact tool/yamlmask \
 	$(addprefix testing/,archtest campaign freeport pgserver pgtest))
 RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume/... ./worker ./publish/... \
@@ -108,7 +108,7 @@ quick: postgres ## run the fast tests of the generator and the runtime, in under
 verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linter finds something
 	@echo "== gofmt" && bad="$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files -co --exclude-standard '*.go'))" && test -z "$$bad" || { echo "$$bad" >&2; exit 1; }
 	@echo "== sqlc" && bin/sqlc diff
-	@echo "== JSON Schema" && for f in docs/outbox.schema.json $(SCHEMAS); do \
+	@echo "== JSON Schema" && for f in docs/reference/outbox.schema.json $(SCHEMAS); do \
 		$(GO) run ./cmd/outboxgen schema | diff -u $$f - || exit 1; \
 	done
 	@for d in $(EXAMPLES); do \
@@ -136,9 +136,9 @@ $(ELSEWHERE): verify-on-%:
 	done
 
 .PHONY: generate
-generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/cli.md, examples
+generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/reference/cli.md, examples
 	bin/sqlc generate
-	for f in docs/outbox.schema.json $(SCHEMAS); do $(GO) run ./cmd/outboxgen schema > $$f || exit 1; done
+	for f in docs/reference/outbox.schema.json $(SCHEMAS); do $(GO) run ./cmd/outboxgen schema > $$f || exit 1; done
 	$(GO) test ./cmd/outboxgen/internal/cli -run '^TestDocsOfTheCommands$$' -update
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) generate ./...) || exit 1; done
 
@@ -152,8 +152,8 @@ screenshots: postgres ## take the pictures of the dashboard in docs/images, in C
 	cd dashboard/browsertest && $(GO) test -run '^TestScreenshots$$' -count=1 . -screenshots ../../docs/images
 
 .PHONY: bench
-bench: postgres ## compare with hand-written SQL, River and watermill in docs/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less
-	cd bench && $(GO) run . $(if $(BENCH),$(BENCH),-out ../docs)
+bench: postgres ## compare with hand-written SQL, River and watermill in docs/inside/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less
+	cd bench && $(GO) run . $(if $(BENCH),$(BENCH),-out ../docs/inside)
 
 .PHONY: chaos
 chaos: postgres ## run 8 writers against the listeners for a million steps, and check query plans with a backlog of a million

@@ -14,13 +14,13 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/broker/wireheader"
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 )
 
 // Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits.

@@ -10,11 +10,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 )
 
 // manyRows is how many events one statement of EnqueueMany carries.

@@ -318,7 +318,7 @@ func TestFakeIsDocumented(t *testing.T) {
 	require.NoError(t, err)
 	_, example, found := strings.Cut(string(source), "// Turns is the code under test.")
 	require.True(t, found)
-	docs, err := os.ReadFile("../docs/testing.md")
+	docs, err := os.ReadFile("../docs/model/testing.md")
 	require.NoError(t, err)
 	require.Contains(t, string(docs), strings.TrimSpace(example))
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/machine/target"
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 

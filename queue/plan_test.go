@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/machine/retention"
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 )
 
 // place is a position in the order in which the events of a lane are claimed. The zero value is before all events.

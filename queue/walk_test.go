@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 

@@ -13,10 +13,10 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/sqltx"

@@ -21,7 +21,7 @@ import (
 
 // TestQueueTopicsAreNotFenced: a transactional id has no effect on the events of queue topics, which have no order. A publisher
 // with one may serve both kinds of topics. So the late record of an earlier process can be the last one of its key, as
-// docs/delivery.md says.
+// docs/run/delivery.md says.
 func TestQueueTopicsAreNotFenced(t *testing.T) {
 	t.Parallel()
 	c, pool := newCluster(t, kfake.SeedTopics(1, "one")), pgtest.Database(t)

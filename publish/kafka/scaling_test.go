@@ -26,7 +26,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// TestTenantsMoveBetweenServers is the procedure of docs/scaling.md: three PostgreSQL servers have the tenants of a service,
+// TestTenantsMoveBetweenServers is the procedure of docs/operate/scaling.md: three PostgreSQL servers have the tenants of a service,
 // each with a relay to the same Kafka topic, and tenants move between them while all of them write. Kafka has each event of
 // each account once, in the order of its commits.
 func TestTenantsMoveBetweenServers(t *testing.T) {
@@ -226,7 +226,7 @@ func (s *shards) book(ctx context.Context, tenant uuid.UUID, account int) error 
 	}
 }
 
-// move moves a tenant in the steps of docs/scaling.md.
+// move moves a tenant in the steps of docs/operate/scaling.md.
 func (s *shards) move(tenant uuid.UUID, to *shard) {
 	t, from := s.t, s.home(tenant)
 	if from == to {
