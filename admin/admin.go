@@ -1,6 +1,6 @@
-// Package admin has the operations of an operator: look at topics, listeners, events and processes, pause and resume, replay
-// or discard dead letters, skip an event, rewind, detach, prune, repair listeners after a restore, and find out what is wrong
-// (Doctor). It needs neither the handlers nor the processes that run them.
+// Package admin has the operations of an operator: look at topics, listeners, events and processes, pause and resume,
+// replay or discard dead letters, skip an event, rewind, detach, prune, repair listeners after a restore, and find out
+// what is wrong (Doctor). It needs neither the handlers nor the processes that run them.
 //
 //	a, err := admin.New(pool, "")
 //	if err != nil {
@@ -8,7 +8,8 @@
 //	}
 //	topics, err := a.Topics(ctx)
 //
-// The command outboxgen offers the same: `outboxgen status`, `events`, `dead`, `pause`, `resume`, `listener`, `prune`, `audit` and `doctor`.
+// The command outboxgen offers the same: `outboxgen status`, `events`, `dead`, `pause`, `resume`, `listener`, `prune`,
+// `audit` and `doctor`.
 package admin
 
 import (
@@ -156,9 +157,10 @@ type PassedTopic struct {
 	By, ReadBy Process
 }
 
-// PassedTopics returns the topics that some of Processes read and others do not, by name, each with one process of both kinds.
-// A process that has a shard moves its cursor past the events that it does not read, so no other process gets them. During a
-// deployment an old build treats the topics of a new one so. Otherwise two services use the same name for their listeners.
+// PassedTopics returns the topics that some of Processes read and others do not, by name, each with one process of both
+// kinds. A process that has a shard moves its cursor past the events that it does not read, so no other process gets
+// them. During a deployment an old build treats the topics of a new one so. Otherwise two services use the same name
+// for their listeners.
 func (s ListenerStatus) PassedTopics() []PassedTopic {
 	reads := make(map[string]Process)
 	for _, p := range s.Processes {
@@ -184,8 +186,8 @@ type TopicVersion struct {
 	Version int    `json:"version"`
 }
 
-// Listeners returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of the
-// log.
+// Listeners returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of
+// the log.
 func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 	var list []ListenerStatus
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
@@ -268,7 +270,9 @@ func (s *ListenerStatus) stopsAt(v TopicVersion) {
 
 // fillHeads fills in Head of the shards of one listener.
 func fillHeads(ctx context.Context, q *queries.Queries, shards []ListenerStatus) error {
-	rows, err := q.ListenerHead(ctx, queries.ListenerHeadParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
+	rows, err := q.ListenerHead(ctx, queries.ListenerHeadParams{
+		EventLimit: 1, Blocked: true, Listener: shards[0].Listener,
+	})
 	if err != nil {
 		return err
 	}
@@ -324,9 +328,9 @@ type DetachReport struct {
 	Parked int64
 }
 
-// Detach deletes the listener's cursors and parked events, and ends its pause. Its dead letters stay for their retention. Events of the log
-// are no longer kept for it. A process that still runs it ends with an error that says so. A process that is started
-// later attaches it again, at the start that the YAML sets.
+// Detach deletes the listener's cursors and parked events, and ends its pause. Its dead letters stay for their
+// retention. Events of the log are no longer kept for it. A process that still runs it ends with an error that says so.
+// A process that is started later attaches it again, at the start that the YAML sets.
 func (a *Admin) Detach(ctx context.Context, name string) (DetachReport, error) {
 	const what = "detach listener"
 	var r DetachReport
@@ -434,6 +438,7 @@ func (a *Admin) wakeListeners(ctx context.Context) {
 
 // eventOf returns an event from its columns, without its payload.
 func eventOf(e outbox.Event, id, tenant pgtype.UUID, headers []byte) outbox.Event {
-	e.ID, e.TenantID, e.Headers = id.Bytes, uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}, pgvalue.Headers(headers)
+	e.ID, e.Headers = id.Bytes, pgvalue.Headers(headers)
+	e.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
 	return e
 }

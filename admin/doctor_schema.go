@@ -25,7 +25,8 @@ func checkMigrations(ctx context.Context, e *examination) ([]Finding, error) {
 	err := e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		return tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM (`+ownRelations+`) AS t),
 			EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-				WHERE n.nspname = $1 AND c.relname = 'schema_migrations')`, e.db.Name(), ownTables()).Scan(&e.state.tables, &e.state.recorded)
+				WHERE n.nspname = $1 AND c.relname = 'schema_migrations')`, e.db.Name(), ownTables()).Scan(&e.state.tables,
+			&e.state.recorded)
 	})
 	e.state.version = len(migrate.All())
 	switch {
@@ -94,7 +95,8 @@ func (e *examination) command(line string) string {
 	return "outboxgen " + line
 }
 
-// checkSchema: tables, columns, constraints, indexes, storage options, functions and the view are what the migrations make.
+// checkSchema: tables, columns, constraints, indexes, storage options, functions and the view are what the migrations
+// make.
 func checkSchema(ctx context.Context, e *examination) (found []Finding, err error) {
 	if e.state.version == 0 {
 		return nil, nil
@@ -120,11 +122,13 @@ var driftMeans = map[schemadrift.Kind]struct {
 }{
 	schemadrift.Table:  {SeverityError, "what uses the table fails"},
 	schemadrift.Column: {SeverityError, "statements that use the column fail, or write something else"},
-	schemadrift.Index: {SeverityError, "what reads through the index reads the whole table instead, and a unique one no longer " +
-		"keeps duplicates out"},
+	schemadrift.Index: {SeverityError,
+		"what reads through the index reads the whole table instead, and a unique one no longer " +
+			"keeps duplicates out"},
 	schemadrift.Constraint: {SeverityWarning, "rows that do not fit are not refused"},
-	schemadrift.Storage: {SeverityWarning, "autovacuum or the space for heap-only updates is not as measured: claims and looks " +
-		"may get slower and slower"},
+	schemadrift.Storage: {SeverityWarning,
+		"autovacuum or the space for heap-only updates is not as measured: claims and looks " +
+			"may get slower and slower"},
 	schemadrift.Trigger:  {SeverityWarning, "each row costs more, and an error of the trigger fails enqueues or claims"},
 	schemadrift.Sequence: {SeverityError, "events of log topics cannot be numbered"},
 	schemadrift.View:     {SeverityWarning, "people and programs that read the view see something else"},

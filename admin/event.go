@@ -59,9 +59,9 @@ type EventAtListener struct {
 	Failures    []Failure `json:"failures,omitempty"` // the latest failed attempts, at most five, oldest first
 }
 
-// Event returns all of the event with this id. The error wraps ErrUnknownEvent if there is none. The log has no index of ids:
-// an event of a log topic is looked for where its id, a UUID v7, says that it was enqueued, and an event with another id among
-// the latest million.
+// Event returns all of the event with this id. The error wraps ErrUnknownEvent if there is none. The log has no index
+// of ids: an event of a log topic is looked for where its id, a UUID v7, says that it was enqueued, and an event with
+// another id among the latest million.
 func (a *Admin) Event(ctx context.Context, id uuid.UUID) (EventDetail, error) {
 	var d EventDetail
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) (err error) {
@@ -120,7 +120,8 @@ func readEvent(ctx context.Context, q *queries.Queries, id uuid.UUID) (EventDeta
 		}
 		r := details[0]
 		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)
-		d.Listener, d.Status, d.Attempts, d.LastError, d.FinalizedAt, d.NextAttemptAt = "", "", 0, "", time.Time{}, time.Time{}
+		d.Listener, d.Status, d.Attempts, d.LastError = "", "", 0, ""
+		d.FinalizedAt, d.NextAttemptAt = time.Time{}, time.Time{}
 	default:
 		return d, ErrUnknownEvent
 	}
@@ -141,7 +142,9 @@ func (d *EventDetail) fill(entityType, entityID string, entityVersion int64, hea
 }
 
 // standing merges where the cursors are with what the listeners have of the event.
-func standing(ctx context.Context, q *queries.Queries, topic string, seq int64, heard []queries.HeardByIDRow) ([]EventAtListener, error) {
+func standing(
+	ctx context.Context, q *queries.Queries, topic string, seq int64, heard []queries.HeardByIDRow,
+) ([]EventAtListener, error) {
 	cursors, err := q.LogStanding(ctx, seq)
 	if err != nil {
 		return nil, err
@@ -203,7 +206,9 @@ func listenerFailures(ctx context.Context, q *queries.Queries, ids []pgtype.UUID
 	failures := make(map[atListener][]Failure)
 	for _, r := range rows {
 		at := atListener{r.ID.Bytes, r.Listener}
-		failures[at] = append(failures[at], Failure{Attempt: int(r.Attempt), At: r.At.Time.UTC(), Worker: r.Worker.Bytes, Error: r.Error})
+		failures[at] = append(failures[at], Failure{
+			Attempt: int(r.Attempt), At: r.At.Time.UTC(), Worker: r.Worker.Bytes, Error: r.Error,
+		})
 	}
 	return failures, err
 }
@@ -234,7 +239,9 @@ func failuresOf(column json.RawMessage) []Failure {
 // parseTime reads a time as PostgreSQL writes it into JSON: with a T, and with an offset.
 func parseTime(text string) time.Time {
 	text = strings.Replace(text, " ", "T", 1)
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07"} {
+	for _, layout := range []string{
+		time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07",
+	} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t.UTC()
 		}

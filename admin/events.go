@@ -28,8 +28,9 @@ type Page struct {
 // EventPage is a part of a list of events.
 type EventPage struct {
 	Events []EventStatus `json:"events"`
-	// Next is the Page.After of the next page; "" means that this is the last one. A page with a Next may have fewer events
-	// than its limit, even none: then so many others were compared with the filter that the rest is left to the next page.
+	// Next is the Page.After of the next page; "" means that this is the last one. A page with a Next may have fewer
+	// events than its limit, even none: then so many others were compared with the filter that the rest is left to the
+	// next page.
 	Next string `json:"next,omitempty"`
 }
 
@@ -38,20 +39,22 @@ type EventStatus struct {
 	ID               uuid.UUID `json:"-"`
 	Namespace, Topic string    `json:"-"`
 	// Listener has the event as a dead letter or has parked it; "" for queue topics and for the log.
-	Listener      string        `json:"listener,omitempty"`
-	Version       int           `json:"version"`
-	TenantID      uuid.NullUUID `json:"tenant_id,omitzero"`
-	DedupeKey     string        `json:"dedupe_key,omitempty"`
-	PartitionKey  string        `json:"partition_key,omitempty"`
-	Status        Status        `json:"status"` // "" if a change by hand has deleted the state of the event
-	Attempts      int           `json:"attempts"`
-	MaxAttempts   int           `json:"max_attempts,omitempty"`   // 0 if it is not known
-	CreatedAt     time.Time     `json:"created_at,omitzero"`      // zero if a change by hand has deleted the row in events
-	NextAttemptAt time.Time     `json:"next_attempt_at,omitzero"` // zero if it is final, logged or parked behind another one
+	Listener     string        `json:"listener,omitempty"`
+	Version      int           `json:"version"`
+	TenantID     uuid.NullUUID `json:"tenant_id,omitzero"`
+	DedupeKey    string        `json:"dedupe_key,omitempty"`
+	PartitionKey string        `json:"partition_key,omitempty"`
+	Status       Status        `json:"status"` // "" if a change by hand has deleted the state of the event
+	Attempts     int           `json:"attempts"`
+	MaxAttempts  int           `json:"max_attempts,omitempty"` // 0 if it is not known
+	CreatedAt    time.Time     `json:"created_at,omitzero"`    // zero if a change by hand has deleted the row in events
+	// zero if it is final, logged or parked behind another one
+	NextAttemptAt time.Time     `json:"next_attempt_at,omitzero"`
 	LockedBy      uuid.NullUUID `json:"locked_by,omitzero"`
 	LockedUntil   time.Time     `json:"locked_until,omitzero"` // zero if it is not in flight
 	FinalizedAt   time.Time     `json:"finalized_at,omitzero"` // when it was delivered or died
-	LastError     string        `json:"last_error,omitempty"`  // of the latest failed attempt, also if it was delivered later
+	// of the latest failed attempt, also if it was delivered later
+	LastError string `json:"last_error,omitempty"`
 }
 
 // Name returns "namespace/topic".
@@ -65,15 +68,15 @@ const (
 	browseFor   = 400 * time.Millisecond // after which a page is returned as it is
 )
 
-// Events returns a page of the events that f selects, in this order: events that are not final, those first that are due
-// first; parked events, the latest first; dead letters, the latest first; delivered events, the latest first; and the log,
-// the latest first. A listener that has parked an event or has it as a dead letter has a separate entry next to that of
-// the log. Lists of IDs and of one dedupe key begin with the events themselves.
+// Events returns a page of the events that f selects, in this order: events that are not final, those first that are
+// due first; parked events, the latest first; dead letters, the latest first; delivered events, the latest first; and
+// the log, the latest first. A listener that has parked an event or has it as a dead letter has a separate entry next
+// to that of the log. Lists of IDs and of one dedupe key begin with the events themselves.
 //
-// A page takes well under a second, whatever is in the tables: an index leads to events by status, topic, id and dedupe key.
-// Other fields (tenant, partition key, error, times) are compared with one event after another; after 400 milliseconds Events
-// returns what it has found, with a Next that continues. Each statement sees the tables at another moment, so an event that
-// changes its status meanwhile may appear twice, or not at all.
+// A page takes well under a second, whatever is in the tables: an index leads to events by status, topic, id and dedupe
+// key. Other fields (tenant, partition key, error, times) are compared with one event after another; after 400
+// milliseconds Events returns what it has found, with a Next that continues. Each statement sees the tables at another
+// moment, so an event that changes its status meanwhile may appear twice, or not at all.
 func (a *Admin) Events(ctx context.Context, f Filter, page Page) (EventPage, error) {
 	const what = "list events"
 	if err := f.validateEvents(); err != nil {
@@ -199,7 +202,8 @@ func (b *browser) sections() []section {
 // compares reports whether an index does not lead to the events: others are read, and compared with the filter.
 func (b *browser) compares() bool {
 	f := b.f
-	return f.Namespace != "" || f.Listener != "" || f.TenantID.Valid || f.Key != "" || f.Error != "" || !f.Since.IsZero() || !f.Until.IsZero() ||
+	return f.Namespace != "" || f.Listener != "" || f.TenantID.Valid || f.Key != "" || f.Error != "" ||
+		!f.Since.IsZero() || !f.Until.IsZero() ||
 		f.Status == StatusPending || f.Status == StatusProcessing
 }
 
@@ -258,7 +262,9 @@ func (b *browser) queue(ctx context.Context, at *bookmark) (bool, error) {
 	}
 	return b.walk(at, func(limit int32) ([]queries.BrowseQueueRow, error) {
 		p.Piece, p.EventLimit = b.piece(len(p.Lanes)), limit
-		p.AfterAt, p.AfterID = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}, pgvalue.UUID(uuid.Nil)
+		p.AfterAt, p.AfterID = pgtype.Timestamptz{
+			InfinityModifier: pgtype.NegativeInfinity, Valid: true,
+		}, pgvalue.UUID(uuid.Nil)
 		if at.Begun {
 			p.AfterAt, p.AfterID = pgvalue.Time(at.At), pgvalue.UUID(at.ID)
 		}
@@ -275,7 +281,8 @@ func (b *browser) delivered(start, end time.Time) section {
 		}
 		p := queries.BrowseDeliveredParams{
 			Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
-			Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error, FloorAt: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
+			Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error,
+			FloorAt: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
 		}
 		for _, t := range topics {
 			if (b.f.Namespace == "" || t.Namespace == b.f.Namespace) && (b.f.Topic == "" || t.Topic == b.f.Topic) {
@@ -361,12 +368,12 @@ func (b *browser) log(ctx context.Context, at *bookmark) (bool, error) {
 	})
 }
 
-// logSkew is how long before its position was drawn an event may have its created_at: that is the time at which its statement
-// began.
+// logSkew is how long before its position was drawn an event may have its created_at: that is the time at which its
+// statement began.
 const logSkew = time.Hour
 
-// logAt returns the position of the first event of the log that was enqueued at t or later, or the one behind the last. The log
-// is about in the order of created_at.
+// logAt returns the position of the first event of the log that was enqueued at t or later, or the one behind the last.
+// The log is about in the order of created_at.
 func logAt(ctx context.Context, q *queries.Queries, t time.Time) (int64, error) {
 	last, err := q.LogLast(ctx)
 	if err != nil {

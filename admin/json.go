@@ -10,7 +10,8 @@ import (
 // The JSON of what an Admin returns is what the commands of outboxgen print with --json. A topic is "namespace/topic",
 // a time is in UTC, a duration is a number of seconds, and what is not known is left out.
 
-// fullName returns "namespace/topic". The type of a consumer's message may belong to no topic, and is returned as it is.
+// fullName returns "namespace/topic". The type of a consumer's message may belong to no topic, and is returned as it
+// is.
 func fullName(namespace, topic string) string {
 	if namespace == "" {
 		return topic

@@ -18,8 +18,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
-// Scope is what Pause and Resume are about: a namespace, a topic, a tenant, or a listener. A tenant alone means its events of
-// every queue topic; with a namespace or topic it means its events there.
+// Scope is what Pause and Resume are about: a namespace, a topic, a tenant, or a listener. A tenant alone means its
+// events of every queue topic; with a namespace or topic it means its events there.
 type Scope struct {
 	// Namespace and Topic are names as in the YAML. A Topic needs its Namespace.
 	Namespace string `json:"namespace,omitempty"`
@@ -89,8 +89,8 @@ type Pause struct {
 	Why string `json:"why,omitempty"`
 }
 
-// UnknownTopicError says that there is no topic of that name, or no topic of that namespace: no process runs it, and no event
-// of it is kept.
+// UnknownTopicError says that there is no topic of that name, or no topic of that namespace: no process runs it, and no
+// event of it is kept.
 type UnknownTopicError struct {
 	Name  string   // namespace or namespace/topic
 	Known []string // the known queue topics
@@ -108,7 +108,8 @@ func (e *UnknownTopicError) Error() string {
 	return fmt.Sprintf("unknown %s %q: known queue topics are %s", what, e.Name, strings.Join(e.Known, ", "))
 }
 
-// LogTopicError says that a topic, or all topics of a namespace, are log topics, which cannot be paused: their listeners can.
+// LogTopicError says that a topic, or all topics of a namespace, are log topics, which cannot be paused: their
+// listeners can.
 type LogTopicError struct {
 	Name      string
 	Listeners []string // those that read it, or all if no process says what it reads
@@ -126,14 +127,16 @@ func (e *LogTopicError) Error() string {
 	return fmt.Sprintf("%s is %s: pause its listeners instead: %s", e.Name, what, strings.Join(e.Listeners, ", "))
 }
 
-// Pause keeps dispatchers from claiming the events of a scope, or a listener from reading on. Running processes honour it
-// within one PollInterval, and processes that start later immediately. Handlers that run finish, events that were claimed and
-// not started are released, and no attempt is charged. Events can be enqueued meanwhile; they wait and are not pruned.
+// Pause keeps dispatchers from claiming the events of a scope, or a listener from reading on. Running processes honour
+// it within one PollInterval, and processes that start later immediately. Handlers that run finish, events that were
+// claimed and not started are released, and no attempt is charged. Events can be enqueued meanwhile; they wait and are
+// not pruned.
 //
-// A paused scope may be paused again: Act.Until, Act.Who and Act.Why replace what they were. Scopes are independent of each
-// other: an event is delivered when no pause covers it. A namespace or a tenant means queue topics only.
+// A paused scope may be paused again: Act.Until, Act.Who and Act.Why replace what they were. Scopes are independent of
+// each other: an event is delivered when no pause covers it. A namespace or a tenant means queue topics only.
 //
-// Pause returns UnknownListenerError or UnknownTopicError for a name that is not known, and LogTopicError for a log topic.
+// Pause returns UnknownListenerError or UnknownTopicError for a name that is not known, and LogTopicError for a log
+// topic.
 func (a *Admin) Pause(ctx context.Context, s Scope, act Act) error {
 	act = a.actAs(act)
 	if err := errtext.Join(s.validate(), act.validate()); err != nil {
@@ -169,8 +172,8 @@ type ResumeReport struct {
 	Paused []Pause
 }
 
-// Resume ends the pause of a scope and wakes the processes. Resuming what is not paused changes nothing and is not an error,
-// except that an unknown listener is an UnknownListenerError.
+// Resume ends the pause of a scope and wakes the processes. Resuming what is not paused changes nothing and is not an
+// error, except that an unknown listener is an UnknownListenerError.
 func (a *Admin) Resume(ctx context.Context, s Scope, act Act) (ResumeReport, error) {
 	act = a.actAs(act)
 	if err := errtext.Join(s.validate(), act.validate()); err != nil {
@@ -263,8 +266,8 @@ func (a *Admin) acting(ctx context.Context, what string, act Act, call func(*que
 	})
 }
 
-// requireKnown returns an error unless the listener of s is attached, or the namespace or topic of s is a queue topic of which
-// something is known.
+// requireKnown returns an error unless the listener of s is attached, or the namespace or topic of s is a queue topic
+// of which something is known.
 func requireKnown(ctx context.Context, q *queries.Queries, s Scope) error {
 	switch {
 	case s.Listener != "":
@@ -276,7 +279,8 @@ func requireKnown(ctx context.Context, q *queries.Queries, s Scope) error {
 		namespace, topic, _ := strings.Cut(name, "/")
 		return namespace == s.Namespace && (s.Topic == "" || topic == s.Topic)
 	}
-	history, err := q.TopicHistory(ctx, queries.TopicHistoryParams{RateLimit: 1, RateOver: pgvalue.Interval(rateOver)}) // for the names
+	// for the names
+	history, err := q.TopicHistory(ctx, queries.TopicHistoryParams{RateLimit: 1, RateOver: pgvalue.Interval(rateOver)})
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,8 @@ const (
 	ProcessListener   ProcessKind = heartbeat.Listener
 )
 
-// Process is a running dispatcher or listener: one call of Run. A process that was killed stays in the list for an hour, and
-// is not Alive.
+// Process is a running dispatcher or listener: one call of Run. A process that was killed stays in the list for an
+// hour, and is not Alive.
 type Process struct {
 	WorkerID uuid.UUID   `json:"worker_id"`
 	Kind     ProcessKind `json:"kind"`
@@ -50,8 +50,8 @@ type ProcessTopic struct {
 	MaxLag time.Duration
 }
 
-// Processes lists the dispatchers and listeners that run, by kind, name and start. It also lists those that were killed less
-// than about an hour ago.
+// Processes lists the dispatchers and listeners that run, by kind, name and start. It also lists those that were killed
+// less than about an hour ago.
 func (a *Admin) Processes(ctx context.Context) ([]Process, error) {
 	all, err := processesOf(ctx, a.db.Each(a.pool))
 	return all, a.db.Wrap("list processes", err)

@@ -38,7 +38,8 @@ type LeaseHeldError struct {
 
 // Error names the listener, its holder and the end of the lease.
 func (e *LeaseHeldError) Error() string {
-	return fmt.Sprintf("listener %s is held by worker %s until %s: stop it first", e.Listener, e.Worker, e.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("listener %s is held by worker %s until %s: stop it first", e.Listener, e.Worker,
+		e.Until.UTC().Format(time.RFC3339))
 }
 
 // Rebase converts the cursors of a restored database, which Run refuses with ErrRestored, to the cluster that the
@@ -182,7 +183,9 @@ func (a *Admin) rebase(ctx context.Context, q *queries.Queries, r *RebaseReport)
 // rewrite gives an xid that is visible everywhere to the events whose xid is not below xmin, and to those that an
 // earlier rebase has marked with an xid up to last.
 func (a *Admin) rewrite(ctx context.Context, q *queries.Queries, xmin, last, total int64) error {
-	p := queries.RebaseRewriteParams{ScanSize: rebaseChunk, First: strconv.FormatInt(xmin, 10), Last: strconv.FormatInt(last, 10)}
+	p := queries.RebaseRewriteParams{
+		ScanSize: rebaseChunk, First: strconv.FormatInt(xmin, 10), Last: strconv.FormatInt(last, 10),
+	}
 	for done := int64(0); ; {
 		row, err := q.RebaseRewrite(ctx, p)
 		if err != nil {

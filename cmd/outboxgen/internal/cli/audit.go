@@ -77,10 +77,13 @@ If there are more entries, the command for the next page is printed on stderr.`,
 	})
 	db.flags(c)
 	c.Flags().StringVar(&f.Who, "who", "", "only acts of this `name`")
-	c.Flags().StringVar(&f.Action, "action", "", "only this `act`: replay, discard, pause, resume, skip, rewind, detach, rebase or prune")
-	c.Flags().StringVar(&since, "since", "", "only acts since this `time`, like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), or an age like 90m")
+	c.Flags().StringVar(&f.Action, "action", "",
+		"only this `act`: replay, discard, pause, resume, skip, rewind, detach, rebase or prune")
+	c.Flags().StringVar(&since, "since", "",
+		"only acts since this `time`, like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), or an age like 90m")
 	c.Flags().StringVar(&until, "until", "", "only acts before this `time` or age")
 	c.Flags().IntVar(&page.Limit, "limit", 50, "`number` of entries per page, up to 1000")
-	c.Flags().StringVar(&page.After, "after", "", "continue with the page behind this `mark`, which the page before has printed")
+	c.Flags().StringVar(&page.After, "after", "",
+		"continue with the page behind this `mark`, which the page before has printed")
 	return c
 }

@@ -201,7 +201,8 @@ func (a *app) report(err error) int {
 	return exitUsage
 }
 
-// unknownCommand adds to cobra's error about a command what there is instead. Cobra has its guesses on lines of their own.
+// unknownCommand adds to cobra's error about a command what there is instead. Cobra has its guesses on lines of their
+// own.
 func unknownCommand(text string) string {
 	what, guesses, guessed := strings.Cut(text, "\n\nDid you mean this?\n")
 	_, parent, unknown := strings.Cut(what, " for ")
@@ -254,8 +255,8 @@ func (a *app) notef(format string, args ...any) {
 	_, _ = fmt.Fprintln(a.Stderr, redact.Mask(text)) // a note that cannot be written does not fail the command
 }
 
-// Write writes data to stdout. After an error it writes nothing more and returns that error again, so of several prints in
-// a row only the last one need be checked.
+// Write writes data to stdout. After an error it writes nothing more and returns that error again, so of several prints
+// in a row only the last one need be checked.
 func (a *app) Write(data []byte) (n int, err error) {
 	if a.failure == nil {
 		n, a.failure = a.Stdout.Write(data)

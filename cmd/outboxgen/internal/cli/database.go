@@ -165,15 +165,16 @@ func checkDSN(dsn, from string, err error) error {
 	case ambiguous != nil:
 		return usage(fmt.Errorf("%s: %w", from, ambiguous))
 	case !strings.Contains(dsn, "://") && strings.Contains(dsn, "=") && oddSetting(dsn):
-		return usage(fmt.Errorf("%s: bad connection string: quote a value that contains a space or a quote, as in password='two words'", from))
+		return usage(fmt.Errorf(
+			"%s: bad connection string: quote a value that contains a space or a quote, as in password='two words'", from))
 	case err != nil:
 		return usage(fmt.Errorf("%s: %s", from, parseProblem(err)))
 	}
 	return nil
 }
 
-// oddSetting reports whether the key=value string dsn has a key that contains a space, which happens when a password with
-// a space is not quoted.
+// oddSetting reports whether the key=value string dsn has a key that contains a space, which happens when a password
+// with a space is not quoted.
 func oddSetting(dsn string) bool {
 	rest := dsn
 	for {
@@ -181,7 +182,9 @@ func oddSetting(dsn string) bool {
 		if !ok {
 			return strings.TrimSpace(rest) != ""
 		}
-		if key = strings.TrimSpace(key); strings.ContainsFunc(key, func(r rune) bool { return r != '_' && r != '.' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		if key = strings.TrimSpace(key); strings.ContainsFunc(key, func(r rune) bool {
+			return r != '_' && r != '.' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+		}) {
 			return true
 		}
 		rest = afterValue(strings.TrimLeft(value, " \t\n\r"))
@@ -222,12 +225,13 @@ func connectProblem(cfg *pgx.ConnConfig, dsn, from string, err error) error {
 	return fmt.Errorf("connect to database %q as user %q (%s): %s", schemadb.DatabaseName(cfg), cfg.User, from, text)
 }
 
-// withoutTLS removes the lines that say that the server has no TLS, if there are others: pgx then went on without it, as
-// sslmode=prefer says, and the others say why that failed.
+// withoutTLS removes the lines that say that the server has no TLS, if there are others: pgx then went on without it,
+// as sslmode=prefer says, and the others say why that failed.
 func withoutTLS(text string) string {
 	var others []string
 	for line := range strings.Lines(text) {
-		if !strings.HasSuffix(strings.TrimSpace(line), "tls error: server refused TLS connection") && strings.TrimSpace(line) != "" {
+		if !strings.HasSuffix(strings.TrimSpace(line), "tls error: server refused TLS connection") &&
+			strings.TrimSpace(line) != "" {
 			others = append(others, line)
 		}
 	}

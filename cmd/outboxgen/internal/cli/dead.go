@@ -67,7 +67,8 @@ func (f *deadFlags) filter(args []string, now time.Time) (admin.Filter, error) {
 		}
 	}
 	if f.group != "" && !groupID.MatchString(f.group) {
-		return r, fmt.Errorf("--group: %q is not a valid group: use the 12 letters and digits that dead groups shows", f.group)
+		return r, fmt.Errorf("--group: %q is not a valid group: use the 12 letters and digits that dead groups shows",
+			f.group)
 	}
 	if f.consumer != "" && f.listener != "" {
 		return r, errors.New("--consumer and --listener cannot be used together")
@@ -83,8 +84,9 @@ func (f *deadFlags) selective(args []string, now time.Time) (admin.Filter, error
 	case err != nil:
 		return r, err
 	case !narrow && !f.all:
-		return r, errors.New("nothing is selected: name a topic, use --id, --listener, --consumer, --tenant, --key, --since, " +
-			"--until, --error or --group, or --all")
+		return r, errors.New(
+			"nothing is selected: name a topic, use --id, --listener, --consumer, --tenant, --key, --since, " +
+				"--until, --error or --group, or --all")
 	case narrow && f.all:
 		return r, errors.New("--all selects everything: leave it out to select less")
 	}
@@ -131,9 +133,9 @@ func (a *app) deadGroups(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "groups [TOPIC]",
 		Short: "Group the dead letters by topic, listener and error",
-		Long: `groups shows how many dead letters there are for each topic, listener and kind of error, the most first. Errors that
-differ only in numbers, ids, hex strings, times, addresses and quoted values are one kind. ERROR is the latest one.
---group of the other commands selects a group. It stays the same as long as the text of the error does.`,
+		Long: `groups shows how many dead letters there are for each topic, listener and kind of error, the most first.
+Errors that differ only in numbers, ids, hex strings, times, addresses and quoted values are one kind. ERROR is the
+latest one. --group of the other commands selects a group. It stays the same as long as the text of the error does.`,
 		Example: `  outboxgen dead groups
   outboxgen dead groups mini_chat/turn_finalized --since 2h
   outboxgen dead replay --group 5f0c1d2e3a4b --yes`,
@@ -187,8 +189,8 @@ func (a *app) noteConsumers(ctx context.Context, ops *admin.Admin, filter admin.
 	return err
 }
 
-// noteOthers is for an act that has found nothing. Besides what checkNames says, it says which consumer groups have what was
-// selected, if filter does not name one.
+// noteOthers is for an act that has found nothing. Besides what checkNames says, it says which consumer groups have
+// what was selected, if filter does not name one.
 func (a *app) noteOthers(ctx context.Context, ops *admin.Admin, filter admin.Filter) error {
 	if err := a.checkNames(ctx, ops, filter); err != nil || filter.Consumer != "" {
 		return err
@@ -198,7 +200,8 @@ func (a *app) noteOthers(ctx context.Context, ops *admin.Admin, filter admin.Fil
 	}
 	groups, err := groupsWith(ctx, ops, filter.IDs)
 	if err == nil && len(groups) > 0 {
-		a.notef("--id selects no dead letter%s, but one of a consumer: use --consumer %s", ofWhom(filter.Listener, ""), strings.Join(groups, " or --consumer "))
+		a.notef("--id selects no dead letter%s, but one of a consumer: use --consumer %s", ofWhom(filter.Listener, ""),
+			strings.Join(groups, " or --consumer "))
 	}
 	return err
 }
@@ -243,8 +246,8 @@ func (e *unknownGroup) Error() string {
 	return fmt.Sprintf("no consumer group %s; known: %s", e.name, strings.Join(e.known, ", "))
 }
 
-// checkConsumer returns an unknownGroup if nothing is known of the consumer group that was named. It is for a command that has
-// found nothing.
+// checkConsumer returns an unknownGroup if nothing is known of the consumer group that was named. It is for a command
+// that has found nothing.
 func checkConsumer(ctx context.Context, ops *admin.Admin, name string) error {
 	if name == "" {
 		return nil
@@ -256,8 +259,8 @@ func checkConsumer(ctx context.Context, ops *admin.Admin, name string) error {
 	return err
 }
 
-// checkNames is for a command that has found nothing. It returns an unknownGroup for a consumer group of which nothing is known.
-// For a topic or listener it notes that, and is not an error: retention deletes what a name was known by.
+// checkNames is for a command that has found nothing. It returns an unknownGroup for a consumer group of which nothing
+// is known. For a topic or listener it notes that, and is not an error: retention deletes what a name was known by.
 func (a *app) checkNames(ctx context.Context, ops *admin.Admin, filter admin.Filter) error {
 	if filter.Consumer != "" {
 		return checkConsumer(ctx, ops, filter.Consumer)
@@ -280,13 +283,16 @@ func (a *app) checkNames(ctx context.Context, ops *admin.Admin, filter admin.Fil
 		listeners = append(listeners, l.Listener)
 	}
 	named := func(topic string) bool {
-		return topic == filter.Namespace+"/"+filter.Topic || filter.Topic == "" && strings.HasPrefix(topic, filter.Namespace+"/")
+		return topic == filter.Namespace+"/"+filter.Topic ||
+			filter.Topic == "" && strings.HasPrefix(topic, filter.Namespace+"/")
 	}
 	switch {
 	case filter.Topic != "" && !slices.ContainsFunc(topics, named):
-		a.notef("topic %s/%s is not known: no event of it is kept, and no process runs it; known: %s", filter.Namespace, filter.Topic, namesText(topics))
+		a.notef("topic %s/%s is not known: no event of it is kept, and no process runs it; known: %s", filter.Namespace,
+			filter.Topic, namesText(topics))
 	case filter.Namespace != "" && !slices.ContainsFunc(topics, named):
-		a.notef("namespace %s is not known: no event of it is kept, and no process runs it; known: %s", filter.Namespace, namesText(topics))
+		a.notef("namespace %s is not known: no event of it is kept, and no process runs it; known: %s", filter.Namespace,
+			namesText(topics))
 	}
 	if filter.Listener != "" && !slices.Contains(listeners, filter.Listener) {
 		a.notef("listener %s is not attached; attached: %s", filter.Listener, namesText(listeners))
@@ -343,12 +349,13 @@ func (a *app) deadReplay(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay [TOPIC]",
 		Short: "Give dead letters back to those who gave them up",
-		Long: `replay puts dead letters of queue topics back into the queue, due now and with all their attempts, and hands dead
-letters of a listener to that listener alone, in the order of their key. An event keeps its id. Replays may run at the
-same time: one of them puts an event back. A process that still believes to hold the event can no longer settle it.
+		Long: `replay puts dead letters of queue topics back into the queue, due now and with all their attempts, and
+hands dead letters of a listener to that listener alone, in the order of their key. An event keeps its id. Replays may
+run at the same time: one of them puts an event back. A process that still believes to hold the event can no longer
+settle it.
 
-Without --yes replay only shows how many dead letters it would take. It works in chunks. After Ctrl-C it finishes a chunk
-and says how many are done. outboxgen audit shows who replayed what.
+Without --yes replay only shows how many dead letters it would take. It works in chunks. After Ctrl-C it finishes a
+chunk and says how many are done. outboxgen audit shows who replayed what.
 
 With --edit the payload of one dead letter is replaced. It must fit the topic in outbox.yaml, and the fields of its keys
 must stay as they were. Other listeners of the event and the log keep the old payload.`,
@@ -365,7 +372,8 @@ must stay as they were. Other listeners of the event and the log keep the old pa
 			return err
 		}
 		if edit != "" && (len(filter.IDs) != 1 || len(args) > 0 || !f.onlyIDAndListener()) {
-			return errors.New("--edit: name the dead letter with one --id, and with --listener if a listener gave it up; nothing else may select")
+			return errors.New("--edit: name the dead letter with one --id, and with --listener if a listener gave it up; " +
+				"nothing else may select")
 		}
 		doing, err = act.act()
 		return err
@@ -397,9 +405,9 @@ func (a *app) deadDiscard(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "discard [TOPIC]",
 		Short: "Delete dead letters permanently",
-		Long: `discard deletes dead letters that nobody needs any more. It needs a --reason, which outboxgen audit shows. Export them
-before: they cannot be restored. An event of a queue topic is deleted with its dedupe key, so an event with the same key
-can be enqueued again. An event of a log topic stays in the log for its retention.
+		Long: `discard deletes dead letters that nobody needs any more. It needs a --reason, which outboxgen audit
+shows. Export them before: they cannot be restored. An event of a queue topic is deleted with its dedupe key, so an
+event with the same key can be enqueued again. An event of a log topic stays in the log for its retention.
 
 Without --yes discard only shows how many dead letters it would delete.`,
 		Example: `  outboxgen dead export --group 5f0c1d2e3a4b --payload > discarded.jsonl

@@ -17,9 +17,9 @@ func (a *app) deadParked(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "parked",
 		Short: "List the messages that a consumer tries again",
-		Long: `parked shows the messages that a consumer group has parked because they failed, the next to be tried first. They are
-not dead letters yet: the consumer tries them LEFT times more, the next time at NEXT. BEHIND counts the later messages of
-the same key, which wait. When the cause is fixed they are applied in order, without a command.`,
+		Long: `parked shows the messages that a consumer group has parked because they failed, the next to be tried
+first. They are not dead letters yet: the consumer tries them LEFT times more, the next time at NEXT. BEHIND counts the
+later messages of the same key, which wait. When the cause is fixed they are applied in order, without a command.`,
 		Example: `  outboxgen dead parked --consumer cards
   outboxgen dead parked --consumer cards --limit 5 --json`,
 		Args: cobra.NoArgs,

@@ -32,7 +32,8 @@ type payloads struct {
 }
 
 func (p *payloads) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&p.plain, "payload", false, "show payloads as they are, with the fields that outbox.yaml calls sensitive")
+	c.Flags().BoolVar(&p.plain, "payload", false,
+		"show payloads as they are, with the fields that outbox.yaml calls sensitive")
 }
 
 // load reads the YAML that says what is masked, if there is one.
@@ -62,7 +63,9 @@ func (p *payloads) hide(d *admin.DeadLetter) {
 // note says why payloads are missing.
 func (p *payloads) note(a *app) {
 	if p.hidden > 0 {
-		a.notef("%s left out, because no outbox.yaml says what is sensitive there: use --config, or --payload to show everything", count(p.hidden, "payload"))
+		a.notef(
+			"%s left out, because no outbox.yaml says what is sensitive there: use --config, or --payload to show everything",
+			count(p.hidden, "payload"))
 	}
 }
 
@@ -78,9 +81,10 @@ func (a *app) deadList(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list [TOPIC]",
 		Short: "List dead letters, newest first",
-		Long: `list shows dead letters without their payloads, those that died last first. LISTENER is the listener that gave the
-event up; it is - for a queue topic. With --consumer they are those of a consumer group, the messages that arrived last
-first; PLACE is where their broker had them. If there are more than --limit, list says how to get the next page.`,
+		Long: `list shows dead letters without their payloads, those that died last first. LISTENER is the listener that
+gave the event up; it is - for a queue topic. With --consumer they are those of a consumer group, the messages that
+arrived last first; PLACE is where their broker had them. If there are more than --limit, list says how to get the next
+page.`,
 		Example: `  outboxgen dead list
   outboxgen dead list mini_chat/turn_finalized --tenant 6f1f4b0e-3c8a-4a57-9d2e-0f6b7c8d9eab
   outboxgen dead list --listener companion --error timeout --json`,
@@ -148,9 +152,9 @@ func (a *app) deadShow(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show EVENT-ID",
 		Short: "Show one dead letter with its failures and its payload",
-		Long: `show prints the dead letter of an event: of its queue topic, or of each listener that gave it up. Fields that outbox.yaml
-calls sensitive are masked, and so is what outbox.yaml does not describe. Without an outbox.yaml the payload is left out.
---payload shows it as it is.`,
+		Long: `show prints the dead letter of an event: of its queue topic, or of each listener that gave it up. Fields
+that outbox.yaml calls sensitive are masked, and so is what outbox.yaml does not describe. Without an outbox.yaml the
+payload is left out. --payload shows it as it is.`,
 		Example: `  outboxgen dead show 0190a5c2-7b1e-7c00-8000-0123456789ab
   outboxgen dead show 0190a5c2-7b1e-7c00-8000-0123456789ab --listener companion --payload --json`,
 		Args: cobra.ExactArgs(1),
@@ -193,8 +197,8 @@ calls sensitive are masked, and so is what outbox.yaml does not describe. Withou
 	return c
 }
 
-// notDead returns the error for an event that is not a dead letter of those who were named. It names the consumer groups that
-// have the event as a dead letter.
+// notDead returns the error for an event that is not a dead letter of those who were named. It names the consumer
+// groups that have the event as a dead letter.
 func notDead(ctx context.Context, ops *admin.Admin, id uuid.UUID, listener, consumer string) error {
 	if err := checkConsumer(ctx, ops, consumer); err != nil {
 		return err
@@ -204,7 +208,8 @@ func notDead(ctx context.Context, ops *admin.Admin, id uuid.UUID, listener, cons
 	case err != nil:
 		return err
 	case len(groups) > 0:
-		return usage(fmt.Errorf("event %s is not a dead letter%s, but a consumer has it: --consumer %s", id, ofWhom(listener, consumer), strings.Join(groups, " or --consumer ")))
+		return usage(fmt.Errorf("event %s is not a dead letter%s, but a consumer has it: --consumer %s", id,
+			ofWhom(listener, consumer), strings.Join(groups, " or --consumer ")))
 	case listener+consumer != "":
 		return usage(fmt.Errorf("event %s is not a dead letter%s", id, ofWhom(listener, consumer)))
 	default:
@@ -277,7 +282,9 @@ func (a *app) printLetter(d admin.DeadLetter) error {
 
 // printable returns text on one line, without characters that control a terminal.
 func printable(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}), " ")
 }
 
 // printableLines is printable for text of several lines: it keeps them, and replaces what is not printable.
@@ -296,9 +303,9 @@ func (a *app) deadExport(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export [TOPIC]",
 		Short: "Write dead letters to stdout as lines of JSON",
-		Long: `export writes a line of JSON for each dead letter, newest first, with all its columns. Fields that outbox.yaml calls
-sensitive are masked, and so is what outbox.yaml does not describe. Without an outbox.yaml payloads are left out.
---payload writes them as they are. With --json export writes one document instead of lines.`,
+		Long: `export writes a line of JSON for each dead letter, newest first, with all its columns. Fields that
+outbox.yaml calls sensitive are masked, and so is what outbox.yaml does not describe. Without an outbox.yaml payloads
+are left out. --payload writes them as they are. With --json export writes one document instead of lines.`,
 		Example: `  outboxgen dead export --payload > dead.jsonl
   outboxgen dead export mini_chat/turn_finalized --since 24h | jq -r .error | sort | uniq -c`,
 		Args: topicArgs,
@@ -356,7 +363,8 @@ func (a *app) replayEdited(
 		return admin.Report{}, usage(fmt.Errorf("--edit: %w", err))
 	}
 	if !db.hasConfig() {
-		return admin.Report{}, usage(errors.New("--edit: the payload cannot be checked without the YAML: name it with --config"))
+		return admin.Report{}, usage(errors.New(
+			"--edit: the payload cannot be checked without the YAML: name it with --config"))
 	}
 	m, err := db.model(a)
 	if err != nil {
@@ -369,10 +377,13 @@ func (a *app) replayEdited(
 	latest := slices.IndexFunc(letters, func(d admin.DeadLetter) bool { return d.Listener == filter.Listener })
 	if latest < 0 {
 		if len(letters) > 0 {
-			return admin.Report{}, usage(fmt.Errorf("event %s is a dead letter of listeners: name one with --listener", filter.IDs[0]))
+			return admin.Report{}, usage(fmt.Errorf("event %s is a dead letter of listeners: name one with --listener",
+				filter.IDs[0]))
 		}
 		if groups, err := groupsWith(ctx, ops, filter.IDs); err == nil && len(groups) > 0 {
-			return admin.Report{}, usage(fmt.Errorf("--edit: only consumer %s has a dead letter of event %s, and what a consumer has received cannot be changed", strings.Join(groups, ", "), filter.IDs[0]))
+			return admin.Report{}, usage(fmt.Errorf(
+				"--edit: only consumer %s has a dead letter of event %s, and what a consumer has received cannot be changed",
+				strings.Join(groups, ", "), filter.IDs[0]))
 		}
 		return admin.Report{}, notDead(ctx, ops, filter.IDs[0], filter.Listener, "")
 	}
@@ -390,12 +401,15 @@ func (a *app) replayEdited(
 		for i, f := range found {
 			lines[i] = f.Error()
 		}
-		return admin.Report{}, &failure{exitFindings, fmt.Errorf("--edit: %s does not fit %s: %s", file, t.FullName(), strings.Join(lines, "; "))}
+		return admin.Report{}, &failure{
+			exitFindings, fmt.Errorf("--edit: %s does not fit %s: %s", file, t.FullName(), strings.Join(lines, "; ")),
+		}
 	}
 	return ops.ReplayEdited(ctx, d.ID, filter.Listener, text, act)
 }
 
-// topicOfVersion returns a topic of m as it is in a version: the present one, or one that is frozen in the lock of config.
+// topicOfVersion returns a topic of m as it is in a version: the present one, or one that is frozen in the lock of
+// config.
 func (a *app) topicOfVersion(m *model.Model, config, namespace, topic string, version int) (*model.Topic, error) {
 	t := topicOf(m, namespace, topic)
 	if t == nil {
@@ -414,7 +428,9 @@ func (a *app) topicOfVersion(m *model.Model, config, namespace, topic string, ve
 		return nil, err
 	}
 	if frozen == nil {
-		return nil, usage(fmt.Errorf("--edit: the event has version %d of %s, %s has version %d, and no lock next to it has the other", version, t.FullName(), config, t.Version))
+		return nil, usage(fmt.Errorf(
+			"--edit: the event has version %d of %s, %s has version %d, and no lock next to it has the other", version,
+			t.FullName(), config, t.Version))
 	}
 	return frozen, nil
 }

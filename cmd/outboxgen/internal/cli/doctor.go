@@ -60,10 +60,14 @@ something that gets slow or will not work soon, and a notice may be as it is mea
 		return a.printFindings(found)
 	})
 	db.flags(c)
-	c.Flags().StringSliceVar(&as, "as", nil, "what the role is to do: `roles` "+strings.Join(words(migrate.Roles()), ", ")+", separated by commas")
-	_ = c.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(words(migrate.Roles()), cobra.ShellCompDirectiveNoFileComp))
-	c.Flags().StringVar(&listenURL, "listen-url", "", "`URL` of the connection that listens, if the application gives a ListenPool")
-	c.Flags().IntVar(&cfg.PoolSize, "pool-size", 0, "`connections` that the application's pool may open, to check that they suffice")
+	c.Flags().StringSliceVar(&as, "as", nil,
+		"what the role is to do: `roles` "+strings.Join(words(migrate.Roles()), ", ")+", separated by commas")
+	_ = c.RegisterFlagCompletionFunc("as",
+		cobra.FixedCompletions(words(migrate.Roles()), cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVar(&listenURL, "listen-url", "",
+		"`URL` of the connection that listens, if the application gives a ListenPool")
+	c.Flags().IntVar(&cfg.PoolSize, "pool-size", 0,
+		"`connections` that the application's pool may open, to check that they suffice")
 	return c
 }
 

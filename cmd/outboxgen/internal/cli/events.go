@@ -172,7 +172,8 @@ little, a page may end before its limit, after some ten seconds, and the next on
 		"only with this `status`: pending, processing, delivered, dead, parked or logged")
 	flags.flags(c)
 	c.Flags().IntVar(&page.Limit, "limit", 50, "`number` of events per page, up to 1000")
-	c.Flags().StringVar(&page.After, "after", "", "continue with the page behind this `mark`, which the page before has printed")
+	c.Flags().StringVar(&page.After, "after", "",
+		"continue with the page behind this `mark`, which the page before has printed")
 	return c
 }
 
@@ -221,7 +222,9 @@ func eventTable(events []admin.EventStatus) [][]any {
 			due = e.NextAttemptAt
 		}
 		line, _, _ := strings.Cut(strings.TrimSpace(e.LastError), "\n")
-		table = append(table, []any{e.ID, e.Name(), dash(status), e.Attempts, dateText(e.CreatedAt), dateText(due), dash(errtext.Short(line))})
+		table = append(table, []any{
+			e.ID, e.Name(), dash(status), e.Attempts, dateText(e.CreatedAt), dateText(due), dash(errtext.Short(line)),
+		})
 	}
 	return table
 }
@@ -284,7 +287,8 @@ func payloadFor(m *model.Model, e admin.EventDetail, raw bool) (json.RawMessage,
 	if masked, ok := yamlmask.New(m).Payload(e.Name(), e.Payload); ok {
 		return masked, ""
 	}
-	return nil, "not shown: the topic is not in outbox.yaml, so nobody knows which fields are sensitive; add --payload to print all of it"
+	return nil, "not shown: the topic is not in outbox.yaml, so nobody knows which fields are sensitive; add --payload " +
+		"to print all of it"
 }
 
 func (a *app) printEvent(e admin.EventDetail, note string) error {
@@ -343,23 +347,34 @@ func lifeOf(e admin.EventDetail) [][]any {
 			if f.Worker != uuid.Nil {
 				by = " by worker " + f.Worker.String()
 			}
-			line = append(line, []any{dateText(f.At), fmt.Sprintf("%sattempt %d%s failed: %s", who, f.Attempt, by, errtext.Line(f.Error))})
+			line = append(line, []any{
+				dateText(f.At), fmt.Sprintf("%sattempt %d%s failed: %s", who, f.Attempt, by, errtext.Line(f.Error)),
+			})
 		}
 	}
 	failed("", e.Failures)
 	switch e.Status {
 	case admin.StatusPending:
-		line = append(line, []any{dateText(e.NextAttemptAt), fmt.Sprintf("due: attempt %d of %d", e.Attempts+1, e.MaxAttempts)})
+		line = append(line, []any{
+			dateText(e.NextAttemptAt), fmt.Sprintf("due: attempt %d of %d", e.Attempts+1, e.MaxAttempts),
+		})
 	case admin.StatusProcessing:
-		line = append(line, []any{dateText(e.LockedUntil), fmt.Sprintf("end of the lease: attempt %d of %d, by worker %s", e.Attempts, e.MaxAttempts, e.LockedBy.UUID)})
+		line = append(line, []any{
+			dateText(e.LockedUntil),
+			fmt.Sprintf("end of the lease: attempt %d of %d, by worker %s", e.Attempts, e.MaxAttempts, e.LockedBy.UUID),
+		})
 	case admin.StatusDelivered:
 		line = append(line, []any{dateText(e.FinalizedAt), "delivered with attempt " + fmt.Sprint(e.Attempts)})
 	case admin.StatusDead:
-		line = append(line, []any{dateText(e.FinalizedAt), fmt.Sprintf("dead after %s: %s", count(e.Attempts, "attempt"), errtext.Line(e.LastError))})
+		line = append(line, []any{
+			dateText(e.FinalizedAt), fmt.Sprintf("dead after %s: %s", count(e.Attempts, "attempt"), errtext.Line(e.LastError)),
+		})
 	case admin.StatusLogged:
 	default:
 		if len(e.Listeners) == 0 {
-			line = append(line, []any{"-", "has no state: it is in events, and neither in queue nor in delivered nor in dead_letters"})
+			line = append(line, []any{
+				"-", "has no state: it is in events, and neither in queue nor in delivered nor in dead_letters",
+			})
 		} else {
 			line = append(line, []any{"-", "pruned from the log: this is the copy of a listener"})
 		}
@@ -376,7 +391,11 @@ func lifeOf(e admin.EventDetail) [][]any {
 			}
 			line = append(line, []any{dateText(l.RetryAfter), "listener " + l.Listener + ": parked: " + text})
 		case admin.StatusDead:
-			line = append(line, []any{dateText(l.FinalizedAt), fmt.Sprintf("listener %s: dead after %s: %s", l.Listener, count(l.Attempts, "attempt"), errtext.Line(l.LastError))})
+			line = append(line, []any{
+				dateText(l.FinalizedAt),
+				fmt.Sprintf("listener %s: dead after %s: %s", l.Listener, count(l.Attempts, "attempt"),
+					errtext.Line(l.LastError)),
+			})
 		default:
 			text := "waits"
 			if l.Attempts > 0 {

@@ -78,14 +78,16 @@ operators) and reader. Run it after the migrations, and again after each upgrade
 		return a.printArchive(files)
 	})
 	c.Flags().StringVar(&format, "format", string(migrate.Plain), "`tool`: "+strings.Join(words(migrate.Formats()), ", "))
-	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(words(migrate.Formats()), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions(words(migrate.Formats()), cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&dir, "dir", "", "`folder` to write the files to, instead of stdout")
 	_ = c.MarkFlagDirname("dir") // fails only for an undefined flag
 	c.Flags().Int64Var(&first, "first", 1, "`number` of the first file (with --after: by default one above that version)")
 	c.Flags().IntVar(&after, "after", 0, "only the migrations after this `version`")
 	c.Flags().BoolVar(&down, "down", false, "print the SQL that removes the tables")
 	c.Flags().BoolVar(&roles, "roles", false, "print the SQL that creates roles and grants them their privileges")
-	c.Flags().StringVar(&prefix, "role-prefix", "", "`prefix` of the roles of --roles (default: the schema and an underscore)")
+	c.Flags().StringVar(&prefix, "role-prefix", "",
+		"`prefix` of the roles of --roles (default: the schema and an underscore)")
 	return c
 }
 

@@ -138,7 +138,9 @@ func (f *formatting) print(a *app, files []*formatted) error {
 	report := diffReport{Changes: []changeRow{}}
 	for _, file := range files {
 		if file.pending() {
-			report.Changes = append(report.Changes, changeRow{File: filepath.ToSlash(a.listed(file.path)), Change: generator.Update})
+			report.Changes = append(report.Changes, changeRow{
+				File: filepath.ToSlash(a.listed(file.path)), Change: generator.Update,
+			})
 			report.Diff += file.changes.Diff()
 		}
 	}

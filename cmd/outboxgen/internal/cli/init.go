@@ -55,7 +55,8 @@ outbox.yaml, init --worker writes this program for it and nothing else.`,
 		}),
 	}
 	c.Flags().StringVar(&name, "package", "", "`name` of the Go package (default: that of the folder)")
-	c.Flags().BoolVar(&worker, "worker", false, "also write cmd/worker/main.go, which runs and drains the dispatchers and listeners")
+	c.Flags().BoolVar(&worker, "worker", false,
+		"also write cmd/worker/main.go, which runs and drains the dispatchers and listeners")
 	return c
 }
 
@@ -93,7 +94,8 @@ func (a *app) start(dir, name string, worker bool) (err error) {
 	case name == "":
 		name = found.name
 	case !isPackageName(name):
-		return usage(fmt.Errorf("--package: %q is not a valid package name: use a lower-case letter, then up to 40 of a-z, 0-9 or _, and no Go keyword", name))
+		return usage(fmt.Errorf("--package: %q is not a valid package name: use a lower-case letter, then up to 40 of a-z, "+
+			"0-9 or _, and no Go keyword", name))
 	case found.code && found.name != name:
 		return usage(fmt.Errorf("--package: folder %s already contains package %s", dir, found.name))
 	}
@@ -152,7 +154,8 @@ func (a *app) startWorker(dir, name string, home workerHome) error {
 	if err != nil {
 		return err
 	}
-	return a.create(home.root, []generator.File{program}, home.report(dir, brokers, initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
+	return a.create(home.root, []generator.File{program},
+		home.report(dir, brokers, initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
 }
 
 // create writes files to dir and prints the report.
@@ -185,7 +188,9 @@ func starters(name string) ([]generator.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []generator.File{{Name: defaultConfig, Content: yaml}, {Name: schemaFile, Content: schema}, {Name: goFile, Content: code}}, nil
+	return []generator.File{
+		{Name: defaultConfig, Content: yaml}, {Name: schemaFile, Content: schema}, {Name: goFile, Content: code},
+	}, nil
 }
 
 // folder is what init finds.

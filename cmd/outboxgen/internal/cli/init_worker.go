@@ -34,7 +34,8 @@ func findHome(dir string) (workerHome, error) {
 	var p workerHome
 	root, err := moduleRoot(dir)
 	if err != nil {
-		return p, usage(errors.New("--worker: no go.mod found: run go mod init <module> first, because the worker imports the package by the path of its module"))
+		return p, usage(errors.New("--worker: no go.mod found: run go mod init <module> first, because the worker imports " +
+			"the package by the path of its module"))
 	}
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -79,7 +80,8 @@ func (p workerHome) report(dir string, brokers []string, r initReport) initRepor
 	if len(brokers) > 0 {
 		r.Next = append(r.Next, "write newPublishers in "+file)
 	}
-	r.Next = append(r.Next, "go tool outboxgen migrate up --config "+filepath.ToSlash(filepath.Join(dir, defaultConfig)), "go run "+packageArgument(filepath.Dir(filepath.FromSlash(file)))+" run")
+	r.Next = append(r.Next, "go tool outboxgen migrate up --config "+filepath.ToSlash(filepath.Join(dir, defaultConfig)),
+		"go run "+packageArgument(filepath.Dir(filepath.FromSlash(file)))+" run")
 	return r
 }
 
@@ -100,14 +102,20 @@ func modulePath(text string) string {
 }
 
 // workerImports are the names that the program imports itself.
-var workerImports = []string{"context", "errors", "flag", "fmt", "io", "json", "listener", "os", "outbox", "pgxpool", "publish", "queue", "signal", "syscall", "time", "worker"}
+var workerImports = []string{
+	"context", "errors", "flag", "fmt", "io", "json", "listener", "os", "outbox", "pgxpool", "publish", "queue", "signal",
+	"syscall", "time", "worker",
+}
 
 // workerProgram renders the worker for m, whose code is in the folder of p. It publishes to brokers.
 func workerProgram(p workerHome, m *model.Model) (program generator.File, brokers []string, err error) {
 	if m.Package == "main" {
-		return program, nil, usage(errors.New("--worker: no program can import package main: put the YAML into a folder with another package"))
+		return program, nil, usage(errors.New(
+			"--worker: no program can import package main: put the YAML into a folder with another package"))
 	}
-	data := templates.Worker{Source: path.Join(p.folder, m.Source), Import: path.Join(p.module, p.folder), Package: m.Package}
+	data := templates.Worker{
+		Source: path.Join(p.folder, m.Source), Import: path.Join(p.module, p.folder), Package: m.Package,
+	}
 	local := m.Package
 	if slices.Contains(workerImports, local) {
 		local = "topics"
@@ -144,7 +152,8 @@ func workerProgram(p workerHome, m *model.Model) (program generator.File, broker
 		}
 	}
 	if len(data.Parts) == 0 {
-		return program, nil, usage(fmt.Errorf("--worker: %s declares no queue topic and no listener: there is nothing that a worker could run", data.Source))
+		return program, nil, usage(fmt.Errorf(
+			"--worker: %s declares no queue topic and no listener: there is nothing that a worker could run", data.Source))
 	}
 	code, err := templates.WorkerMain(data)
 	if err != nil {
@@ -154,8 +163,8 @@ func workerProgram(p workerHome, m *model.Model) (program generator.File, broker
 	return generator.File{Name: workerFile, Content: code}, data.Brokers, err
 }
 
-// newWorkerPart returns the part for a generated constructor. Without handlers everything is published; without stubs the
-// user has a type whose name is not known here.
+// newWorkerPart returns the part for a generated constructor. Without handlers everything is published; without stubs
+// the user has a type whose name is not known here.
 func newWorkerPart(local, goName, kind string, handled, stubs bool) templates.WorkerPart {
 	letters := []rune(goName)
 	letters[0] = unicode.ToLower(letters[0])

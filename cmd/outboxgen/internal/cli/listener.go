@@ -68,7 +68,9 @@ func explained(ctx context.Context, pool *pgxpool.Pool, ops *admin.Admin, schema
 		errors.As(err, new(*admin.LogTopicError)), errors.Is(err, admin.ErrNotSkippable), errors.Is(err, admin.ErrNotDead):
 		return usage(err)
 	case errors.Is(err, admin.ErrUnknownEvent):
-		return usage(fmt.Errorf("database %s, schema %s: %w: its retention has deleted it, or it is in another database or schema", databaseOf(pool), schema, err))
+		return usage(fmt.Errorf(
+			"database %s, schema %s: %w: its retention has deleted it, or it is in another database or schema", databaseOf(pool),
+			schema, err))
 	case errors.As(err, new(*unknownGroup)):
 		return usage(fmt.Errorf("database %s, schema %s: %w", databaseOf(pool), schema, err))
 	case errors.Is(err, outbox.ErrNotMigrated):
@@ -138,12 +140,14 @@ func (a *app) verb(yes bool, done, undone string) string {
 }
 
 func (a *app) listenerPause(db *database) *cobra.Command {
-	return a.listenerSwitch(db, "pause", true, "Stop a listener from reading further events", `pause lets a listener finish the events that it is handling. It reads no more until it is resumed. Its
+	return a.listenerSwitch(db, "pause", true, "Stop a listener from reading further events",
+		`pause lets a listener finish the events that it is handling. It reads no more until it is resumed. Its
 events wait and are not pruned. outboxgen pause --listener does the same, and also takes an end.`)
 }
 
 func (a *app) listenerResume(db *database) *cobra.Command {
-	return a.listenerSwitch(db, "resume", false, "End a pause", "resume ends the pause of a listener and wakes the listener.")
+	return a.listenerSwitch(db, "resume", false, "End a pause",
+		"resume ends the pause of a listener and wakes the listener.")
 }
 
 func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long string) *cobra.Command {
@@ -239,7 +243,8 @@ events a second time, so they must be idempotent. Events in the dead letters are
 		if !since.IsZero() {
 			row.To = since.UTC().Format(time.RFC3339Nano)
 		}
-		return a.printResult(row, "%s %s to %s: %s ahead in the log", a.verb(yes, "rewound", "rewind"), args[0], row.To, count(int(events), "event"))
+		return a.printResult(row, "%s %s to %s: %s ahead in the log", a.verb(yes, "rewound", "rewind"), args[0], row.To,
+			count(int(events), "event"))
 	})
 	c.Flags().StringVar(&to, "to", "", "`time` like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), an age like 90m, or start")
 	c.Flags().BoolVar(&yes, "yes", false, "apply the change")

@@ -81,7 +81,9 @@ dead letters than --dead allows.`,
 }
 
 func shardTable(shards []admin.ListenerStatus) [][]any {
-	table := [][]any{{"LISTENER", "SHARD", "STATE", "UNREAD", "AGE", "HOLDER", "PARKED", "DEAD", "EVENT", "ATTEMPTS", "LAST ERROR"}}
+	table := [][]any{
+		{"LISTENER", "SHARD", "STATE", "UNREAD", "AGE", "HOLDER", "PARKED", "DEAD", "EVENT", "ATTEMPTS", "LAST ERROR"},
+	}
 	for _, s := range shards {
 		table = append(table, []any{
 			s.Listener, fmt.Sprintf("%d/%d", s.Shard, s.Shards), s.State, s.Unread, ageText(s.Lag), uuidText(s.Holder),

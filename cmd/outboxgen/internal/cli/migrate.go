@@ -57,7 +57,9 @@ func stateRow(s migrate.State) migrationRow {
 }
 
 // on runs fn with a connection and the name of the schema.
-func (a *app) on(db *database, fn func(ctx context.Context, conn *pgx.Conn, schema string) error) func(*cobra.Command, []string) error {
+func (a *app) on(
+	db *database, fn func(ctx context.Context, conn *pgx.Conn, schema string) error,
+) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		return run(func(ctx context.Context, _ []string) error {
 			schema, err := db.schemaName(a)
@@ -99,7 +101,8 @@ func (a *app) noteCurrent(ctx context.Context, conn *pgx.Conn, schema string) er
 		return err
 	}
 	if newest := states[len(states)-1]; errors.Is(newest.Err, migrate.ErrUnknown) {
-		a.notef("schema %s is newer than this version of outboxgen: its last migration is %04d_%s; there is nothing to apply", schema, newest.Version, newest.Name)
+		a.notef("schema %s is newer than this version of outboxgen: its last migration is %04d_%s; there is nothing to apply",
+			schema, newest.Version, newest.Name)
 		return nil
 	}
 	a.notef("schema %s is up to date", schema)
@@ -148,7 +151,8 @@ shows what it would revert.`,
 		reverted, err := migrate.Down(ctx, conn, schema, to)
 		return errors.Join(err, a.printMigrations("reverted", schema, reverted))
 	})
-	c.Flags().IntVar(&to, "to", 0, "revert all migrations above this `version` (default: one below the newest applied migration)")
+	c.Flags().IntVar(&to, "to", 0,
+		"revert all migrations above this `version` (default: one below the newest applied migration)")
 	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if to < 0 {

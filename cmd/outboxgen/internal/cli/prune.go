@@ -36,7 +36,9 @@ they run; use prune for other topics, or in a cron job. Without --yes it only sh
 					return err
 				}
 			}
-			return a.withAdmin(ctx, &db, schema, func(admin *admin.Admin) error { return a.prune(ctx, person.as(admin), m, yes) })
+			return a.withAdmin(ctx, &db, schema, func(admin *admin.Admin) error {
+				return a.prune(ctx, person.as(admin), m, yes)
+			})
 		}),
 	}
 	db.flags(c)

@@ -30,8 +30,9 @@ func (a *app) statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show what waits, what fails and who runs it, for all topics and listeners",
-		Long: `status prints the queue topics and the listeners of a schema, the consumer groups that keep messages in it because
-they could not apply them, and then a line for each thing that may need an operator. It reads little, also next to millions of events. Numbers are exact up to 100,000.
+		Long: `status prints the queue topics and the listeners of a schema, the consumer groups that keep messages in
+it because they could not apply them, and then a line for each thing that may need an operator. It reads little, also
+next to millions of events. Numbers are exact up to 100,000.
 
 DUE        events that could be handled now
 RETRYING   events that have failed, or whose target was unavailable, and wait for the next attempt
@@ -60,7 +61,8 @@ outbox.yaml if the file is there. Otherwise it is that of the running processes 
 		case c.Flags().Changed("dead") && !check:
 			return errors.New("--dead needs --check")
 		case dead < 0 && c.Flags().Changed("dead"):
-			return fmt.Errorf("--dead: %d must not be negative: it is how many dead letters a topic, listener or consumer may have", dead)
+			return fmt.Errorf(
+				"--dead: %d must not be negative: it is how many dead letters a topic, listener or consumer may have", dead)
 		}
 		return nil
 	}
@@ -98,12 +100,13 @@ outbox.yaml if the file is there. Otherwise it is that of the running processes 
 	db.flags(c)
 	c.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds, until Ctrl-C")
 	c.Flags().BoolVar(&check, "check", false, "exit with 1 if a bound is broken")
-	c.Flags().Int64Var(&dead, "dead", 0, "with --check, the `number` of dead letters that each topic, listener and consumer may have (default: no bound)")
+	c.Flags().Int64Var(&dead, "dead", 0,
+		"with --check, the `number` of dead letters that each topic, listener and consumer may have (default: no bound)")
 	return c
 }
 
-// watchStatus prints the status again and again. On a terminal each one replaces the one before. Only the first one fails
-// the command: people who watch an outage want to see its end.
+// watchStatus prints the status again and again. On a terminal each one replaces the one before. Only the first one
+// fails the command: people who watch an outage want to see its end.
 func (a *app) watchStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) error {
 	clearScreen := ""
 	if f, ok := a.Stdout.(*os.File); ok {
@@ -243,7 +246,8 @@ func (s *status) judgeTopic(t admin.TopicStatus, dead int64) {
 		s.problem("%s: events of version %d wait: no running process knows it", name, v)
 	}
 	for _, r := range t.Resting {
-		s.problem("%s: rests in %s, because its target is unavailable: %s", name, processOf(t.Processes, r), errtext.Short(r.Reason))
+		s.problem("%s: rests in %s, because its target is unavailable: %s", name, processOf(t.Processes, r),
+			errtext.Short(r.Reason))
 	}
 	s.paused(name, t.Pauses)
 	if some(t.Expired) {
@@ -271,7 +275,8 @@ func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 	for _, p := range l.Processes {
 		for _, topic := range slices.Sorted(maps.Keys(p.Resting)) {
 			if _, ok := p.Topics[topic]; ok {
-				s.problem("%s: topic %s rests in %s, because its target is unavailable: %s", name, topic, hostOf(p), errtext.Short(p.Resting[topic]))
+				s.problem("%s: topic %s rests in %s, because its target is unavailable: %s", name, topic, hostOf(p),
+					errtext.Short(p.Resting[topic]))
 			}
 		}
 	}
@@ -279,7 +284,8 @@ func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 		s.problem("%s: events of %s with version %d wait: no running process knows it", name, v.Topic, v.Version)
 	}
 	for _, p := range l.PassedTopics() {
-		s.problem("%s: %s passes the events of %s, which %s reads: a deployment is under way, or two services use this name", name, hostOf(p.By), p.Topic, hostOf(p.ReadBy))
+		s.problem("%s: %s passes the events of %s, which %s reads: a deployment is under way, or two services use this name",
+			name, hostOf(p.By), p.Topic, hostOf(p.ReadBy))
 	}
 	s.paused(name, l.Pauses)
 	if l.Paused && len(l.Pauses) == 0 {
@@ -293,13 +299,15 @@ const untried = 10 * time.Minute
 func (s *status) judgeConsumer(c admin.ConsumerStatus, dead int64) {
 	name := "consumer " + c.Consumer
 	if dead >= 0 && c.Dead.N > dead {
-		s.broke("%s: %s, more than %s; the latest: %s", name, countText(c.Dead, "dead letter"), commas(dead), errtext.Short(c.DeadError))
+		s.broke("%s: %s, more than %s; the latest: %s", name, countText(c.Dead, "dead letter"), commas(dead),
+			errtext.Short(c.DeadError))
 	} else if some(c.Dead) {
 		s.problem("%s: %s; the latest: %s", name, countText(c.Dead, "dead letter"), errtext.Short(c.DeadError))
 	}
 	switch {
 	case c.Overdue >= untried:
-		s.problem("%s: nobody tries %s, and one is due for %s", name, countText(c.Parked, "parked message"), ageText(c.Overdue))
+		s.problem("%s: nobody tries %s, and one is due for %s", name, countText(c.Parked, "parked message"),
+			ageText(c.Overdue))
 	case some(c.Parked):
 		s.problem("%s: the oldest parked message has failed %s: %s", name, times(c.Attempts), errtext.Short(c.Error))
 	}
@@ -316,7 +324,8 @@ func (s *status) judgeDestinations() {
 				key := p.WorkerID.String() + name
 				if !topic && !short && !seen[key] {
 					seen[key] = true
-					s.problem("destination %s: rests in %s, because it is unavailable: %s", name, hostOf(p), errtext.Short(p.Resting[name]))
+					s.problem("destination %s: rests in %s, because it is unavailable: %s", name, hostOf(p),
+						errtext.Short(p.Resting[name]))
 				}
 			}
 		}
