@@ -76,8 +76,9 @@ func wrap(text string, width int) []string {
 
 // verbs are the words with which a doc can continue a name: "TurnFinalized is emitted once". Words that may also be
 // plural nouns (records, names, lists) are left out.
-var verbs = set("is are was has holds carries says means tells describes represents contains announces happens occurs " +
-	"fires gives identifies keeps tells tracks belongs refers denotes indicates can may must will should does")
+var verbs = set(
+	"is are was has holds carries says means tells describes represents contains announces happens occurs " +
+		"fires gives identifies keeps tells tracks belongs refers denotes indicates can may must will should does")
 
 // userDoc returns the user's doc of name as a paragraph, "" without one. A doc that starts with a verb gets name as its
 // subject.

@@ -37,7 +37,8 @@ const (
 	uuidPath     = "github.com/google/uuid"
 )
 
-// importNames is the only table of package names; without it jennifer guesses "v5" for pgx. It knows the standard library.
+// importNames is the only table of package names; without it jennifer guesses "v5" for pgx. It knows the standard
+// library.
 var importNames = map[string]string{
 	consumePath:  "consume",
 	inboxPath:    "inbox",

@@ -18,8 +18,8 @@ func publicationVar(t *model.Topic) string { return lowerFirst(t.GoName) + "Publ
 
 // destinationForms name the destinations of the brokers.
 var destinationForms = map[model.Broker]string{
-	model.Kafka: "Kafka topic %s", model.NATS: "NATS subject %s", model.AMQP: "RabbitMQ address %s", model.Redis: "Redis stream %s",
-	model.Webhook: "webhook %s",
+	model.Kafka: "Kafka topic %s", model.NATS: "NATS subject %s", model.AMQP: "RabbitMQ address %s",
+	model.Redis: "Redis stream %s", model.Webhook: "webhook %s",
 }
 
 // destinationText says where p goes.
@@ -168,8 +168,10 @@ func publishersOf(topics []*model.Topic) string {
 // addRelay declares the constructor of a listener that publishes.
 func (e *emitter) addRelay(g *jen.Group, l *model.Listener) {
 	name := "New" + l.GoName + "Listener"
-	doc := name + " returns listener " + l.Name + ", which reads the log in the database of pool with its own cursor and publishes the events with " +
-		publishersOf(l.Topics) + ", in order per partition key. Call Run on it. The error names the field of cfg that is out of bounds or has no publisher."
+	doc := name + " returns listener " + l.Name +
+		", which reads the log in the database of pool with its own cursor and publishes the events with " +
+		publishersOf(l.Topics) + ", in order per partition key. Call Run on it. The error names the field of cfg that is " +
+		"out of bounds or has no publisher."
 	addComment(g, doc, userDoc("The listener", l.Doc))
 	args := []jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}
 	for _, t := range l.Topics {

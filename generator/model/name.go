@@ -24,7 +24,8 @@ func (b *builder) checkName(name spec.Value[string], what string) bool {
 	if better := snake(name.V); better != name.V && namePattern.MatchString(better) && !reserved(better, what) {
 		hint = diag.Hint(better)
 	}
-	b.Errorf(name.Pos, diag.BadName, "%q is not a valid %s name: use a lower-case letter, then up to 40 of a-z, 0-9 or _%s", name.V, what, hint)
+	b.Errorf(name.Pos, diag.BadName,
+		"%q is not a valid %s name: use a lower-case letter, then up to 40 of a-z, 0-9 or _%s", name.V, what, hint)
 	return false
 }
 
@@ -46,7 +47,8 @@ func (b *builder) checkPackage(name spec.Value[string]) {
 	case token.IsKeyword(name.V):
 		b.Errorf(name.Pos, diag.BadName, "package: %q is a Go keyword: choose another name", name.V)
 	case strings.HasSuffix(name.V, "_test"):
-		b.Errorf(name.Pos, diag.BadName, "package: %q ends in _test, which Go reserves for test files: choose another name", name.V)
+		b.Errorf(name.Pos, diag.BadName,
+			"package: %q ends in _test, which Go reserves for test files: choose another name", name.V)
 	case name.V == "documentation":
 		b.Errorf(name.Pos, diag.BadName, "package: Go ignores the files of a package named %q: choose another name", name.V)
 	}
@@ -73,7 +75,9 @@ func (b *builder) goName(name, override spec.Value[string]) string {
 		if better := camel(snake(override.V)); goNamePattern.MatchString(better) {
 			hint = diag.Hint(better)
 		}
-		b.Errorf(override.Pos, diag.BadGoName, "go: %q is not a valid exported Go name: use an upper-case letter, then up to 63 letters and digits%s", override.V, hint)
+		b.Errorf(override.Pos, diag.BadGoName,
+			"go: %q is not a valid exported Go name: use an upper-case letter, then up to 63 letters and digits%s",
+			override.V, hint)
 		return camel(name.V)
 	}
 	return override.V

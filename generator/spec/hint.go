@@ -58,13 +58,16 @@ var shapeHints = []struct {
 	{"a list", func(n *node) bool { return isText(n) && strings.HasPrefix(n.Value, "-") && plainHint(n.Value) == "" },
 		`a space is missing after the "-"`},
 	{"a list", func(n *node) bool { return isText(n) && plainHint(n.Value) == "" }, "put it in [ ]"},
-	{"a whole number", func(n *node) bool { _, err := ParseInt(n.Value); return isText(n) && err == nil }, "remove the quotes"},
+	{"a whole number", func(n *node) bool {
+		_, err := ParseInt(n.Value)
+		return isText(n) && err == nil
+	}, "remove the quotes"},
 	{"true or false", func(n *node) bool { return isOneOf(n, "yes", "y", "on", "1", "true") }, `did you mean "true"?`},
 	{"true or false", func(n *node) bool { return isOneOf(n, "no", "n", "off", "0", "false") }, `did you mean "false"?`},
 }
 
-// shapeHint says how to write what is needed instead of n, which is the value of a key if keyed is set, and otherwise the
-// file.
+// shapeHint says how to write what is needed instead of n, which is the value of a key if keyed is set, and otherwise
+// the file.
 func shapeHint(n *node, want string, keyed bool) string {
 	for _, h := range shapeHints {
 		if strings.HasPrefix(want, h.want) && h.like(n) {

@@ -34,7 +34,8 @@ func (s *slipScanner) quoted(at, indent int) int {
 		switch {
 		case text[at] == '\\' && quote == '"':
 			if at++; at < len(text) && !strings.ContainsRune("0abtnvfre \"/\\N_LPxuU\t", rune(text[at])) {
-				s.fail(s.line, at-1, `\`+string([]rune(text[at:])[0])+` is not a valid escape in YAML`, `use single quotes, or double the \`)
+				s.fail(s.line, at-1, `\`+string([]rune(text[at:])[0])+` is not a valid escape in YAML`,
+					`use single quotes, or double the \`)
 			}
 		case text[at] != quote:
 		case quote == '\'' && strings.HasPrefix(text[at+1:], "'"):
@@ -185,7 +186,8 @@ func (s *slipScanner) flowMismatch(at int, word [2]int) {
 	}
 	switch {
 	case strings.HasPrefix(text[start:], "map[") || strings.HasPrefix(text[start:], "]"):
-		s.fail(s.line, start-len(text[:start])+len(strings.TrimRight(text[:start], "[")), "a bracket follows text", `inside { } a type such as "[]string" needs quotes`)
+		s.fail(s.line, start-len(text[:start])+len(strings.TrimRight(text[:start], "[")), "a bracket follows text",
+			`inside { } a type such as "[]string" needs quotes`)
 	case text[start] == '}' || text[at] == '{':
 		s.fail(s.line, start, "text follows the closing }", templateHint)
 	}
