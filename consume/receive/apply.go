@@ -19,14 +19,14 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/methodtx"
 )
 
-// Receive settles messages, and returns when each has an outcome. Messages with one key must come in their order, also over
-// several calls: do not call Receive concurrently for messages of one key. Messages of different keys are applied
+// Receive settles messages, and returns when each has an outcome. Messages with one key must come in their order, also
+// over several calls: do not call Receive concurrently for messages of one key. Messages of different keys are applied
 // concurrently. Outcomes are in the order of ms.
 //
-// While the database does not answer Receive waits. When ctx ends it finishes the transactions that are under way, within
-// Config.ShutdownTimeout, and returns the cause. Messages that are not settled then have the outcome "": do not
-// acknowledge them, nor any that the broker acknowledges together with them. Any other error is one of Stop. If a message has
-// no outcome, there is an error.
+// While the database does not answer Receive waits. When ctx ends it finishes the transactions that are under way,
+// within Config.ShutdownTimeout, and returns the cause. Messages that are not settled then have the outcome "": do not
+// acknowledge them, nor any that the broker acknowledges together with them. Any other error is one of Stop. If a
+// message has no outcome, there is an error.
 func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error) {
 	items := make([]*item, len(ms))
 	for i, m := range ms {
@@ -55,7 +55,8 @@ func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error)
 }
 
 // errUnsettled is never expected: a strand that ends early says why.
-var errUnsettled = errors.New("receive messages: some are not settled, and nothing says why: this is a bug, please report it")
+var errUnsettled = errors.New(
+	"receive messages: some are not settled, and nothing says why: this is a bug, please report it")
 
 // work returns the context of transactions, which ends a ShutdownTimeout after ctx.
 func (r *Receiver) work(ctx context.Context) (context.Context, func()) {
@@ -135,7 +136,8 @@ func (l *strand) settleAll(ctx, work context.Context) error {
 // deadlock, before that counts as a failed attempt.
 const maxDoubts = 10
 
-// settle settles a batch. If a message fails, those before it are applied without it, then it alone, then those after it.
+// settle settles a batch. If a message fails, those before it are applied without it, then it alone, then those after
+// it.
 func (l *strand) settle(ctx, work context.Context, batch []*item) error {
 	single := false // it is not known which message fails
 	for start, end := 0, len(batch); start < len(batch); {
@@ -181,7 +183,8 @@ func (r *Receiver) goesOn(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// nextEnd returns where the part of batch ends that begins at start. A message that has failed in a batch is tried alone.
+// nextEnd returns where the part of batch ends that begins at start. A message that has failed in a batch is tried
+// alone.
 func nextEnd(batch []*item, start int, single bool) int {
 	if start < len(batch) && (single || batch[start].last != nil && batch[start].fate == fateApply) {
 		return start + 1
@@ -189,8 +192,8 @@ func nextEnd(batch []*item, start int, single bool) int {
 	return len(batch)
 }
 
-// doubted notes that a message has failed in a way that is probably not its own fault. It reports whether that has happened
-// too often.
+// doubted notes that a message has failed in a way that is probably not its own fault. It reports whether that has
+// happened too often.
 func (r *Receiver) doubted(it *item) bool {
 	it.doubts++
 	return it.doubts > maxDoubts
@@ -233,8 +236,8 @@ func (r *Receiver) delay(t trouble, attempt int) time.Duration {
 // maxDelay is the longest delay that a method may ask for.
 const maxDelay = 10 * 365 * 24 * time.Hour
 
-// attempt settles a batch in one transaction. With an error nothing was written, unless the answer to the commit got lost. at
-// is the index of the message that failed, or -1 if that is not known.
+// attempt settles a batch in one transaction. With an error nothing was written, unless the answer to the commit got
+// lost. at is the index of the message that failed, or -1 if that is not known.
 func (r *Receiver) attempt(ctx, work context.Context, batch []*item) (at int, err error) {
 	if !r.acquire(ctx) {
 		return -1, context.Cause(ctx)
@@ -333,7 +336,9 @@ func (r *Receiver) transact(ctx context.Context, batch []*item) (behind []string
 }
 
 // effects records messages in the inbox and applies them.
-func (r *Receiver) effects(ctx context.Context, tx pgx.Tx, ps []*consume.Prepared) (outcomes []inbox.Outcome, at int, err error) {
+func (r *Receiver) effects(
+	ctx context.Context, tx pgx.Tx, ps []*consume.Prepared,
+) (outcomes []inbox.Outcome, at int, err error) {
 	outcomes, err = r.consumer.Record(ctx, tx, ps)
 	if err != nil {
 		if one, is := as[*consume.RecordError](err); is {
@@ -355,7 +360,9 @@ func (r *Receiver) effects(ctx context.Context, tx pgx.Tx, ps []*consume.Prepare
 		switch {
 		case err == nil && !tx.Conn().IsClosed():
 		case late:
-			return nil, i, &effectError{fmt.Errorf("it did not end within the EffectTimeout %s: %w", r.cfg.EffectTimeout, cmpErr(err))}
+			return nil, i, &effectError{
+				fmt.Errorf("it did not end within the EffectTimeout %s: %w", r.cfg.EffectTimeout, cmpErr(err)),
+			}
 		case tx.Conn().IsClosed():
 			return nil, i, &lostError{cmpErr(err), true}
 		default:
@@ -370,7 +377,8 @@ var errEffectTimeout = errors.New("the EffectTimeout is over")
 // acquireTimeout bounds the wait for a connection of the pool.
 const acquireTimeout = 30 * time.Second
 
-var errNoConnection = fmt.Errorf("no connection within %s: the pool is exhausted, or the database does not answer", acquireTimeout)
+var errNoConnection = fmt.Errorf("no connection within %s: the pool is exhausted, or the database does not answer",
+	acquireTimeout)
 
 // begin begins a transaction at READ COMMITTED, whatever the role's default is. Only commit can commit it.
 func (r *Receiver) begin(ctx context.Context) (pgx.Tx, error) {
@@ -382,7 +390,9 @@ func (r *Receiver) begin(ctx context.Context) (pgx.Tx, error) {
 		return tx, nil
 	}
 	own := methodtx.New(tx, consume.ErrTxOwned)
-	if err := own.Check("Config.Begin", usercode.Call("Config.Begin", usercode.Never, func() error { return r.cfg.Begin(ctx, own) })); err != nil {
+	if err := own.Check("Config.Begin", usercode.Call("Config.Begin", usercode.Never, func() error {
+		return r.cfg.Begin(ctx, own)
+	})); err != nil {
 		rollback(tx)
 		return nil, &lostError{fmt.Errorf("begin transaction: %w", err), false}
 	}

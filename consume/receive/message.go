@@ -78,8 +78,8 @@ func (r *Receiver) prepare(m Message) *item {
 	return it
 }
 
-// placeID identifies a message without a readable id: by its place, and by its content too, because the same place can have
-// another message after somebody has created the broker's topic again.
+// placeID identifies a message without a readable id: by its place, and by its content too, because the same place can
+// have another message after somebody has created the broker's topic again.
 func placeID(m Message) string {
 	h := sha256.New()
 	column, _ := envelopeOf(m.Message)

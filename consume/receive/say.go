@@ -83,18 +83,21 @@ func (r *Receiver) attrs(it *item, more ...any) (attrs []any, ok bool) {
 // parked says that a message that has failed is parked until its next attempt.
 func (r *Receiver) parked(it *item, delay time.Duration) {
 	next := time.Now().Add(delay).UTC().Round(time.Second)
-	if attrs, ok := r.attrs(it, "attempt", it.attempts, "next_attempt", next, "attempts_left", r.cfg.MaxAttempts-it.attempts, "error", it.last); ok {
+	if attrs, ok := r.attrs(it, "attempt", it.attempts, "next_attempt", next, "attempts_left",
+		r.cfg.MaxAttempts-it.attempts, "error", it.last); ok {
 		r.say.log.Warn("message is parked", attrs...)
 	}
 }
 
-// continues says what became of messages that were parked: that one which had failed is applied, and which had no effect.
+// continues says what became of messages that were parked: that one which had failed is applied, and which had no
+// effect.
 func (r *Receiver) continues(items []*item) {
 	for _, it := range items {
 		switch e := it.event.Entity; {
 		case it.outcome == Skipped || it.outcome == Quarantined:
 			if attrs, ok := r.attrs(it, "entity_type", e.Type, "version", e.Version, "applied_version", it.newest); ok {
-				r.say.log.Warn("parked message had no effect: it is stale, a later version of its entity was applied before", attrs...)
+				r.say.log.Warn("parked message had no effect: it is stale, a later version of its entity was applied before",
+					attrs...)
 			}
 		case it.outcome == Duplicate:
 			if attrs, ok := r.attrs(it); ok {
@@ -109,7 +112,8 @@ func (r *Receiver) continues(items []*item) {
 }
 
 func (r *Receiver) failedOnce(it *item, err error) {
-	r.say.log.Debug("message has failed", "place", it.message.Place, slog.Any("", it.event), "attempt", it.attempts, "error", err)
+	r.say.log.Debug("message has failed", "place", it.message.Place, slog.Any("", it.event), "attempt", it.attempts,
+		"error", err)
 	if r.cfg.Observer.Failed != nil {
 		r.observe(func() {
 			r.cfg.Observer.Failed(Failed{Place: it.message.Place, Event: it.event, Attempt: it.attempts, Err: err})

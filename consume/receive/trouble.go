@@ -78,7 +78,8 @@ func troubleOf(err error) trouble {
 	default:
 		t.class = classOf(err)
 		if !effect && t.class == troubleFailed {
-			t.class = troubleAway // a lost connection, or our own statement: the database is not migrated, read-only, or the like
+			// a lost connection, or our own statement: the database is not migrated, read-only, or the like
+			t.class = troubleAway
 		}
 	}
 	return t

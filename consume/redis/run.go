@@ -14,10 +14,10 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
-// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges
-// what is settled, and returns nil. It returns an error if a stream does not exist, access is refused, no server answers at
-// the start, or the database is not migrated: see the Err variables and receive.Stop. Nothing is lost then: the next Run
-// continues from there.
+// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout,
+// acknowledges what is settled, and returns nil. It returns an error if a stream does not exist, access is refused, no
+// server answers at the start, or the database is not migrated: see the Err variables and receive.Stop. Nothing is lost
+// then: the next Run continues from there.
 func (r *Receiver) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("run Redis receiver: %w", ErrRunning)

@@ -36,7 +36,10 @@ type connector struct {
 
 // connect tries each server once. Then it continues in the background until ctx ends.
 func connect(ctx context.Context, cfg Config) *connector {
-	c := &connector{cfg: cfg, log: lograte.New(cfg.Logger), servers: amqpurl.WithoutCredentials(cfg.URL), urls: amqpurl.Servers(cfg.URL), done: make(chan struct{})}
+	c := &connector{
+		cfg: cfg, log: lograte.New(cfg.Logger), servers: amqpurl.WithoutCredentials(cfg.URL), urls: amqpurl.Servers(cfg.URL),
+		done: make(chan struct{}),
+	}
 	first := c.dial(ctx)
 	c.link.Store(first)
 	go c.run(ctx, first)
@@ -104,7 +107,8 @@ func (c *connector) open(ctx context.Context, server string) (*link, error) {
 	var raw *timedConn
 	stop := func() bool { return true }
 	cfg := amqp091.Config{
-		SASL: c.cfg.SASL, TLSClientConfig: c.cfg.TLS.Clone(), Heartbeat: heartbeat, Properties: amqp091.NewConnectionProperties(),
+		SASL: c.cfg.SASL, TLSClientConfig: c.cfg.TLS.Clone(), Heartbeat: heartbeat,
+		Properties: amqp091.NewConnectionProperties(),
 		Dial: func(network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{Timeout: c.cfg.Timeout}).DialContext(ctx, network, addr)
 			if err != nil {
@@ -136,7 +140,8 @@ func (c *connector) note(what string, err error) {
 		return
 	}
 	if last := c.connErr.Swap(&err); last == nil || (*last).Error() != err.Error() {
-		c.log.Log(context.Background(), slog.LevelWarn, "amqp connection: "+what, slog.String("servers", c.servers), slog.Any("error", err))
+		c.log.Log(context.Background(), slog.LevelWarn, "amqp connection: "+what, slog.String("servers", c.servers),
+			slog.Any("error", err))
 	}
 }
 

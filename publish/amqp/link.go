@@ -45,7 +45,8 @@ func newLink(conn *amqp091.Connection, raw net.Conn, keep int) *link {
 	}
 }
 
-// serve waits until the connection or ctx ends. It returns after all senders have ended, with the error of the connection.
+// serve waits until the connection or ctx ends. It returns after all senders have ended, with the error of the
+// connection.
 func (l *link) serve(ctx context.Context) error {
 	var err error
 	for err == nil {
@@ -83,9 +84,11 @@ func (l *link) serve(ctx context.Context) error {
 var errDown = errors.New("the connection was lost")
 
 // errNoChannel is the error of an event that gets no channel in time.
-var errNoChannel = errors.New("all channels of the connection are in use: the server's channel_max is too low for the number of destinations, or the server does not answer")
+var errNoChannel = errors.New("all channels of the connection are in use: the server's channel_max is too low for " +
+	"the number of destinations, or the server does not answer")
 
-// acquire returns a sender that nobody else uses. An error means that one of the other arguments or the connection has ended.
+// acquire returns a sender that nobody else uses. An error means that one of the other arguments or the connection has
+// ended.
 func (l *link) acquire(ctx, closing context.Context, timeout <-chan time.Time) (*sender, error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -228,8 +231,8 @@ func (l *sender) why(err error) error {
 // frameOverhead is what a frame has in addition to its payload.
 const frameOverhead = 8
 
-// fits returns an error if the headers of a message are larger than the connection can carry. The server would close the
-// connection.
+// fits returns an error if the headers of a message are larger than the connection can carry. The server would close
+// the connection.
 func (l *link) fits(msg amqp091.Publishing) error {
 	if limit := l.conn.Config.FrameSize; limit > 0 && headerSize(msg)+frameOverhead > limit {
 		return fmt.Errorf("headers of %d bytes exceed the frame_max of the connection, %d bytes", headerSize(msg), limit)

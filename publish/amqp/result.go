@@ -34,7 +34,8 @@ func (p *Publisher) resultOf(l *link, destination string, to address, err error)
 		return p.routes.Missing(destination, p.describe(destination, fmt.Errorf("%s: %w", what, err)))
 	}
 	if answered && reason.Code == amqp091.NotFound && !l.conn.IsClosed() {
-		return p.routes.Missing(destination, p.describe(destination, fmt.Errorf("there is no exchange %s: declare it: %w", to.exchange, err)))
+		return p.routes.Missing(destination,
+			p.describe(destination, fmt.Errorf("there is no exchange %s: declare it: %w", to.exchange, err)))
 	}
 	p.routes.Forget(destination)
 	switch {

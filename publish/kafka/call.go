@@ -15,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// call is one call of Publish. It sends events in rounds. Each round waits for the one before. In a round, the events with
-// one key go to one topic, and a topic gets no more than fits into a batch.
+// call is one call of Publish. It sends events in rounds. Each round waits for the one before. In a round, the events
+// with one key go to one topic, and a topic gets no more than fits into a batch.
 type call struct {
 	p       *Publisher
 	lane    *lane // nil unless the call has a transactional id
@@ -37,9 +37,9 @@ type call struct {
 
 func newCall(p *Publisher, events []publish.Outgoing) *call {
 	c := &call{
-		p: p, events: events, records: make([]record, len(events)), refused: make(map[int]error), single: sameDestination(events),
-		errs: make([]error, len(events)), settled: make([]bool, len(events)), open: len(events),
-		failed: make(map[string]bool), down: make(map[string]error),
+		p: p, events: events, records: make([]record, len(events)), refused: make(map[int]error),
+		single: sameDestination(events), errs: make([]error, len(events)), settled: make([]bool, len(events)),
+		open: len(events), failed: make(map[string]bool), down: make(map[string]error),
 	}
 	return c
 }
@@ -140,7 +140,9 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	began := time.Now()
 	for at, i := range round {
 		r := &c.records[i]
-		records[at] = kgo.Record{Topic: c.events[i].Destination, Key: r.key, Value: r.value, Headers: r.headers, Timestamp: began}
+		records[at] = kgo.Record{
+			Topic: c.events[i].Destination, Key: r.key, Value: r.value, Headers: r.headers, Timestamp: began,
+		}
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, c.p.cfg.Timeout, errNoAnswer)
 	defer cancel()
@@ -266,7 +268,9 @@ func (c *call) unlessBehind(i int, err error) error {
 }
 
 // resultOf returns the result of Publish for an event that has failed, and notes what the error means for other events.
-func (c *call) resultOf(waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool) error {
+func (c *call) resultOf(
+	waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool,
+) error {
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
 		if errors.Is(context.Cause(waiting), errNoAnswer) {
 			c.p.topics.Forget(topic)
@@ -294,7 +298,8 @@ func (c *call) resultOf(waiting context.Context, producer *client, began time.Ti
 		return outbox.Permanent(described)
 	case unknown:
 		c.retire(producer) // a new producer knows the topic only if it exists
-		c.down[topic] = c.p.topics.Missing(topic, produceError(topic, fmt.Errorf("there is no such topic: create it: %w", err)))
+		c.down[topic] = c.p.topics.Missing(topic,
+			produceError(topic, fmt.Errorf("there is no such topic: create it: %w", err)))
 		return c.down[topic]
 	case fenced:
 		c.retire(producer)
@@ -320,8 +325,8 @@ func (c *call) resultOf(waiting context.Context, producer *client, began time.Ti
 	}
 }
 
-// retire stops the use of a producer, except for the keys that are bound to it. If it has failed for these too, it cannot
-// make the cluster refuse their late records, and retire unbinds them.
+// retire stops the use of a producer, except for the keys that are bound to it. If it has failed for these too, it
+// cannot make the cluster refuse their late records, and retire unbinds them.
 func (c *call) retire(producer *client) {
 	if producer.broken {
 		c.p.pool.abandon(producer)

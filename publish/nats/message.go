@@ -36,7 +36,8 @@ func messageOf(encoder publish.Encoder, o publish.Outgoing, stream string) (*nat
 			continue
 		}
 		if !isHeader(name) || strings.ContainsAny(value, "\r\n") {
-			return nil, outbox.Permanent(fmt.Errorf("publish to %s: NATS cannot carry header %q or its value", o.Destination, name))
+			return nil, outbox.Permanent(fmt.Errorf("publish to %s: NATS cannot carry header %q or its value",
+				o.Destination, name))
 		}
 		header[name] = []string{value}
 	}

@@ -43,10 +43,12 @@ var classes = map[string]class{
 	"WRONGTYPE":   wrong,
 }
 
-// connectErrors are the beginnings of the errors without a code that Redis answers to a new connection. To a command with many
-// arguments from a client that has not authenticated it does not answer NOAUTH, but that the length is not allowed.
+// connectErrors are the beginnings of the errors without a code that Redis answers to a new connection. To a command
+// with many arguments from a client that has not authenticated it does not answer NOAUTH, but that the length is not
+// allowed.
 var connectErrors = []string{
-	"ERR Protocol error: unauthenticated", "ERR max number of clients", "ERR AUTH", "ERR DB index", "ERR invalid DB", "ERR SELECT", "ERR Client sent AUTH",
+	"ERR Protocol error: unauthenticated", "ERR max number of clients", "ERR AUTH", "ERR DB index", "ERR invalid DB",
+	"ERR SELECT", "ERR Client sent AUTH",
 }
 
 // classOf returns the class of an error with which Redis has answered.
@@ -82,7 +84,8 @@ func (p *Publisher) resultOf(stream string, err error) error {
 	described := p.describe(stream, err)
 	answer, answered := errors.AsType[goredis.Error](err)
 	if answered && classOf(answer.Error()) == wrong {
-		return p.streams.Missing(stream, p.describe(stream, fmt.Errorf("the key is not a stream: rename it, or use another stream: %w", err)))
+		return p.streams.Missing(stream,
+			p.describe(stream, fmt.Errorf("the key is not a stream: rename it, or use another stream: %w", err)))
 	}
 	p.streams.Forget(stream)
 	if _, few := errors.AsType[*tooFew](err); few {

@@ -18,8 +18,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// header makes the headers of a request: those of the event, then those of the endpoint's configuration, then those that
-// CloudEvents and Standard Webhooks prescribe. Later ones replace earlier ones.
+// header makes the headers of a request: those of the event, then those of the endpoint's configuration, then those
+// that CloudEvents and Standard Webhooks prescribe. Later ones replace earlier ones.
 func (e *endpoint) header(id string, m publish.Message, now time.Time) (http.Header, error) {
 	header := http.Header{"User-Agent": {"outboxgen-webhook"}}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
