@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// encode turns the arguments of a statement of outbox into values that every driver sends in the same way: nil, bool, int64
-// and string. Uuids, times, JSON and arrays are sent as the text that PostgreSQL reads.
+// encode turns the arguments of a statement of outbox into values that every driver sends in the same way: nil, bool,
+// int64 and string. Uuids, times, JSON and arrays are sent as the text that PostgreSQL reads.
 func encode(args []any) ([]any, error) {
 	values := make([]any, len(args))
 	for i, arg := range args {
@@ -36,7 +36,8 @@ func encode(args []any) ([]any, error) {
 		default:
 			var known bool
 			if values[i], known = encodeArray(arg); !known {
-				return nil, fmt.Errorf("sqltx cannot send an argument of type %T: update module sqltx to the version of outboxgen", arg)
+				return nil, fmt.Errorf(
+					"sqltx cannot send an argument of type %T: update module sqltx to the version of outboxgen", arg)
 			}
 		}
 	}
@@ -86,8 +87,8 @@ func encodeArray(arg any) (value any, known bool) {
 // timeLayout is a time with the precision of timestamptz, which pgx sends too. It is read alike with every DateStyle.
 const timeLayout = "2006-01-02 15:04:05.000000Z07:00"
 
-// array returns elements as the text of an array, and nil, which is NULL, if they are nil. size is about how long an element
-// gets.
+// array returns elements as the text of an array, and nil, which is NULL, if they are nil. size is about how long an
+// element gets.
 func array[T any](elements []T, size func(T) int, add func(*strings.Builder, T)) any {
 	if elements == nil {
 		return nil

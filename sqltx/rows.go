@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// rows are the rows of database/sql as those of pgx. It embeds pgx.Rows, which is nil, because a later pgx may add methods to
-// it. outbox calls none of those that are not below.
+// rows are the rows of database/sql as those of pgx. It embeds pgx.Rows, which is nil, because a later pgx may add
+// methods to it. outbox calls none of those that are not below.
 type rows struct {
 	pgx.Rows
 

@@ -16,8 +16,8 @@ var (
 	ErrValue = errors.New("use a value of UTF-8 text without control characters; a tab is allowed")
 )
 
-// Check returns why a header cannot be carried by every publisher, or nil. A name is a token of HTTP, which NATS, AMQP, Kafka
-// and Redis can carry too.
+// Check returns why a header cannot be carried by every publisher, or nil. A name is a token of HTTP, which NATS, AMQP,
+// Kafka and Redis can carry too.
 func Check(name, value string) error {
 	switch {
 	case len(name) > MaxName || !IsName(name):

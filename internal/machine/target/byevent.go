@@ -40,8 +40,8 @@ func (b *ByEvent) Enter(destination string) *Target {
 	if t == nil {
 		of := b.of
 		t = &Target{
-			Name: of.broker.Name + ":" + destination, Publisher: of.Publisher, broker: of.broker, breaker: of.breaker, log: of.log, hooks: of.hooks,
-			Topics: of.Topics, away: &b.away, returns: &b.returns, changed: of.changed,
+			Name: of.broker.Name + ":" + destination, Publisher: of.Publisher, broker: of.broker, breaker: of.breaker,
+			log: of.log, hooks: of.hooks, Topics: of.Topics, away: &b.away, returns: &b.returns, changed: of.changed,
 		}
 		b.known[destination] = t
 	}
@@ -69,8 +69,8 @@ func (b *ByEvent) Leave(destination string, t *Target) {
 	}
 }
 
-// forget forgets a tenth of the idle destinations, those first that do not rest. It returns what is to be told. The caller
-// holds b.mu.
+// forget forgets a tenth of the idle destinations, those first that do not rest. It returns what is to be told. The
+// caller holds b.mu.
 func (b *ByEvent) forget() (logs []func()) {
 	left := maxIdle / 10
 	for _, resting := range []bool{false, true} {
@@ -109,8 +109,8 @@ func (t *Target) rests() bool {
 	return !t.since.IsZero()
 }
 
-// Refuses returns the result of an event that t does not take now, because it rests or a call has stalled. The event is to
-// come back after LaterDelay. ok reports that t takes it.
+// Refuses returns the result of an event that t does not take now, because it rests or a call has stalled. The event is
+// to come back after LaterDelay. ok reports that t takes it.
 func (t *Target) Refuses(now time.Time) (why errclass.Result, ok bool) {
 	if is, _ := t.Stalled(now); is {
 		return errclass.New(errclass.ClassUnavailable, "a call of the publisher to %s takes long", t.Name), false
@@ -173,7 +173,8 @@ func (b *ByEvent) resting() []string {
 	b.reasons(all)
 	names := slices.Sorted(maps.Keys(all))
 	if i := slices.Index(names, b.of.Name); i >= 0 {
-		names = append(slices.Delete(names, i, i+1), b.of.Name+" ("+strings.TrimSuffix(all[b.of.Name], " destinations rest")+")")
+		names = append(slices.Delete(names, i, i+1),
+			b.of.Name+" ("+strings.TrimSuffix(all[b.of.Name], " destinations rest")+")")
 	}
 	return names
 }

@@ -38,20 +38,21 @@ type Target struct {
 	log          *slog.Logger
 	hooks        *report.Hooks
 
-	mu            sync.Mutex
-	Topics        []string  // the topics of its events
-	since         time.Time // when its rest began; zero if it does not rest
-	until         time.Time // no event is tried before
-	tries         int       // how often in a row it was found unavailable
-	cause         errclass.Result
-	trying        bool                          // an event is being tried to find out whether it is available again
-	tryRequested  bool                          // such an event is being claimed, or waits for a worker
-	failedInRow   []uuid.UUID                   // different events that failed in a row
-	handedBack    int                           // events that were not charged in this rest
-	away          *atomic.Int32                 // how many targets of the dispatcher or listener rest
-	returns       *atomic.Int64                 // how often one of them became available again
-	changed       testsignal.Signal             // tells that what rests has changed
-	returnPending bool                          // the events that wait for it in the database may be tried as soon as it answers
+	mu           sync.Mutex
+	Topics       []string  // the topics of its events
+	since        time.Time // when its rest began; zero if it does not rest
+	until        time.Time // no event is tried before
+	tries        int       // how often in a row it was found unavailable
+	cause        errclass.Result
+	trying       bool              // an event is being tried to find out whether it is available again
+	tryRequested bool              // such an event is being claimed, or waits for a worker
+	failedInRow  []uuid.UUID       // different events that failed in a row
+	handedBack   int               // events that were not charged in this rest
+	away         *atomic.Int32     // how many targets of the dispatcher or listener rest
+	returns      *atomic.Int64     // how often one of them became available again
+	changed      testsignal.Signal // tells that what rests has changed
+	// the events that wait for it in the database may be tried as soon as it answers
+	returnPending bool
 	answered      bool                          // it has answered since its rest began
 	undelivered   bool                          // its rest is over, and no event has been delivered since
 	callsBegan    []time.Time                   // when the publisher's calls under way began, the oldest first
@@ -307,8 +308,11 @@ func (t *Target) endRest(began time.Time, r *errclass.Result, isBroker bool) (lo
 		return nil
 	}
 	rested := time.Since(t.since)
-	attrs := []any{"target", t.Name, "rested", rested.Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack}
-	t.since, t.until, t.tries, t.cause, t.failedInRow, t.handedBack = time.Time{}, time.Time{}, 0, errclass.Result{}, nil, 0
+	attrs := []any{
+		"target", t.Name, "rested", rested.Round(time.Millisecond), "tries", t.tries, "handed_back", t.handedBack,
+	}
+	t.since, t.until, t.tries = time.Time{}, time.Time{}, 0
+	t.cause, t.failedInRow, t.handedBack = errclass.Result{}, nil, 0
 	t.undelivered = !delivered
 	t.returns.Add(1)
 	t.changed.Emit()
@@ -318,7 +322,8 @@ func (t *Target) endRest(began time.Time, r *errclass.Result, isBroker bool) (lo
 	if !delivered {
 		attrs = append(attrs, "error", r.Text)
 	}
-	refused := r.Class == errclass.ClassRefused && !isBroker // a refused event says nothing about the broker's other destinations
+	// a refused event says nothing about the broker's other destinations
+	refused := r.Class == errclass.ClassRefused && !isBroker
 	return []func(){func() {
 		switch {
 		case delivered:
@@ -372,7 +377,8 @@ func TopicsOf(all []*Target) (topics []string) {
 	return topics
 }
 
-// StallAfter is how long a call of a Publisher may take before its destination is given no more events until it returns.
+// StallAfter is how long a call of a Publisher may take before its destination is given no more events until it
+// returns.
 const StallAfter = 200 * time.Millisecond
 
 // Abandon records that a lease ends before the call under way has returned. Until the call returns, nothing else is

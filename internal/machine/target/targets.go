@@ -32,12 +32,18 @@ type Targets struct {
 }
 
 func NewTargets(breaker outbox.Breaker, publishers map[string]publish.Publisher, log *slog.Logger) *Targets {
-	return &Targets{breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target), brokers: make(map[string]*Target), Changed: make(testsignal.Signal, 1)}
+	return &Targets{
+		breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target),
+		brokers: make(map[string]*Target), Changed: make(testsignal.Signal, 1),
+	}
 }
 
 // Add gives a topic its target: that of its publication, or a separate one for its handler.
 func (s *Targets) Add(topic string, p *Route) error {
-	t := &Target{Name: topic, breaker: s.breaker, log: s.log, hooks: s.Hooks, changed: s.Changed, away: &s.Away, returns: &s.Returns, returnPending: true}
+	t := &Target{
+		Name: topic, breaker: s.breaker, log: s.log, hooks: s.Hooks, changed: s.Changed, away: &s.Away, returns: &s.Returns,
+		returnPending: true,
+	}
 	if p != nil {
 		publisher, err := s.publisher(p.broker)
 		if err != nil {
@@ -55,7 +61,10 @@ func (s *Targets) Add(topic string, p *Route) error {
 			}
 		}
 		if t.broker = s.brokers[p.broker]; t.broker == nil {
-			t.broker = &Target{Name: p.broker, breaker: s.breaker, log: s.log, hooks: s.Hooks, changed: s.Changed, away: &s.Away, returns: &s.Returns}
+			t.broker = &Target{
+				Name: p.broker, breaker: s.breaker, log: s.log, hooks: s.Hooks, changed: s.Changed, away: &s.Away,
+				returns: &s.Returns,
+			}
 			s.brokers[p.broker] = t.broker
 		}
 		t.broker.Topics = append(t.broker.Topics, topic)

@@ -1,11 +1,12 @@
-// Package fastjson decodes a JSON object into a struct in one pass. json.Unmarshal reads the text twice and more, and was
-// most of what a listener spent on an event.
+// Package fastjson decodes a JSON object into a struct in one pass. json.Unmarshal reads the text twice and more, and
+// was most of what a listener spent on an event.
 //
 // It decodes what is plainly right, and as json.Unmarshal does. A field whose type or text is anything else goes to
-// json.Unmarshal, and so does the whole text when an object has an unknown key, a key twice, or an error: json.Unmarshal
-// alone decides what is valid.
+// json.Unmarshal, and so does the whole text when an object has an unknown key, a key twice, or an error:
+// json.Unmarshal alone decides what is valid.
 //
-// A strict decoder also refuses what is incomplete, as Shape has it, and passes over keys that the struct does not have.
+// A strict decoder also refuses what is incomplete, as Shape has it, and passes over keys that the struct does not
+// have.
 package fastjson
 
 import (
@@ -168,8 +169,8 @@ func (p *Decoder) read(text []byte, v reflect.Value) int {
 	}
 }
 
-// readField sets a field of v to the value at the beginning of text. It returns the length of the value, or 0 when it is
-// for json.Unmarshal to say what is wrong.
+// readField sets a field of v to the value at the beginning of text. It returns the length of the value, or 0 when it
+// is for json.Unmarshal to say what is wrong.
 func (p *Decoder) readField(f *field, text []byte, v reflect.Value) (n int) {
 	to := v.Field(f.index)
 	if f.read != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Shape describes a payload type, to find the place where JSON does not fit it or is incomplete. Generated types are structs,
-// lists and maps of types that decode themselves. They are not recursive.
+// Shape describes a payload type, to find the place where JSON does not fit it or is incomplete. Generated types are
+// structs, lists and maps of types that decode themselves. They are not recursive.
 type Shape struct {
 	of       reflect.Type
 	members  []member // of a generated struct
@@ -89,8 +89,8 @@ func ShapeOf(t reflect.Type) *Shape {
 	return known.(*Shape)
 }
 
-// newShape returns the shape of t. within are the types that t is part of. A type that contains itself, which no generated
-// one does, is not looked into twice.
+// newShape returns the shape of t. within are the types that t is part of. A type that contains itself, which no
+// generated one does, is not looked into twice.
 func newShape(t reflect.Type, within []reflect.Type) *Shape {
 	s := &Shape{of: t, zero: zeroOf(t)}
 	if slices.Contains(within, t) {
@@ -139,9 +139,9 @@ func (s *Shape) isJSON() bool { return s.of == reflect.TypeFor[json.RawMessage](
 
 var null = []byte("null")
 
-// Incomplete returns the path of the first required field of raw that is missing, null or zero, and what is wrong with it;
-// "" if there is none. An item of a list or map that is null counts too, unless it is a list or a map itself. raw must
-// decode into the type.
+// Incomplete returns the path of the first required field of raw that is missing, null or zero, and what is wrong with
+// it; "" if there is none. An item of a list or map that is null counts too, unless it is a list or a map itself. raw
+// must decode into the type.
 func (s *Shape) Incomplete(raw json.RawMessage) (path, fault string) {
 	if !s.walk || s.nulls && !bytes.Contains(raw, null) && !bytes.Contains(raw, []byte(`""`)) {
 		return "", ""
@@ -191,7 +191,9 @@ func (s *Shape) Misfit(raw json.RawMessage) (string, reflect.Type) {
 
 // first returns the path of the first faulty part of raw. part judges each part that is there; it gets the member of a
 // part that is a field. A required field that is not there is faulty if missing is given, which is then called.
-func (s *Shape) first(raw json.RawMessage, part func(*Shape, json.RawMessage, *member) (string, bool), missing func()) string {
+func (s *Shape) first(
+	raw json.RawMessage, part func(*Shape, json.RawMessage, *member) (string, bool), missing func(),
+) string {
 	switch s.of.Kind() {
 	case reflect.Pointer:
 		if s.elem != nil {
@@ -229,8 +231,8 @@ func (s *Shape) first(raw json.RawMessage, part func(*Shape, json.RawMessage, *m
 	return ""
 }
 
-// items returns the items of a list and the values of a map, each with its place in a path. A key may be as sensitive as a
-// value, so that of a map is [*].
+// items returns the items of a list and the values of a map, each with its place in a path. A key may be as sensitive
+// as a value, so that of a map is [*].
 func (s *Shape) items(raw json.RawMessage) iter.Seq2[string, json.RawMessage] {
 	return func(yield func(string, json.RawMessage) bool) {
 		var items []json.RawMessage

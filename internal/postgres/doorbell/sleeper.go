@@ -20,8 +20,8 @@ type Sleeper struct {
 	watched bool      // the answer was that some process watches
 	request int       // number of the latest request
 
-	// refusedSince is the first time in a row that no process could watch, because an enqueue was under way, and that no check
-	// has found something since. It is zero if there is none. refused counts what came growAfter later.
+	// refusedSince is the first time in a row that no process could watch, because an enqueue was under way, and that no
+	// check has found something since. It is zero if there is none. refused counts what came growAfter later.
 	refusedSince time.Time
 	refused      int
 
@@ -33,9 +33,10 @@ type Sleeper struct {
 
 // Config holds the doorbell of a sleeper.
 type Config struct {
-	Bell         Bell
-	DB           *schemadb.Schema
-	Main, Listen *pgxpool.Pool // producers ring on the database of Main; Listen makes the listening connection, and Main does if it is nil
+	Bell Bell
+	DB   *schemadb.Schema
+	// producers ring on the database of Main; Listen makes the listening connection, and Main does if it is nil
+	Main, Listen *pgxpool.Pool
 	Log          *slog.Logger
 	// Listening is told the results of attempts to listen, except the first failure after a success: a connection that is
 	// lost once costs nothing.
@@ -116,8 +117,8 @@ func (s *Sleeper) OnAnswer(a Answer) (look bool, pause time.Duration) {
 		s.endRefusals()
 		return true, 0
 	}
-	// The pause is short, because it is the latency of an event in the open transaction. It grows when the checks have found
-	// nothing for a while, because that transaction may stay open for hours.
+	// The pause is short, because it is the latency of an event in the open transaction. It grows when the checks have
+	// found nothing for a while, because that transaction may stay open for hours.
 	if s.refusedSince.IsZero() {
 		s.refusedSince = time.Now()
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
-// Every transaction of the runtime begins here, at READ COMMITTED (except InSnapshot), whatever the default of the role or the database is. The
-// statements rely on a new snapshot per statement, and on continuing with the newest version of a row that they waited for.
+// Every transaction of the runtime begins here, at READ COMMITTED (except InSnapshot), whatever the default of the role
+// or the database is. The statements rely on a new snapshot per statement, and on continuing with the newest version of
+// a row that they waited for.
 const (
 	begin         = "BEGIN ISOLATION LEVEL READ COMMITTED"
 	beginReadOnly = begin + " READ ONLY"
@@ -48,21 +49,24 @@ func (s *Schema) InTxPlanned(ctx context.Context, db Beginner, call func(*querie
 	return pgx.BeginTxFunc(ctx, db, ReadCommitted, func(tx pgx.Tx) error { return call(s.On(tx)) })
 }
 
-// InSnapshot runs call in a read-only transaction with the settings of SessionGuard, whose statements all see the database at
-// the moment of the first one.
+// InSnapshot runs call in a read-only transaction with the settings of SessionGuard, whose statements all see the
+// database at the moment of the first one.
 func (s *Schema) InSnapshot(ctx context.Context, db Beginner, call func(*queries.Queries) error) error {
-	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		q := s.On(tx)
-		if err := q.SessionGuard(ctx); err != nil {
-			return err
-		}
-		return call(q)
-	})
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			q := s.On(tx)
+			if err := q.SessionGuard(ctx); err != nil {
+				return err
+			}
+			return call(q)
+		})
 }
 
-// WithCursorLock runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet. what
-// says in an error what was being done.
-func (s *Schema) WithCursorLock(ctx context.Context, db Beginner, what string, call func(*queries.Queries) error) error {
+// WithCursorLock runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet.
+// what says in an error what was being done.
+func (s *Schema) WithCursorLock(
+	ctx context.Context, db Beginner, what string, call func(*queries.Queries) error,
+) error {
 	return s.Wrap(what, s.InTx(ctx, db, func(q *queries.Queries) error {
 		if err := q.ListenerLock(ctx, s.CursorLock()); err != nil {
 			return err
@@ -88,13 +92,14 @@ func (s *Schema) Guard(b *pgx.Batch) { b.Queue(s.Text(queries.SessionGuard)) }
 // Commit adds the end of a transaction to b.
 func (s *Schema) Commit(b *pgx.Batch) { b.Queue(commit) }
 
-// Each returns the queries of s. Each query runs on db in its own transaction, like that of InTx, and in one round trip.
+// Each returns the queries of s. Each query runs on db in its own transaction, like that of InTx, and in one round
+// trip.
 func (s *Schema) Each(db Sender) *queries.Queries {
 	return queries.New(each{db: db, schema: s, guarded: true})
 }
 
-// EachPlanned is like Each, but without the settings of SessionGuard, which restrict the planner to index scans. Use it for
-// statements that read whole tables.
+// EachPlanned is like Each, but without the settings of SessionGuard, which restrict the planner to index scans. Use it
+// for statements that read whole tables.
 func (s *Schema) EachPlanned(db Sender) *queries.Queries { return queries.New(each{db: db, schema: s}) }
 
 type each struct {

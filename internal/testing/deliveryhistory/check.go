@@ -27,8 +27,9 @@ type Querier interface {
 
 // Rows reads every event of a schema.
 func Rows(ctx context.Context, db Querier, schema string) (map[uuid.UUID]Row, error) {
-	rows, err := db.Query(ctx, "SELECT id, coalesce(status, ''), coalesce(attempts, 0), coalesce(max_attempts, 0), coalesce(last_error, '') FROM "+
-		pgx.Identifier{schema, "event_status"}.Sanitize())
+	rows, err := db.Query(ctx,
+		"SELECT id, coalesce(status, ''), coalesce(attempts, 0), coalesce(max_attempts, 0), coalesce(last_error, '') FROM "+
+			pgx.Identifier{schema, "event_status"}.Sanitize())
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
 	}
@@ -68,8 +69,8 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s event %s: %s", v.Invariant, v.Event, v.Text)
 }
 
-// Check compares the history with the rows at the end of a run and returns the violations in a stable order. It checks I1,
-// I2, I3, I6, I9, and the part of I11 that says that nothing is processing and everything has a state.
+// Check compares the history with the rows at the end of a run and returns the violations in a stable order. It checks
+// I1, I2, I3, I6, I9, and the part of I11 that says that nothing is processing and everything has a state.
 func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 	var found []Violation
 	report := func(invariant string, id uuid.UUID, format string, args ...any) {
@@ -134,7 +135,10 @@ func CheckFinal(before, after map[uuid.UUID]Row) []Violation {
 			continue
 		}
 		if is := after[id]; is.Status != was.Status || is.Attempts != was.Attempts {
-			found = append(found, Violation{"I5", id, fmt.Sprintf("was %s after %d attempts, is %q after %d", was.Status, was.Attempts, is.Status, is.Attempts)})
+			found = append(found, Violation{
+				"I5", id,
+				fmt.Sprintf("was %s after %d attempts, is %q after %d", was.Status, was.Attempts, is.Status, is.Attempts),
+			})
 		}
 	}
 	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })

@@ -32,8 +32,8 @@ func isOutbox(t types.Type, names ...string) bool {
 // isReceipt reports whether t is a receipt, or a slice of them.
 func isReceipt(t types.Type) bool { return isOutbox(t, "Receipt", "PendingReceipt") }
 
-// isOutcome reports whether t is the outcome of an operation: outbox.OperationOutcome, or a generated struct with nothing
-// else in it.
+// isOutcome reports whether t is the outcome of an operation: outbox.OperationOutcome, or a generated struct with
+// nothing else in it.
 func isOutcome(t types.Type) bool {
 	named, ok := types.Unalias(t).(*types.Named)
 	if !ok {
@@ -46,8 +46,8 @@ func isOutcome(t types.Type) bool {
 	return ok && s.NumFields() == 1 && isOutbox(s.Field(0).Type(), "OperationOutcome")
 }
 
-// payloadOf returns the type of the payload that a value of type t holds: t itself, or what t points to or is a slice of.
-// It is nil if that has no name.
+// payloadOf returns the type of the payload that a value of type t holds: t itself, or what t points to or is a slice
+// of. It is nil if that has no name.
 func payloadOf(t types.Type) *types.TypeName {
 	switch inner := types.Unalias(t).(type) {
 	case *types.Pointer:
@@ -66,8 +66,8 @@ type owner struct {
 	outcome   string // Settled
 }
 
-// owners knows which operations own which payloads. It reads that from the types of generated code: the transaction of an
-// operation is a struct with an *outbox.Operation, and the parameters of the methods that return an outcome are the
+// owners knows which operations own which payloads. It reads that from the types of generated code: the transaction of
+// an operation is a struct with an *outbox.Operation, and the parameters of the methods that return an outcome are the
 // payloads of its events.
 type owners map[*types.Package]map[*types.TypeName][]owner
 

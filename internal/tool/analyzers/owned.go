@@ -55,7 +55,8 @@ func each(owned []owner, text func(owner) string) string {
 }
 
 // enqueued returns what n enqueues, and the name of the function: n is the name of a generated function or method that
-// enqueues, also where it is not called, or a call of a method of outbox.UntypedTopic. It returns nil for any other node.
+// enqueues, also where it is not called, or a call of a method of outbox.UntypedTopic. It returns nil for any other
+// node.
 func enqueued(pass *analysis.Pass, n ast.Node) (string, *types.TypeName) {
 	switch n := n.(type) {
 	case *ast.Ident:
@@ -70,7 +71,8 @@ func enqueued(pass *analysis.Pass, n ast.Node) (string, *types.TypeName) {
 		}
 	case *ast.CallExpr:
 		fn, ok := typeutil.Callee(pass.TypesInfo, n).(*types.Func)
-		if !ok || fn.Signature().Recv() == nil || !isOutbox(fn.Signature().Recv().Type(), "UntypedTopic") || !returnsReceipt(fn.Signature()) {
+		if !ok || fn.Signature().Recv() == nil || !isOutbox(fn.Signature().Recv().Type(), "UntypedTopic") ||
+			!returnsReceipt(fn.Signature()) {
 			return "", nil
 		}
 		for i, param := range slices.Collect(fn.Signature().Params().Variables()) {

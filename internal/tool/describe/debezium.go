@@ -31,8 +31,8 @@ type Debezium struct {
 	Notes     []string // what is different from our publishers
 }
 
-// The columns of an outbox table, and the header in which each is sent: the names that package consume reads. The event router
-// has no way to join namespace and topic, or to send the members of headers as headers, so consume does it.
+// The columns of an outbox table, and the header in which each is sent: the names that package consume reads. The event
+// router has no way to join namespace and topic, or to send the members of headers as headers, so consume does it.
 var debeziumHeaders = [][2]string{
 	{"id", "outbox-id"},
 	{"namespace", "outbox-namespace"},
@@ -57,8 +57,8 @@ type route struct {
 	destination string // "" drops them
 }
 
-// ExportDebezium returns the configuration of Debezium that publishes the topics of m to Kafka in place of our publishers. Its
-// errors are about the YAML or cfg, in the words of the user.
+// ExportDebezium returns the configuration of Debezium that publishes the topics of m to Kafka in place of our
+// publishers. Its errors are about the YAML or cfg, in the words of the user.
 func ExportDebezium(m *model.Model, cfg DebeziumConfig) (*Debezium, error) {
 	suffix := "_debezium"
 	if cfg.Namespace != "" {
@@ -67,7 +67,8 @@ func ExportDebezium(m *model.Model, cfg DebeziumConfig) (*Debezium, error) {
 	cfg.Name, cfg.Role = cmp.Or(cfg.Name, m.Schema+suffix), cmp.Or(cfg.Role, "debezium")
 	for _, name := range []struct{ flag, value string }{{"--name", cfg.Name}, {"--role", cfg.Role}} {
 		if !debeziumName.MatchString(name.value) {
-			return nil, fmt.Errorf("%s: %q is not a valid name: use a lower-case letter, then up to 62 of a-z, 0-9 or _", name.flag, name.value)
+			return nil, fmt.Errorf("%s: %q is not a valid name: use a lower-case letter, then up to 62 of a-z, 0-9 or _",
+				name.flag, name.value)
 		}
 	}
 	cfg.File = cmp.Or(cfg.File, m.Source)
@@ -76,7 +77,8 @@ func ExportDebezium(m *model.Model, cfg DebeziumConfig) (*Debezium, error) {
 		namespaces = append(namespaces, n.Name)
 	}
 	if cfg.Namespace != "" && !slices.Contains(namespaces, cfg.Namespace) {
-		return nil, fmt.Errorf("--namespace: %s has no namespace %q%s", cfg.File, cfg.Namespace, diag.NewReporter("").DidYouMean(cfg.Namespace, namespaces))
+		return nil, fmt.Errorf("--namespace: %s has no namespace %q%s", cfg.File, cfg.Namespace,
+			diag.NewReporter("").DidYouMean(cfg.Namespace, namespaces))
 	}
 	d := &Debezium{}
 	routes, queued, err := d.routes(m, cfg)
@@ -113,7 +115,8 @@ func ExportDebezium(m *model.Model, cfg DebeziumConfig) (*Debezium, error) {
 // unknownTopic is the Kafka topic of events whose topic the export did not know.
 func unknownTopic(cfg DebeziumConfig) string { return cfg.Name + ".unknown" }
 
-// routes says where the events of each topic go. The router can only look at the name of a topic, without its namespace.
+// routes says where the events of each topic go. The router can only look at the name of a topic, without its
+// namespace.
 func (d *Debezium) routes(m *model.Model, cfg DebeziumConfig) (routes []*route, queued []*model.Topic, err error) {
 	var topics []*model.Topic
 	for _, n := range m.Namespaces {
@@ -165,7 +168,8 @@ type router struct {
 func (r *router) add(t *model.Topic, name string) error {
 	if other := r.owners[name]; other != nil && r.target[other] != r.target[t] {
 		return fmt.Errorf("topics %s and %s have the same name and different destinations, and Debezium's router sees only "+
-			"the name: export each namespace with --namespace into its own connector, or rename one", other.FullName(), t.FullName())
+			"the name: export each namespace with --namespace into its own connector, or rename one", other.FullName(),
+			t.FullName())
 	}
 	r.owners[name] = t
 	at := slices.IndexFunc(r.routes, func(to *route) bool { return to.destination == r.target[t] })
@@ -219,8 +223,11 @@ func (d *Debezium) note(format string, t *model.Topic, args ...any) {
 func nothing(m *model.Model, cfg DebeziumConfig) error {
 	for _, n := range m.Namespaces {
 		for _, t := range n.Published() {
-			if (cfg.Namespace == "" || n.Name == cfg.Namespace) && t.Publish.Broker == model.Kafka && t.Publish.Destination != "" {
-				return fmt.Errorf("no log topic%s has a publish with kafka: add one, or export queue topics such as %s with --queue-topics", cfg.where(), t.FullName())
+			if (cfg.Namespace == "" || n.Name == cfg.Namespace) && t.Publish.Broker == model.Kafka &&
+				t.Publish.Destination != "" {
+				return fmt.Errorf(
+					"no log topic%s has a publish with kafka: add one, or export queue topics such as %s with --queue-topics",
+					cfg.where(), t.FullName())
 			}
 		}
 	}
@@ -290,12 +297,15 @@ func connector(schema string, cfg DebeziumConfig, tables []string, routes []*rou
 	if cfg.Source != "" {
 		transforms = append(transforms, "source")
 		set("source", object{
-			{"type", "org.apache.kafka.connect.transforms.InsertHeader"}, {"header", "outbox-source"}, {"value.literal", cfg.Source},
+			{"type", "org.apache.kafka.connect.transforms.InsertHeader"}, {"header", "outbox-source"},
+			{"value.literal", cfg.Source},
 		})
 	}
 	reroute := func(name, pattern, to string) {
 		transforms = append(transforms, name)
-		set(name, object{{"type", "org.apache.kafka.connect.transforms.RegexRouter"}, {"regex", pattern}, {"replacement", to}})
+		set(name, object{
+			{"type", "org.apache.kafka.connect.transforms.RegexRouter"}, {"regex", pattern}, {"replacement", to},
+		})
 	}
 	predicates := object{}
 	stem := regexp.QuoteMeta(unrouted)

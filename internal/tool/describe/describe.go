@@ -1,5 +1,5 @@
-// Package describe describes published events for other tools: as JSON Schema, as an AsyncAPI document, and as the configuration of
-// Debezium. It is pure: equal models give equal bytes.
+// Package describe describes published events for other tools: as JSON Schema, as an AsyncAPI document, and as the
+// configuration of Debezium. It is pure: equal models give equal bytes.
 package describe
 
 import (
@@ -28,8 +28,8 @@ type Kind struct {
 	fields  []*model.Field
 }
 
-// Kinds returns the payloads that messages of the published topics have: those of the older versions that the lock holds, then
-// the present one, in the order of the YAML.
+// Kinds returns the payloads that messages of the published topics have: those of the older versions that the lock
+// holds, then the present one, in the order of the YAML.
 func Kinds(m *model.Model) []Kind {
 	var kinds []Kind
 	for _, n := range m.Namespaces {

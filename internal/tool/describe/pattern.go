@@ -8,9 +8,9 @@ import (
 	"unicode"
 )
 
-// ecmaPattern rewrites a pattern of Go (RE2) as a regular expression of ECMA-262 with the flag u, which JSON Schema uses
-// (https://json-schema.org/draft/2020-12/json-schema-core#section-6.4). It matches the same texts. It is written from the parsed
-// pattern, because the same text can mean something else there: \s, ., (?i), \z, [[:alpha:]].
+// ecmaPattern rewrites a pattern of Go (RE2) as a regular expression of ECMA-262 with the flag u, which JSON Schema
+// uses (https://json-schema.org/draft/2020-12/json-schema-core#section-6.4). It matches the same texts. It is written
+// from the parsed pattern, because the same text can mean something else there: \s, ., (?i), \z, [[:alpha:]].
 func ecmaPattern(pattern string) string {
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -182,8 +182,8 @@ func complement(ranges []rune) []rune {
 	return rest
 }
 
-// categories returns the general categories of Unicode that are within ranges, as escapes of ECMA-262, and the rest. Larger ones
-// go first.
+// categories returns the general categories of Unicode that are within ranges, as escapes of ECMA-262, and the rest.
+// Larger ones go first.
 func categories(ranges []rune) (names []string, rest []rune) {
 	var known []string
 	for name := range unicode.Categories {

@@ -1,5 +1,6 @@
-// Package payloadcheck checks whether the JSON of a payload fits its topic in the YAML: its fields, their types and their rules. The
-// generated code checks the same before an enqueue. The command line needs it for payloads that people edit.
+// Package payloadcheck checks whether the JSON of a payload fits its topic in the YAML: its fields, their types and
+// their rules. The generated code checks the same before an enqueue. The command line needs it for payloads that people
+// edit.
 package payloadcheck
 
 import (
@@ -61,7 +62,9 @@ func Changed(t *model.Topic, before, after json.RawMessage) payload.FieldErrors 
 	var found payload.FieldErrors
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if !bytes.Equal(compact(was[name]), compact(is[name])) {
-			found = append(found, payload.FieldError{Field: name, Rule: "key", Message: "belongs to " + of[name] + " and must stay as it was"})
+			found = append(found, payload.FieldError{
+				Field: name, Rule: "key", Message: "belongs to " + of[name] + " and must stay as it was",
+			})
 		}
 	}
 	return found
