@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -160,9 +161,7 @@ func newMessage(body []byte) Message {
 }
 
 func (m *Message) setContentType(value string) {
-	if m.ContentType == "" {
-		m.ContentType = value
-	}
+	m.ContentType = cmp.Or(m.ContentType, value)
 }
 
 func setOnce(into map[string]string, name, value string) {

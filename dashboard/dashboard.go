@@ -13,6 +13,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -169,8 +170,6 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Authorize == nil {
 		cfg.Authorize = Loopback("")
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return cfg, nil
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -129,9 +130,7 @@ func listenerChips(l admin.ListenerStatus) []chip {
 		admin.ListenerRestored: "bad", admin.ListenerBlocked: "bad", admin.ListenerLagging: "bad",
 		admin.ListenerResharding: "warn", admin.ListenerPaused: "warn",
 	}[l.State]
-	if kind == "" {
-		kind = "info"
-	}
+	kind = cmp.Or(kind, "info")
 	chips := []chip{{kind, string(l.State), shortText(firstLine(l.LastError))}}
 	if len(l.Processes) == 0 {
 		chips = append(chips, chip{"bad", "nobody runs it", "No running process has this listener."})

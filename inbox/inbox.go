@@ -37,6 +37,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -94,21 +95,15 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Stale == "" {
-		c.Stale = Skip
-	}
-	if c.ReplayWindow == 0 {
-		c.ReplayWindow = defaultReplayWindow
-	}
+	c.Stale = cmp.Or(c.Stale, Skip)
+	c.ReplayWindow = cmp.Or(c.ReplayWindow, defaultReplayWindow)
 	if c.Retention == 0 {
 		c.Retention = Forever
 		if c.ReplayWindow <= Forever/2 {
 			c.Retention = 2 * c.ReplayWindow
 		}
 	}
-	if c.QuarantineRetention == 0 {
-		c.QuarantineRetention = defaultQuarantineRetention
-	}
+	c.QuarantineRetention = cmp.Or(c.QuarantineRetention, defaultQuarantineRetention)
 	return c
 }
 

@@ -227,9 +227,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("new RabbitMQ receiver: %w", err)
 	}
-	if cfg.LockPool == nil {
-		cfg.LockPool = pool
-	}
+	cfg.LockPool = cmp.Or(cfg.LockPool, pool)
 	log := usercode.Logger(cfg.Receive.Logger).With("queue", cfg.Queue, "consumer_group", receiver.Group())
 	return &Receiver{
 		cfg: cfg, pool: pool, receiver: receiver, servers: amqpurl.WithoutCredentials(cfg.URL), log: log,

@@ -225,9 +225,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("new NATS receiver: %w", err)
 	}
-	if cfg.LockPool == nil {
-		cfg.LockPool = pool
-	}
+	cfg.LockPool = cmp.Or(cfg.LockPool, pool)
 	log := usercode.Logger(cfg.Receive.Logger).With("stream", cfg.Stream, "durable", cfg.Durable)
 	return &Receiver{cfg: cfg, pool: pool, receiver: receiver, log: log, limit: lograte.New(log)}, nil
 }

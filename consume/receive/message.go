@@ -1,6 +1,7 @@
 package receive
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -64,9 +65,7 @@ func (r *Receiver) prepare(m Message) *item {
 	var known *consume.Error
 	if errors.As(err, &known) {
 		it.event.ID = known.EventID
-		if it.event.Type == "" {
-			it.event.Type = known.Topic
-		}
+		it.event.Type = cmp.Or(it.event.Type, known.Topic)
 	}
 	it.id = it.event.ID.String()
 	if it.event.ID == uuid.Nil {

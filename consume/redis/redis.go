@@ -218,9 +218,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("new Redis receiver: %w", err)
 	}
-	if cfg.LockPool == nil {
-		cfg.LockPool = pool
-	}
+	cfg.LockPool = cmp.Or(cfg.LockPool, pool)
 	log := usercode.Logger(cfg.Receive.Logger).With("consumer_group", cfg.Group)
 	return &Receiver{cfg: cfg, receiver: receiver, log: log}, nil
 }

@@ -45,6 +45,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -126,24 +127,12 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.Tolerance == 0 {
-		c.Tolerance = defaultTolerance
-	}
-	if c.MaxBody == 0 {
-		c.MaxBody = defaultMaxBody
-	}
-	if c.Timeout == 0 {
-		c.Timeout = defaultTimeout
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = defaultConcurrency
-	}
-	if c.RetryAfter == 0 {
-		c.RetryAfter = defaultRetryAfter
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Tolerance = cmp.Or(c.Tolerance, defaultTolerance)
+	c.MaxBody = cmp.Or(c.MaxBody, defaultMaxBody)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
+	c.RetryAfter = cmp.Or(c.RetryAfter, defaultRetryAfter)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

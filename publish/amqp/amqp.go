@@ -64,6 +64,7 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -137,15 +138,9 @@ func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg
 func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown()) }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 10 * time.Second
-	}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 64
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 64)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.TLS != nil {
 		cfg.TLS = cfg.TLS.Clone()
 	}

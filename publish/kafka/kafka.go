@@ -56,6 +56,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,18 +119,10 @@ type Config struct {
 }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 10 * time.Second
-	}
-	if cfg.BatchBytes == 0 {
-		cfg.BatchBytes = 1_000_000
-	}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 4
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	cfg.BatchBytes = cmp.Or(cfg.BatchBytes, 1_000_000)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 4)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.Brokers, cfg.Options = slices.Clone(cfg.Brokers), slices.Clone(cfg.Options)
 	return cfg
 }

@@ -55,6 +55,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -132,15 +133,9 @@ func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg
 func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown()) }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Second
-	}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 256
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 256)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.Options = slices.Clone(cfg.Options)
 	return cfg
 }

@@ -60,6 +60,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -160,12 +161,8 @@ func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg
 func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown()) }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Second
-	}
-	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = 512 << 20
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 512<<20)
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = maxEntries
 		if cfg.Options != nil && len(cfg.Options.Addrs) > 1 {

@@ -51,6 +51,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -151,24 +152,12 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = defaultTimeout
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = defaultConcurrency
-	}
-	if c.MaxRetryAfter == 0 {
-		c.MaxRetryAfter = defaultMaxRetryAfter
-	}
-	if c.LookupTTL == 0 {
-		c.LookupTTL = defaultLookup
-	}
-	if c.FailedLookupTTL == 0 {
-		c.FailedLookupTTL = defaultFailedLookup
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
+	c.MaxRetryAfter = cmp.Or(c.MaxRetryAfter, defaultMaxRetryAfter)
+	c.LookupTTL = cmp.Or(c.LookupTTL, defaultLookup)
+	c.FailedLookupTTL = cmp.Or(c.FailedLookupTTL, defaultFailedLookup)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

@@ -20,6 +20,7 @@
 package otel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -71,12 +72,8 @@ type Telemetry struct {
 
 // New returns a Telemetry. An error is that of the MeterProvider, which refuses an instrument.
 func New(cfg Config) (*Telemetry, error) {
-	if cfg.TracerProvider == nil {
-		cfg.TracerProvider = otelapi.GetTracerProvider()
-	}
-	if cfg.MeterProvider == nil {
-		cfg.MeterProvider = otelapi.GetMeterProvider()
-	}
+	cfg.TracerProvider = cmp.Or(cfg.TracerProvider, otelapi.GetTracerProvider())
+	cfg.MeterProvider = cmp.Or(cfg.MeterProvider, otelapi.GetMeterProvider())
 	t := &Telemetry{tracer: cfg.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))}
 	if err := t.instruments(cfg.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))); err != nil {
 		return nil, fmt.Errorf("new telemetry: %w", err)

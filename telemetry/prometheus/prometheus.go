@@ -21,6 +21,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -76,18 +77,12 @@ type Collector struct {
 
 // New returns a Collector. Register it, and give its Observer to dispatchers, listeners and enqueues.
 func New(cfg Config) (*Collector, error) {
-	if cfg.Interval == 0 {
-		cfg.Interval = 15 * time.Second
-	}
+	cfg.Interval = cmp.Or(cfg.Interval, 15*time.Second)
 	if cfg.Interval < 0 {
 		return nil, errors.New("new collector: field Interval is negative")
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
-	if cfg.LockPool == nil {
-		cfg.LockPool = cfg.Pool
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.LockPool = cmp.Or(cfg.LockPool, cfg.Pool)
 	c := &Collector{
 		cfg: cfg, resting: make(map[rest]map[outbox.Runner]time.Time), now: time.Now, wanted: make(chan struct{}, 1),
 	}

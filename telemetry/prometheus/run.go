@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -153,9 +154,7 @@ func (r *reader) close() {
 
 // lockKey is the key of the advisory lock for a schema.
 func lockKey(schema string) int64 {
-	if schema == "" {
-		schema = "outbox"
-	}
+	schema = cmp.Or(schema, "outbox")
 	sum := sha256.Sum256([]byte("outboxgen:gauges:" + schema))
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }

@@ -149,15 +149,9 @@ func RetentionWithDefaults(r outbox.Retention) outbox.Retention {
 
 // BreakerWithDefaults returns b with defaults for the fields that are not set.
 func BreakerWithDefaults(b outbox.Breaker) outbox.Breaker {
-	if b.Failures == 0 {
-		b.Failures = 10
-	}
-	if b.FirstPause == 0 {
-		b.FirstPause = 100 * time.Millisecond
-	}
-	if b.MaxPause == 0 {
-		b.MaxPause = max(1500*time.Millisecond, b.FirstPause)
-	}
+	b.Failures = cmp.Or(b.Failures, 10)
+	b.FirstPause = cmp.Or(b.FirstPause, 100*time.Millisecond)
+	b.MaxPause = cmp.Or(b.MaxPause, max(1500*time.Millisecond, b.FirstPause))
 	return b
 }
 

@@ -2,6 +2,7 @@
 package heartbeat
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -89,9 +90,7 @@ func (h *Heart) Run(ctx context.Context) {
 	if h.TenantIDs != nil {
 		p.TenantIds = pgvalue.UUIDs(h.TenantIDs)
 	}
-	if h.Every == 0 {
-		h.Every = Every
-	}
+	h.Every = cmp.Or(h.Every, Every)
 	failing := false
 	for {
 		err := h.beat(end, &p)

@@ -2,6 +2,7 @@
 package schemadb
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -33,9 +34,7 @@ var schemas sync.Map
 
 // Open checks the name of a schema and returns its Schema. The name "" means "outbox".
 func Open(name string) (*Schema, error) {
-	if name == "" {
-		name = "outbox"
-	}
+	name = cmp.Or(name, "outbox")
 	if known, ok := schemas.Load(name); ok {
 		return known.(*Schema), nil
 	}

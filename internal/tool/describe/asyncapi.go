@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -251,9 +252,7 @@ func (a *asyncapi) message(k Kind) object {
 	o.add("payload", payload)
 	if t.Publish.Broker == model.Kafka {
 		key := t.Publish.Key
-		if key == nil {
-			key = t.PartitionKey
-		}
+		key = cmp.Or(key, t.PartitionKey)
 		if key != nil {
 			o.add("bindings", object{{"kafka", object{
 				{"key", text("Of the form " + key.Text + ". Records with one key are in order.")}, {"bindingVersion", "0.5.0"},

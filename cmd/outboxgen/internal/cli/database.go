@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,13 +150,9 @@ func (d *database) dsn(a *app) (dsn, from string) {
 
 // tune sets our defaults for what the connection string does not set.
 func (a *app) tune(cfg *pgx.ConnConfig) {
-	if cfg.ConnectTimeout == 0 {
-		cfg.ConnectTimeout = connectTimeout
-	}
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, connectTimeout)
 	cfg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { a.notef("%s: %s", n.Severity, n.Message) }
-	if cfg.RuntimeParams["application_name"] == "" {
-		cfg.RuntimeParams["application_name"] = "outboxgen"
-	}
+	cfg.RuntimeParams["application_name"] = cmp.Or(cfg.RuntimeParams["application_name"], "outboxgen")
 }
 
 // checkDSN returns what is wrong with a connection string, given the error with which pgx parsed it. It also refuses an
