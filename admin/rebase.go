@@ -78,10 +78,9 @@ func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
 		case tries > adminTries, !errors.Is(err, errLocked) && !collided(err):
 			return RebaseReport{Needed: true}, a.db.Wrap(what, err)
 		}
-		select {
-		case <-ctx.Done():
+		backoff.Sleep(ctx, trouble.Next())
+		if ctx.Err() != nil {
 			return RebaseReport{Needed: true}, a.db.Wrap(what, ctx.Err())
-		case <-time.After(trouble.Next()):
 		}
 	}
 }

@@ -199,9 +199,7 @@ func backwards[V any](m map[string]V) []string {
 	return names
 }
 
-// percentDecoded decodes the value of an attribute that was a header
-// (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md#3132-http-header-values).
-// A value that is not validly encoded is returned as it is.
+// percentDecoded is the inverse of wireheader.PercentEncoded. It returns a value that is not validly encoded as it is.
 func percentDecoded(s string) string {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		s = unquoted(s[1 : len(s)-1])

@@ -123,7 +123,7 @@ func unusable(err error) bool {
 func lost(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		return strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "53")
+		return errclass.IsAway(pg.Code)
 	}
 	var network net.Error
 	return pgconn.SafeToRetry(err) || errors.As(err, &network) || errors.Is(err, net.ErrClosed) ||

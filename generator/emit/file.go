@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/dave/jennifer/jen"
+
+	"github.com/outboxgen/outboxgen/generator/model"
 )
 
 // Header is the first line of every generated file that is not a stub. A file without it belongs to a person.
@@ -58,7 +60,7 @@ func (e *emitter) newFile(part string) *jen.File {
 	f.ImportNames(importNames)
 	f.HeaderComment(Header)
 	f.HeaderComment("//")
-	f.HeaderComment(sourcePrefix + plain(e.model.Source) + ", " + e.part + part)
+	f.HeaderComment(sourcePrefix + model.PlainText(e.model.Source) + ", " + e.part + part)
 	addComment(f.Group, "Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.")
 	f.Const().Id("_").Op("=").Qual(e.guard, "IsAtLeastVersion0_1_0")
 	f.Line()

@@ -128,7 +128,7 @@ func (s stubNames) listen(l *model.Listener, t *model.Topic) string {
 func (s stubNames) handleAs(prefix string, t *model.Topic) string {
 	name := t.Name
 	if strings.ReplaceAll(name, "_", "") != strings.ToLower(t.GoName) { // a go: override
-		name = snake(t.GoName)
+		name = model.Snake(t.GoName)
 	}
 	return s.take(prefix+name, prefix+name+"_topic", prefix+t.Namespace.Name+"_"+name+"_topic")
 }
@@ -155,20 +155,3 @@ func (s stubNames) use(base string) string {
 	s.taken[base] = true
 	return base + ".go"
 }
-
-// snake turns a Go name into the words of a file name: "TurnFinalized" into "turn_finalized", "URLSeen"
-// into "url_seen".
-func snake(name string) string {
-	var b strings.Builder
-	for i, r := range name {
-		if isUpper(r) && i > 0 && (!isUpper(rune(name[i-1])) || i+1 < len(name) && isLower(rune(name[i+1]))) &&
-			name[i-1] != '_' {
-			b.WriteByte('_')
-		}
-		b.WriteRune(r)
-	}
-	return strings.ToLower(b.String())
-}
-
-func isUpper(r rune) bool { return 'A' <= r && r <= 'Z' }
-func isLower(r rune) bool { return 'a' <= r && r <= 'z' }

@@ -119,7 +119,7 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 		b.typeNames = append(b.typeNames, string(kind))
 	}
 	for _, s := range specs {
-		t := &Type{Name: s.Name.V, Doc: cleanDoc(s.Doc.V)}
+		t := &Type{Name: s.Name.V, Doc: PlainText(s.Doc.V)}
 		b.model.Types = append(b.model.Types, t)
 		b.types[t.Name] = t
 		b.enums[t] = s.Enum.Set()
@@ -155,7 +155,7 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 }
 
 func (b *builder) namespace(s *spec.Namespace) {
-	n := &Namespace{Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Stubs: !s.Stubs.Set()}
+	n := &Namespace{Name: s.Name.V, Doc: PlainText(s.Doc.V), Stubs: !s.Stubs.Set()}
 	b.model.Namespaces = append(b.model.Namespaces, n)
 	named := b.checkName(s.Name, "namespace")
 	if named {
@@ -183,7 +183,7 @@ func (b *builder) namespace(s *spec.Namespace) {
 }
 
 func (b *builder) topic(s *spec.Topic, n *Namespace) {
-	t := &Topic{Namespace: n, Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Version: 1, Delivery: Queue}
+	t := &Topic{Namespace: n, Name: s.Name.V, Doc: PlainText(s.Doc.V), Version: 1, Delivery: Queue}
 	n.Topics = append(n.Topics, t)
 	where := "topic " + showTopic(t)
 	b.topics[t.FullName()] = t

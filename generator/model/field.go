@@ -17,7 +17,7 @@ func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) [
 	fields := make([]*Field, 0, len(specs))
 	for _, s := range specs {
 		where := "field " + spec.Show(s.Name.V) + " of " + owner
-		f := &Field{Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Sensitive: s.Sensitive.V}
+		f := &Field{Name: s.Name.V, Doc: PlainText(s.Doc.V), Sensitive: s.Sensitive.V}
 		fields = append(fields, f)
 		if b.checkName(s.Name, "field") {
 			f.GoName = b.goName(s.Name, s.Go)

@@ -18,7 +18,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 	for _, s := range specs {
 		l := &Listener{
 			Name:          s.Name.V,
-			Doc:           cleanDoc(s.Doc.V),
+			Doc:           PlainText(s.Doc.V),
 			Stubs:         !s.Stubs.Set(),
 			Transactional: s.Mode.V == "transactional",
 			Latest:        s.Start.V == "latest",

@@ -25,7 +25,7 @@ var txMethods = setOf("Begin Commit Rollback CopyFrom SendBatch LargeObjects Pre
 
 func (b *builder) operations(specs []*spec.Operation) {
 	for _, s := range specs {
-		o := &Operation{Name: s.Name.V, Doc: cleanDoc(s.Doc.V)}
+		o := &Operation{Name: s.Name.V, Doc: PlainText(s.Doc.V)}
 		b.model.Operations = append(b.model.Operations, o)
 		where := "operation " + spec.Show(o.Name)
 		names := b.newSymbols()

@@ -338,7 +338,7 @@ func takenHeader(name string) bool {
 func (b *builder) header(s *spec.Header, t *Topic) *Header {
 	h := &Header{Name: s.Name.V}
 	where := "topic " + showTopic(t)
-	better := strings.ReplaceAll(snake(h.Name), "_", "-")
+	better := strings.ReplaceAll(Snake(h.Name), "_", "-")
 	switch {
 	case takenHeader(h.Name), takenHeader(better):
 		b.Errorf(s.Name.Pos, diag.PublishHeader,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/broker/amqpurl"
 	"github.com/outboxgen/outboxgen/internal/broker/lograte"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
 // The pauses between two rounds of attempts to connect, and the interval of heartbeats.
@@ -70,15 +71,9 @@ func (c *connector) run(ctx context.Context, l *link) {
 				pause = minPause
 			}
 		}
+		backoff.Sleep(ctx, pause/2+rand.N(pause))
 		if ctx.Err() != nil {
 			return
-		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
 		}
 		pause = min(2*pause, maxPause)
 		l = c.dial(ctx)

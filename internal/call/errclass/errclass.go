@@ -240,3 +240,11 @@ func Storable(text, encoding string) string {
 	}
 	return b.String()
 }
+
+// IsAway reports whether a SQLSTATE says that PostgreSQL cannot serve the connection: it says nothing about the
+// statement.
+func IsAway(code string) bool {
+	return strings.HasPrefix(code, "08") || // the connection
+		strings.HasPrefix(code, "53") || // resources
+		strings.HasPrefix(code, "57P") // a shutdown
+}

@@ -195,10 +195,7 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 				b.told(began, err)
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		backoff.Sleep(ctx, pause)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/testing/freeport"
 )
 
@@ -291,7 +292,7 @@ func (s *Server) run() error {
 		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "shared memory block") {
 			return err
 		}
-		pause(ctx)
+		backoff.Sleep(ctx, probeEvery)
 	}
 }
 
@@ -314,7 +315,7 @@ func (s *Server) attempt(ctx context.Context) error {
 			p.stop(signalKill, stopTimeout)
 			return fmt.Errorf("server does not answer: %w", err)
 		default:
-			pause(ctx)
+			backoff.Sleep(ctx, probeEvery)
 		}
 	}
 }
@@ -363,16 +364,6 @@ func randomHex(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails since Go 1.24
 	return hex.EncodeToString(b)
-}
-
-// pause waits one probe interval or until ctx ends.
-func pause(ctx context.Context) {
-	t := time.NewTimer(probeEvery)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // tail returns the last n lines of text that are not empty, joined to one line.

@@ -224,7 +224,7 @@ func (a *app) printLetter(d admin.DeadLetter) error {
 	b.WriteString(line("event", d.ID) + line("topic", fmt.Sprintf("%s, version %d", d.Name(), d.Version)))
 	optional := func(name, value string) {
 		if value != "" {
-			b.WriteString(line(name, printable(value)))
+			b.WriteString(line(name, errtext.Line(value)))
 		}
 	}
 	at := func(name string, t time.Time) {
@@ -252,7 +252,7 @@ func (a *app) printLetter(d admin.DeadLetter) error {
 	if d.MaxAttempts > 0 {
 		attempts = fmt.Sprintf("%d of %d", d.Attempt, d.MaxAttempts)
 	}
-	b.WriteString(line("attempts", attempts) + line("error", printable(d.Error)))
+	b.WriteString(line("attempts", attempts) + line("error", errtext.Line(d.Error)))
 	for _, f := range d.Failures {
 		at, by := "-", "-"
 		if !f.At.IsZero() {
@@ -261,7 +261,7 @@ func (a *app) printLetter(d admin.DeadLetter) error {
 		if f.Worker != uuid.Nil {
 			by = f.Worker.String()
 		}
-		b.WriteString(line("failure", fmt.Sprintf("attempt %d at %s by %s: %s", f.Attempt, at, by, printable(f.Error))))
+		b.WriteString(line("failure", fmt.Sprintf("attempt %d at %s by %s: %s", f.Attempt, at, by, errtext.Line(f.Error))))
 	}
 	if len(d.Headers) > 0 {
 		text, err := json.Marshal(d.Headers)
@@ -280,14 +280,7 @@ func (a *app) printLetter(d admin.DeadLetter) error {
 	return a.printf("%s", b.String())
 }
 
-// printable returns text on one line, without characters that control a terminal.
-func printable(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool {
-		return unicode.IsSpace(r) || !unicode.IsPrint(r)
-	}), " ")
-}
-
-// printableLines is printable for text of several lines: it keeps them, and replaces what is not printable.
+// printableLines is errtext.Line for text of several lines: it keeps them, and replaces what is not printable.
 func printableLines(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
@@ -76,7 +77,7 @@ func (a *app) printFindings(found []admin.Finding) error {
 	counts := make(map[admin.Severity]int)
 	for i := range found {
 		f := &found[i]
-		f.Text, f.Means, f.Fix = printable(f.Text), printable(f.Means), printable(f.Fix)
+		f.Text, f.Means, f.Fix = errtext.Line(f.Text), errtext.Line(f.Means), errtext.Line(f.Fix)
 		counts[f.Severity]++
 	}
 	if err := a.printDiagnosis(found, len(admin.DoctorChecks()), counts); err != nil {
