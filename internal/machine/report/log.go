@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -157,7 +156,12 @@ func Unavailable(err error) bool {
 	if !errors.As(err, &pg) {
 		return !errors.As(err, &scan) && !slices.ContainsFunc(answered[:], func(is error) bool { return errors.Is(err, is) })
 	}
-	return errclass.IsAway(pg.Code)
+	for _, class := range [...]string{"08", "53", "57P"} {
+		if strings.HasPrefix(pg.Code, class) {
+			return true
+		}
+	}
+	return false
 }
 
 // LeaseLost records that the lease of a shard is lost. A statement for the same thing that succeeds ends this.
