@@ -34,14 +34,14 @@ $(TESTS): test-in-%:
 CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil postgres/tenantlane payloads/decode payloads/masking \
 	payloads/upcast postgres/jsonb postgres/pgname tool/humantime tool/payloadcheck tool/redact tool/yamlmask \
 	$(addprefix testing/,archtest campaign freeport pgserver pgtest))
-RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume/... ./worker ./publish/... \
+RACED := ./queue ./listener ./outbox ./operation ./outboxfake ./admin ./inbox ./consume/... ./worker ./publish/... \
 	$(filter-out $(CALM),$(patsubst %/,./%,$(sort $(dir $(wildcard internal/*/*/*_test.go)))))
 .PHONY: test-race
 test-race:
 	@echo "== go test -race -short" && CGO_ENABLED=1 $(TEST) -race -short -timeout 20m $(RACED)
 
 # The packages whose SQL must work with each version of PostgreSQL.
-CONTRACT := ./queue ./listener ./inbox ./migrate ./outbox ./admin
+CONTRACT := ./queue ./listener ./inbox ./migrate ./outbox ./operation ./admin
 MATRIX   := 14 16 17 18
 .PHONY: test-matrix
 test-matrix: $(MATRIX:%=test-postgres-%) test-pgbouncer test-go-before ## run the contract tests with PostgreSQL 14, 16, 17 and 18, through PgBouncer, and with the previous Go: 30 minutes
@@ -99,10 +99,11 @@ $(FETCH): fetch-in-%: # go mod tidy reads more modules than a build; whether it 
 	@cd $* && $(GO) mod download && { $(GO) mod tidy -diff >/dev/null 2>&1 || true; }
 
 # What most changes touch. The packages that only start servers, or only use the runtime, are left to `make test`.
-QUICK := ./listener ./queue ./admin ./outbox ./generator/... ./payload ./publish ./internal/testing/archtest ./internal/call/errclass ./internal/machine/target
+QUICK := ./listener/... ./queue/... ./admin ./outbox ./eventkey ./operation ./outboxfake ./generator/... ./payload ./publish \
+	./internal/testing/archtest ./internal/call/errclass ./internal/machine/target ./internal/machine/rest
 .PHONY: quick
 quick: postgres ## run the fast tests of the generator and the runtime, in under a minute
-	$(TEST) -short $(QUICK)
+	OUTBOXGEN_SIM_SECONDS=10 $(TEST) -short $(QUICK)
 
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linter finds something

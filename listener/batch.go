@@ -3,292 +3,176 @@ package listener
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
-	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
-	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
-	"github.com/outboxgen/outboxgen/internal/postgres/methodtx"
+	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// batch runs the handlers of one lease: those of one key one after the other, those of different keys concurrently.
-// With one worker all events are handled in the order of the log.
+// batch runs the handlers of a core.Batch. When the last of them has returned, it tells the core.
 type batch struct {
-	l     *Listener
-	lease *shardLease
-	ctx   context.Context // when it ends, no more handlers are started
-	tx    pgx.Tx          // of the handlers, in transactional mode
-	of    *listenerRun    // of a batch in leased mode
-	limit *budget         // of what may be started
-	keys  map[string]*keyState
-	lane  publish.Lane // of its calls of publishers
+	s        *shard
+	ctx      context.Context // when it ends, no more handlers are started
+	work     context.Context // of the handlers
+	cancel   context.CancelCauseFunc
+	tx       pgx.Tx        // of the handlers, in transactional mode
+	lane     publish.Lane  // of its calls of publishers
+	workers  atomic.Int32  // that have not ended
+	finished chan struct{} // closed when all handlers have returned
 
-	mu        sync.Mutex
-	entries   []*entry // not processed yet, parked ones first
-	blocked   bool     // an event of the log blocks the others
-	halted    bool     // nothing more is started
-	abandoned bool     // nobody waits for the handlers that still run
-	leaseLost bool     // the lease is lost: failures from now on are not the handlers'
-	txErr     error    // what broke tx
-	workers   sync.WaitGroup
-	finished  chan struct{} // closed when all handlers have returned
+	mu    sync.Mutex
+	core  *core.Batch
+	txErr error // what broke tx
 }
 
-// keyState is the state of one key. Most have none while there is one worker.
-type keyState struct {
-	busy    bool     // its handler is running
-	stopped bool     // one of its events waits for a retry
-	parked  bool     // and the events behind it are parked
-	queue   []*entry // events that came while it was busy
-}
-
-func (s *shardLoop) newBatch(ctx context.Context, lease *shardLease, tx pgx.Tx) *batch {
-	b := &batch{
-		l: s.l, limit: s.run.budget, lease: lease, ctx: ctx, tx: tx, keys: make(map[string]*keyState), finished: make(chan struct{}),
+func (s *shard) newBatch(of *core.Batch) *batch {
+	b := &batch{s: s, ctx: s.ctx, core: of, finished: make(chan struct{})}
+	b.work, b.cancel = context.WithCancelCause(s.run.WorkCtx)
+	if s.l.transactional {
+		b.tx = s.tx
 	}
-	if s.l.publishes {
+	if lease := of.Lease; s.l.publishes {
 		b.lane = publish.Lane{
-			Name:    s.l.laneName(s.shard, lease.shards),
+			Name:    s.l.laneName(s.number, lease.Shards),
 			Earlier: func(ctx context.Context) ([]string, error) { return s.earlierLanes(ctx, lease) },
 			Held:    func(ctx context.Context) error { return s.held(ctx, lease) },
 		}
 	}
-	b.entries = slices.Concat(lease.parked, lease.events)
 	return b
 }
 
-// run handles the entries that may be handled, and returns when the handlers have returned or abandon is closed.
-func (b *batch) run(work context.Context, abandon <-chan struct{}) {
-	if config.IsInline(b.ctx) {
-		defer close(b.finished)
-		b.workers.Add(1)
-		if b.l.publishes {
-			b.publish(work)
-			return
-		}
-		b.worker(work)
+// start starts the workers, or one that publishes instead. In a Drain whose handlers run in the caller's goroutine,
+// there is one, and that goroutine runs it.
+func (b *batch) start() {
+	run, n := b.worker, min(b.s.l.cfg.Concurrency, b.core.Len())
+	if b.s.l.publishes {
+		run, n = b.publish, 1
+	}
+	if b.s.run.inline != nil {
+		b.workers.Store(1)
+		b.s.run.inline.call(run)
 		return
 	}
-	if b.l.publishes {
-		b.workers.Add(1)
-		go b.publish(work)
-	} else {
-		b.spawn(work)
-	}
-	go func() {
-		b.workers.Wait()
-		close(b.finished)
-	}()
-	select {
-	case <-b.finished:
-	case <-abandon:
-		b.mu.Lock()
-		b.halted, b.abandoned = true, true
-		b.mu.Unlock()
-	}
-}
-
-// spawn starts the workers.
-func (b *batch) spawn(work context.Context) {
-	for range min(b.l.cfg.Concurrency, len(b.entries)) {
-		b.workers.Add(1)
-		go b.worker(work)
-	}
-}
-
-// worker runs handlers until none may be started. A handler that ends its goroutine ends the worker, and another worker
-// replaces it.
-func (b *batch) worker(work context.Context) {
-	over := false
-	defer func() {
-		if over || config.IsInline(b.ctx) {
-			b.workers.Done()
-		} else {
-			go b.worker(work)
-		}
-	}()
-	for e := b.next(); e != nil; e = b.next() {
-		b.handle(work, e)
-	}
-	over = true
-}
-
-// next returns the first entry that may be started, or nil.
-func (b *batch) next() *entry {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for len(b.entries) > 0 && !b.halted && b.ctx.Err() == nil && !b.limit.spent() {
-		e := b.entries[0]
-		b.entries = b.entries[1:]
-		if e.status != statusWaiting {
-			continue
-		}
-		var k keyState
-		if known := b.keys[e.key]; known != nil {
-			k = *known
-		}
-		switch {
-		case k.busy:
-			k := b.stateOf(e.key)
-			k.queue = append(k.queue, e)
-		case k.parked && e.parkedNo == 0:
-			e.status = statusParked
-		case k.stopped, b.blocked && e.parkedNo == 0:
-		case e.newer:
-			b.stateOf(e.key).stopped = true
-		case b.mustWait(e):
-			b.stateOf(e.key).stopped, b.blocked = true, b.l.cfg.Concurrency == 1
-		case !b.admitted(e):
-		default:
-			e.retry, e.started, e.running = nil, true, true
-			b.limit.take(1)
-			if b.l.cfg.Concurrency > 1 {
-				b.stateOf(e.key).busy = true
-			}
-			return e
-		}
-	}
-	return nil
-}
-
-// mustWait reports whether e must not be tried in this lease. A one-by-one lease tries only the event whose attempt it
-// has counted.
-func (b *batch) mustWait(e *entry) bool {
-	return e.retry != nil && (b.lease.oneByOne || !e.retry.targetBack())
-}
-
-// admitted reports whether e may be tried now. If not, e waits for its target. The caller holds b.mu.
-func (b *batch) admitted(e *entry) bool {
-	to := b.l.target(e)
-	if to == nil { // it was parked when the listener still read its topic
-		return true
-	}
-	n, why := to.Admit(1)
 	if n == 0 {
-		b.wait(e, why.Text, false)
+		b.workers.Store(1)
+		b.end()
+		return
 	}
-	return n > 0
+	b.workers.Store(int32(n))
+	for range n {
+		go run()
+	}
 }
 
-// finish records the result of a handler.
-func (b *batch) finish(e *entry, r errclass.Result) {
+// end ends a worker. The last one tells the core that the batch is over.
+func (b *batch) end() {
+	if b.workers.Add(-1) > 0 {
+		return
+	}
+	b.cancel(nil)
+	close(b.finished)
+	b.s.events <- b.result("")
+}
+
+// result is what the core is told when the batch is over, although the handlers of running may still run.
+func (b *batch) result(running string) core.Handled {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.abandoned {
-		return // too late: the lease has ended
+	h := core.Handled{Batch: b.core, Running: running, TxErr: b.txErr}
+	if b.txErr != nil {
+		h.TxResult = brokenTx(b.txErr)
 	}
-	e.running = false
-	if k := b.keys[e.key]; k != nil {
-		k.busy = false
-		if len(k.queue) > 0 {
-			b.entries, k.queue = slices.Concat(k.queue, b.entries), nil
-		}
-	}
-	if b.halted && (b.leaseLost && r.Class != errclass.ClassDone || b.txErr != nil) {
-		return // it counts as not started
-	}
-	b.settle(e, r, true)
-	b.blocked = b.blocked || b.l.cfg.Concurrency == 1 && e.parkedNo == 0 && (e.status == statusFailed || e.status == statusWaiting)
+	return h
 }
 
-// settle sets the status of e, whose result is r. first is set for the first event of a call that finds its target
-// unavailable: this event is tried to find out when the target is available again. The caller holds b.mu.
-func (b *batch) settle(e *entry, r errclass.Result, first bool) {
-	e.running = false
-	switch r.Class {
-	case errclass.ClassUnavailable:
-		b.wait(e, r.Text, first)
-		return
-	case errclass.ClassNotSent:
-		e.started = false
-		k := b.stateOf(e.key)
-		if k.stopped = true; k.parked && e.parkedNo == 0 {
-			e.status = statusParked
-		} else if !r.Behind && b.ctx.Err() == nil { // otherwise it would be tried again immediately, for nothing
-			e.retry = &pendingRetry{until: time.Now().Add(b.l.cfg.Breaker.FirstPause), text: r.Text}
-		}
-		return
-	}
-	if b.l.decide(e, r); e.status != statusFailed {
-		return
-	}
-	k := b.stateOf(e.key)
-	if k.stopped && e.parkedNo != 0 { // its publisher has sent it although one before it had failed: a key has one head
-		e.status, e.started, e.result = statusWaiting, false, errclass.Result{}
-		return
-	}
-	k.stopped = true
-	if e.parkedNo == 0 && b.l.spec.ParkKeys && b.lease.mayPark {
-		e.status, k.parked = statusParked, true
-	}
+// abandon stops to wait for the handlers.
+func (b *batch) abandon() core.Event {
+	b.mu.Lock()
+	b.core.Abandon()
+	running := b.core.Running()
+	b.mu.Unlock()
+	b.cancel(nil)
+	return b.result(running)
 }
 
-// wait makes e wait for its target, with its attempt uncounted. Events of other targets do not wait with it: e is
-// parked unless all events of the listener have this target. The caller holds b.mu.
-func (b *batch) wait(e *entry, why string, first bool) {
-	to := b.l.target(e)
-	delay := to.RetryIn()
-	if !first {
-		delay = max(delay, to.LaterDelay())
-	}
-	e.started, e.running, e.away, e.retry = false, false, true, &pendingRetry{until: time.Now().Add(delay), text: why, away: to}
-	k := b.stateOf(e.key)
-	k.stopped = true
-	switch {
-	case e.parkedNo != 0:
-	case b.lease.mayParkAway && len(b.l.targets.All) > 1:
-		e.status, k.parked = statusParked, true
-	default:
-		b.blocked = b.l.cfg.Concurrency == 1
-	}
+// rollbackLater rolls back the transaction of the handlers when they, who use it, have returned.
+func (b *batch) rollbackLater() {
+	go func() {
+		<-b.finished
+		b.s.rollback(b.tx)
+	}()
 }
 
-// loseLease stops starting handlers because the lease is lost.
+// loseLease cancels the handlers because the lease is lost.
 func (b *batch) loseLease() {
 	b.mu.Lock()
-	b.halted, b.leaseLost = true, true
+	b.core.LoseLease()
 	b.mu.Unlock()
+	b.cancel(outbox.ErrLeaseLost)
 }
 
 // failTx records what broke the transaction of the batch.
 func (b *batch) failTx(err error) {
 	b.mu.Lock()
-	b.halted = true
+	b.core.BreakTx()
 	b.txErr = cmp.Or(b.txErr, err)
 	b.mu.Unlock()
 }
 
-// names lists the events whose handlers are running.
-func (b *batch) names() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var names []string
-	for _, e := range slices.Concat(b.lease.parked, b.lease.events) {
-		if e.running {
-			names = append(names, e.Namespace+"/"+e.Topic+" "+e.ID.String())
+// worker runs handlers until none may be started. A handler that ends its goroutine ends the worker, and another worker
+// replaces it.
+func (b *batch) worker() {
+	over := false
+	defer func() {
+		if over || b.s.run.inline != nil {
+			b.end()
+		} else {
+			go b.worker()
 		}
+	}()
+	for e := b.next(); e != nil; e = b.next() {
+		b.handle(e)
 	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+	over = true
+}
+
+// lock gives the caller the core of the batch, and returns the time.
+func (b *batch) lock() time.Time {
+	b.mu.Lock()
+	b.core.Stopping = b.ctx.Err() != nil
+	return time.Now()
+}
+
+// next returns the first entry that may be started, or nil.
+func (b *batch) next() *core.Entry {
+	now := b.lock()
+	defer b.mu.Unlock()
+	return b.core.Next(now)
+}
+
+// finish records the result of a handler.
+func (b *batch) finish(e *core.Entry, r errclass.Result) {
+	now := b.lock()
+	defer b.mu.Unlock()
+	b.core.Finish(now, e, r)
 }
 
 // handle runs the handler of e and records its result. It recovers from panics, and reports runtime.Goexit, which still
 // ends the goroutine.
-func (b *batch) handle(work context.Context, e *entry) {
-	h := b.l.of(e)
+func (b *batch) handle(e *core.Entry) {
+	l := b.s.l
+	h := l.of(e)
 	there := h != nil
 	began := time.Now()
 	var told []outbox.Event // nil if nobody is told
@@ -296,71 +180,36 @@ func (b *batch) handle(work context.Context, e *entry) {
 		if !there { // it was parked when the listener still read its topic
 			return outbox.Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, outbox.ErrUnimplemented))
 		}
-		if b.l.hooks.WantsCalls() {
+		if l.hooks.WantsCalls() {
 			told = []outbox.Event{e.Event}
-			b.l.hooks.Started(work, told)
+			l.hooks.Started(b.work, told)
 			began = time.Now()
 		}
 		if b.tx == nil {
-			return b.l.call(work, nil, h, e)
+			return l.call(b.work, nil, h, e)
 		}
-		return b.inSavepoint(work, func(tx pgx.Tx) error { return b.l.call(work, tx, h, e) })
+		return b.inSavepoint(b.work, func(tx pgx.Tx) error { return l.call(b.work, tx, h, e) })
 	}, func(err error) {
 		if told != nil {
-			b.l.hooks.Finished(work, told, []error{err}, time.Since(began))
+			l.hooks.Finished(b.work, told, []error{err}, time.Since(began))
 		}
 		results := []errclass.Result{errclass.Of(err)}
 		if there {
-			b.l.target(e).OnResults(began, []uuid.UUID{e.ID}, results)
+			h.target.OnResults(began, []uuid.UUID{e.ID}, results)
 		}
-		if crashed, ok := err.(*usercode.Crash); ok { // ours, as it came from the guard
-			b.l.log.Debug("handler did not return", slog.Any("", e.Event), "stack", crashed.Error())
+		if crashed, ok := err.(*usercode.Crash); ok { // ours, as it came from usercode
+			l.log.Debug("handler did not return", slog.Any("", e.Event), "stack", crashed.Error())
 		}
 		b.finish(e, results[0])
 	})
 }
 
 // call calls the handler of e inside the middleware.
-func (l *Listener) call(ctx context.Context, tx pgx.Tx, h *served, e *entry) error {
+func (l *Listener) call(ctx context.Context, tx pgx.Tx, h *served, e *core.Entry) error {
 	if len(l.cfg.Middleware) == 0 {
-		return h.run(ctx, tx, e.Event, e.payload)
+		return h.run(ctx, tx, e.Event, e.Payload)
 	}
-	return report.Chain(ctx, l.cfg.Middleware, e.Event, func(ctx context.Context) error { return h.run(ctx, tx, e.Event, e.payload) })
+	return report.Chain(ctx, l.cfg.Middleware, e.Event, func(ctx context.Context) error {
+		return h.run(ctx, tx, e.Event, e.Payload)
+	})
 }
-
-// inSavepoint runs call in a savepoint, and rolls back to it if call returns an error.
-func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err error) {
-	ctx := context.WithoutCancel(work)
-	if err := b.l.inTx(ctx, b.tx, "SAVEPOINT outboxgen_event"); err != nil {
-		b.failTx(err)
-		return err
-	}
-	kept := false
-	defer func() {
-		if kept {
-			return
-		}
-		if undo := b.l.inTx(ctx, b.tx, "ROLLBACK TO SAVEPOINT outboxgen_event; RELEASE SAVEPOINT outboxgen_event"); undo != nil {
-			b.failTx(errtext.Join(err, undo))
-		}
-	}()
-	own := methodtx.New(b.tx, errNotYours)
-	if err := own.Check("handler", call(own)); err != nil {
-		return err
-	}
-	if err := b.l.inTx(ctx, b.tx, "RELEASE SAVEPOINT outboxgen_event"); err != nil {
-		return fmt.Errorf("handler returned nil, but left its transaction failed: %w", err)
-	}
-	kept = true
-	return nil
-}
-
-// inTx runs one of the listener's own statements in tx.
-func (l *Listener) inTx(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
-	ctx, cancel := l.limited(ctx)
-	defer cancel()
-	_, err := tx.Exec(ctx, sql, args...)
-	return err
-}
-
-var errNotYours = errors.New("the listener ends this transaction, after its handlers: return nil to keep what was written, or an error")

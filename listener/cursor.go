@@ -6,108 +6,33 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 )
-
-// cursor takes and ends the leases of one shard. One goroutine owns it.
-type cursor struct {
-	l           *Listener
-	shard       int
-	nextID      uuid.UUID              // id of the next lease; kept until that is taken
-	afterNo     int64                  // the number of the latest lease that this cursor knows of; the next is taken only if there was none since
-	vacancy     vacancy                // of a shard that is left to another process
-	takeOverNow bool                   // such a shard is taken immediately
-	repeats     bool                   // nextID is a lease that was taken already, and may have ended
-	previousID  uuid.UUID              // the latest lease that was ended
-	scanSize    int                    // positions to read
-	carried     *prefetch              // the batch that the next lease begins with
-	txSearch    txSearch               // events that may have broken their transaction
-	retries     map[int64]pendingRetry // by seq, events that failed here and are not due yet
-
-	newerUntil  time.Time // until when the shard is left to others, because of an event of an unknown version
-	newerSeq    int64     // the latest such event
-	wakesOthers bool      // the others do not know of it yet
-}
-
-// unknownNo is the number of the latest lease as long as it was not read.
-const unknownNo int64 = -1
-
-// vacancy records since when a shard that is left to another process has had events and no lease.
-type vacancy struct {
-	leaseNo int64
-	since   time.Time // zero if there is no vacancy
-}
 
 // takeOverPause is how long a shard with events is left to its preferred process. A live process takes its lease within
 // a few milliseconds. The shard of a killed process waits this long.
 const takeOverPause = 100 * time.Millisecond
 
-// mayTakeOver reports whether this process may take the next lease although it is left to another process. A Drain
-// takes it immediately.
-func (c *cursor) mayTakeOver() bool {
-	return c.takeOverNow || !c.vacancy.since.IsZero() && c.vacancy.leaseNo == c.afterNo && time.Since(c.vacancy.since) >= c.l.takeOverAfter
-}
+// leaseAge is core.Config.LeaseAge.
+const leaseAge = 50 * time.Millisecond
 
-// pendingRetry is when and why an event is tried again. The database keeps only the earliest of a shard.
-type pendingRetry struct {
-	until time.Time
-	text  string         // the error of the attempt
-	away  *target.Target // the target that it waits for, if it waits for nothing else
-}
-
-// due reports whether the wait is over.
-func (r *pendingRetry) due() bool { return !time.Now().Before(r.until) || r.targetBack() }
-
-// targetBack reports whether the event waits for a target that is available again.
-func (r *pendingRetry) targetBack() bool { return r.away != nil && !r.away.Resting() }
-
-func (l *Listener) cursor(shard int) *cursor {
-	return &cursor{l: l, shard: shard, nextID: uuid.New(), afterNo: unknownNo, scanSize: l.cfg.BatchSize, retries: make(map[int64]pendingRetry)}
-}
-
-// remaining is how long r still lasts; 0 for nil.
-func (r *pendingRetry) remaining() time.Duration {
-	if r == nil {
-		return 0
-	}
-	return max(time.Until(r.until), 0)
-}
-
-// why is the error of r; "" for nil.
-func (r *pendingRetry) why() string {
-	if r == nil {
-		return ""
-	}
-	return r.text
-}
+// awayKeys is how many times as many keys may be parked while their target is unavailable. Nobody has to examine those,
+// and events of other targets need not wait for them.
+const awayKeys = 10
 
 // limited bounds the time of a statement, because the connection may be dead without an error.
 func (l *Listener) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, max(l.cfg.LeaseDuration, 5*time.Second))
 }
-
-// repeat makes the next lease the same one again, because nothing of it was handled.
-func (c *cursor) repeat(lease *shardLease) { c.nextID, c.repeats = lease.id, true }
-
-// maxScan limits the positions that a lease reads to find few events.
-const maxScan = 1000
-
-// maxParkedKeys is how many keys of a listener may be parked. If that many fail, the cause is hardly in the events, and
-// the listener waits instead.
-const maxParkedKeys = 1000
-
-// awayKeys is how many times as many keys may be parked while their target is unavailable. Nobody has to examine those,
-// and events of other targets need not wait for them.
-const awayKeys = 10
 
 // parkedCount is the number up to which parked keys are counted.
 func (l *Listener) parkedCount() int32 {
@@ -117,106 +42,193 @@ func (l *Listener) parkedCount() int32 {
 	return l.parkedLimit
 }
 
-// parkedBatch is how many parked events of one key a lease takes.
-const parkedBatch = 50
+// wrap adds the listener, and what it did, to an error of the database.
+func (s *shard) wrap(what string, err error) error {
+	return s.l.db.Wrap("listener "+s.l.spec.Name+what, err)
+}
 
-// roundTrip ends the lease of a, if not nil, then takes the next one if take is set. It is one round trip with two
-// transactions, because taking a lease needs a transaction without an xid. The lease is nil if there is nothing to do.
-// moved reports whether this cursor still had the lease that it ended.
-func (c *cursor) roundTrip(ctx context.Context, a *advance, take bool) (moved bool, lease *shardLease, err error) {
-	if a == nil && !take {
-		return false, nil, nil
+func (s *shard) queue(b *pgx.Batch, call func(*queries.Queries)) *pgx.QueuedQuery {
+	return s.l.db.Queue(b, call)
+}
+
+// check reads what the shard waits for.
+func (s *shard) check() core.Event {
+	began := time.Now()
+	w, ok, err := s.readWait()
+	if s.run.drained == nil && s.run.DBCtx.Err() == nil {
+		s.l.rep.Statement("look for events", began, err)
 	}
-	ctx, cancel := c.l.limited(ctx)
-	defer cancel()
-	conn, err := c.l.pool.Acquire(ctx)
 	if err != nil {
-		return false, nil, c.l.db.Wrap("listener "+c.l.spec.Name, err)
+		return s.failed(err)
+	}
+	return core.Checked{Gone: !ok, NewerAt: s.l.metNewer(), Wait: core.Wait{
+		Shards: int(w.Shards), LeaseNo: w.LeaseNo, Paused: w.Paused, Resharding: w.Resharding, Blocked: w.Blocked,
+		ForeignLease: w.ForeignLease, Kept: w.Kept, Ready: w.Ready, In: time.Duration(w.WaitUs) * time.Microsecond,
+	}}
+}
+
+// readWait reads what the shard waits for. ok is false if the shard no longer exists.
+func (s *shard) readWait() (w queries.ListenerWaitRow, ok bool, err error) {
+	ctx, cancel := s.l.limited(s.run.DBCtx)
+	defer cancel()
+	b := &pgx.Batch{}
+	s.l.db.BeginReadOnly(b)
+	s.queue(b, func(q *queries.Queries) {
+		_, _ = q.ListenerWait(ctx, queries.ListenerWaitParams{
+			WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.number),
+		})
+	}).QueryRow(func(r pgx.Row) error {
+		err := r.Scan(&w.Shards, &w.LeaseNo, &w.Paused, &w.Resharding, &w.Blocked, &w.ForeignLease, &w.Kept, &w.Ready,
+			&w.WaitUs)
+		if ok = err == nil; errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	s.l.db.Commit(b)
+	return w, ok, s.wrap("", s.l.pool.SendBatch(ctx, b).Close())
+}
+
+// roundTrip ends a lease and takes the next one. It is one round trip with two transactions, because taking a lease
+// needs a transaction without an xid.
+func (s *shard) roundTrip(cmd core.RoundTrip) core.Event {
+	s.began = time.Now()
+	answer, err := s.send(cmd)
+	if s.run.DBCtx.Err() == nil {
+		s.l.rep.Statement("read and settle", s.began, err)
+	}
+	if err != nil {
+		return s.failed(err)
+	}
+	return answer
+}
+
+func (s *shard) send(cmd core.RoundTrip) (answer core.Moved, err error) {
+	ctx, cancel := s.l.limited(s.run.DBCtx)
+	defer cancel()
+	conn, err := s.l.pool.Acquire(ctx)
+	if err != nil {
+		return answer, s.wrap("", err)
 	}
 	b := &pgx.Batch{}
-	if a != nil {
-		a.encode(errclass.EncodingOf(conn.Conn()))
-		c.previousID, c.afterNo = a.lease.id, a.lease.leaseNo
-		c.l.db.Begin(b)
-		if take {
+	if cmd.End != nil {
+		s.l.db.Begin(b)
+		if cmd.Take != nil {
 			// The commit of the lease that follows is flushed, and this one with it. If both are lost, the events are
 			// delivered again.
 			b.Queue("SET LOCAL synchronous_commit = off")
 		}
-		c.queueEnd(b, a, &moved)
-		c.l.db.Commit(b)
+		s.queueEnd(b, cmd.End, errclass.EncodingOf(conn.Conn()), &answer.Moved)
+		s.l.db.Commit(b)
 	}
-	carried := c.carried
-	c.carried = nil
-	if take {
-		lease = &shardLease{id: c.nextID, batchSize: c.l.cfg.BatchSize, deadline: time.Now().Add(c.l.cfg.LeaseDuration)}
-		lease.scanSize = max(c.scanSize, lease.batchSize)
-		c.l.db.Begin(b)
-		c.queueTake(b, lease)
-		if carried == nil {
-			c.queueRead(b, lease)
+	if t := cmd.Take; t != nil {
+		answer.Lease = &core.Lease{
+			ID: t.ID, BatchSize: t.BatchSize, ScanSize: t.ScanSize, Deadline: time.Now().Add(s.l.cfg.LeaseDuration),
 		}
-		c.l.db.Commit(b)
+		s.l.db.Begin(b)
+		s.queueTake(b, t, answer.Lease)
+		if t.Read {
+			s.queueRead(b, answer.Lease)
+		}
+		s.l.db.Commit(b)
 	}
 	began := time.Now()
 	err = conn.SendBatch(ctx, b).Close()
-	if err == nil && take && carried != nil && lease.leaseNo != 0 {
-		err = c.begin(ctx, conn, lease, carried)
-	}
-	took := time.Since(began)
+	answer.Took = time.Since(began)
 	conn.Release()
-	if err != nil {
-		if a != nil {
-			a.restoreReturned()
-		}
-		return false, nil, c.l.db.Wrap("listener "+c.l.spec.Name, err)
-	}
-	if a != nil && !moved {
-		if moved, err = c.endedBefore(ctx, a); err != nil {
-			return false, nil, err
-		}
-	}
-	if !take {
-		return moved, nil, nil
-	}
-	repeated := c.repeats
-	if lease.took == 0 {
-		lease.took = took
-	}
-	if lease = c.onTaken(lease); lease == nil && repeated {
-		_, lease, err = c.roundTrip(ctx, nil, true)
-	} else if lease == nil {
-		c.l.hooks.Claimed(nil, took)
-	}
-	return moved, lease, err
+	return answer, s.wrap("", err)
 }
 
-func (c *cursor) queue(b *pgx.Batch, call func(*queries.Queries)) *pgx.QueuedQuery {
-	return c.l.db.Queue(b, call)
-}
-
-// queueEnd puts the statements that end a lease into b.
-func (c *cursor) queueEnd(b *pgx.Batch, a *advance, moved *bool) {
+// queueEnd puts the statements that end a lease into b. Its texts are escaped, so that a database with that encoding
+// can store them.
+func (s *shard) queueEnd(b *pgx.Batch, a *core.End, encoding string, moved *bool) {
 	ctx := context.Background() // recorded, not run
-	if a.settle != nil {
-		c.queue(b, func(q *queries.Queries) { _ = q.ParkedSettle(ctx, *a.settle) })
+	if a.Settle != nil {
+		s.queue(b, func(q *queries.Queries) { _ = q.ParkedSettle(ctx, s.settleParams(a, encoding)) })
 	}
-	if a.fail != nil {
-		c.queue(b, func(q *queries.Queries) { _ = q.ListenerFail(ctx, *a.fail) })
+	if len(a.Failures.IDs) > 0 {
+		s.queue(b, func(q *queries.Queries) { _ = q.ListenerFail(ctx, s.failParams(a, encoding)) })
 	}
-	c.queue(b, func(q *queries.Queries) { _, _ = q.ListenerAdvance(ctx, a.params) }).QueryRow(func(row pgx.Row) error {
+	s.queue(b, func(q *queries.Queries) {
+		_, _ = q.ListenerAdvance(ctx, s.advanceParams(a, encoding))
+	}).QueryRow(func(row pgx.Row) error {
 		return row.Scan(moved)
 	})
-	if len(a.returned) > 0 {
-		c.queue(b, func(q *queries.Queries) {
-			_ = q.ParkedWake(ctx, queries.ParkedWakeParams{Listener: c.l.spec.Name, Topics: target.TopicsOf(a.returned)})
+	if len(a.Returned) > 0 {
+		s.queue(b, func(q *queries.Queries) {
+			_ = q.ParkedWake(ctx, queries.ParkedWakeParams{Listener: s.l.spec.Name, Topics: topicsOf(a.Returned)})
 		})
 	}
-	if len(a.promote) > 0 {
-		c.queue(b, func(q *queries.Queries) {
-			_ = q.ParkedPromote(ctx, queries.ParkedPromoteParams{Keys: a.promote, Taken: a.taken, Heads: a.heads, Listener: c.l.spec.Name})
+	if len(a.Promote) > 0 {
+		s.queue(b, func(q *queries.Queries) {
+			_ = q.ParkedPromote(ctx, queries.ParkedPromoteParams{
+				Keys: a.Promote, Taken: a.Taken, Heads: a.Heads, Listener: s.l.spec.Name,
+			})
 		})
 	}
+}
+
+func (s *shard) advanceParams(a *core.End, encoding string) queries.ListenerAdvanceParams {
+	return queries.ListenerAdvanceParams{
+		Listener: s.l.spec.Name, Shard: int32(s.number), WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: a.Lease.No,
+		Closes: a.Closes, LastSeq: a.LastSeq, RetryCount: a.RetryCount,
+		AheadSeqs: a.AheadSeqs, AheadAttempts: a.AheadAttempts, Handled: a.Handled,
+		Delay: delayOf(a), LastError: storableText(a.LastError, encoding),
+		LetLeaseExpire: a.LetLeaseExpire, Release: a.Release,
+		HandTo:   pgtype.UUID{Bytes: a.HandTo.UUID, Valid: a.HandTo.Valid},
+		DeadSeqs: a.Dead.Seqs, DeadKeys: a.Dead.Keys, DeadAttempts: a.Dead.Attempts,
+		DeadErrors: storable(a.Dead.Errors, encoding),
+		ParkedKeys: a.Parking.Keys, ParkedSeqs: a.Parking.Seqs, ParkedAttempts: a.Parking.Attempts,
+		ParkedDelaysUs: a.Parking.DelaysUs, ParkedErrors: storable(a.Parking.Errors, encoding),
+	}
+}
+
+func (s *shard) settleParams(a *core.End, encoding string) queries.ParkedSettleParams {
+	p := a.Settle
+	return queries.ParkedSettleParams{
+		Listener: s.l.spec.Name, Shard: int32(s.number), WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: a.Lease.No,
+		Done: p.Done, Dead: p.Dead, DeadAttempts: p.DeadAttempts, DeadErrors: storable(p.DeadErrors, encoding),
+		Failed: p.Failed, FailedAttempts: p.FailedAttempts, FailedTaken: p.FailedTaken, FailedDelaysUs: p.FailedDelaysUs,
+		FailedErrors: storable(p.FailedErrors, encoding),
+	}
+}
+
+func (s *shard) failParams(a *core.End, encoding string) queries.ListenerFailParams {
+	return queries.ListenerFailParams{
+		Listener: s.l.spec.Name, Shard: int32(s.number), WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: a.Lease.No,
+		Ids: pgvalue.UUIDs(a.Failures.IDs), Attempts: a.Failures.Attempts, Errors: storable(a.Failures.Errors, encoding),
+	}
+}
+
+func delayOf(a *core.End) pgtype.Interval {
+	if !a.Delayed {
+		return pgtype.Interval{}
+	}
+	return pgvalue.Interval(a.Delay)
+}
+
+// topicsOf returns the topics that go to any of targets.
+func topicsOf(targets []core.Target) (topics []string) {
+	for _, t := range targets {
+		topics = append(topics, t.(*target.Target).Rest.Topics...)
+	}
+	return topics
+}
+
+// storable returns texts in the form that a database with that encoding stores.
+func storable(texts []string, encoding string) []string {
+	for i, text := range texts {
+		texts[i] = errclass.Storable(text, encoding)
+	}
+	return texts
+}
+
+func storableText(text *string, encoding string) *string {
+	if text == nil {
+		return nil
+	}
+	kept := errclass.Storable(*text, encoding)
+	return &kept
 }
 
 // maxPerLease is the maximum number of log events in a lease. If the process dies, any of them may be the cause.
@@ -229,194 +241,211 @@ func (l *Listener) maxPerLease() int32 {
 }
 
 // queueTake puts the statement that takes a lease into b. Its result is scanned into lease.
-func (c *cursor) queueTake(b *pgx.Batch, lease *shardLease) {
+func (s *shard) queueTake(b *pgx.Batch, t *core.Take, lease *core.Lease) {
 	ctx := context.Background() // recorded, not run
-	l := c.l
-	row := &lease.at
-	c.queue(b, func(q *queries.Queries) {
+	l := s.l
+	s.queue(b, func(q *queries.Queries) {
 		_, _ = q.ListenerTakeLease(ctx, queries.ListenerTakeLeaseParams{
-			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(l.cfg.LeaseDuration), LeaseID: pgvalue.UUID(lease.id), PreviousID: pgvalue.UUID(c.previousID),
-			OneByOneSize: l.maxPerLease(), Listener: l.spec.Name, Shard: int32(c.shard), TakeOver: c.mayTakeOver(), AfterNo: c.afterNo,
-			ParkedLimit: l.parkedCount(),
+			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(l.cfg.LeaseDuration), LeaseID: pgvalue.UUID(t.ID),
+			PreviousID: pgvalue.UUID(t.Previous), OneByOneSize: l.maxPerLease(), Listener: l.spec.Name, Shard: int32(s.number),
+			TakeOver: t.TakeOver, AfterNo: t.AfterNo, ParkedLimit: l.parkedCount(),
 		})
 	}).QueryRow(func(r pgx.Row) error {
-		err := r.Scan(&row.Shards, &row.LeaseNo, &row.LastSeq, &row.RetryCount, &row.OneByOne, &row.AheadSeqs,
-			&row.AheadAttempts, &row.ParkedDue, &row.ParkedKeys)
+		var leaseNo int64
+		var shards, retryCount, oneByOne, parkedKeys int32
+		err := r.Scan(&shards, &leaseNo, &lease.LastSeq, &retryCount, &oneByOne, &lease.AheadSeqs, &lease.AheadAttempts,
+			&lease.ParkedDue, &parkedKeys)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
-		lease.leaseNo, lease.shards, lease.lastSeq, lease.retryCount = row.LeaseNo, int(row.Shards), row.LastSeq, int(row.RetryCount)
-		lease.oneByOne = row.OneByOne > 0
-		lease.parkedDue, lease.mayPark = row.ParkedDue, row.ParkedKeys < l.parkedLimit
-		lease.mayParkAway = row.ParkedKeys < l.parkedLimit*awayKeys
+		lease.No, lease.Shards, lease.RetryCount, lease.OneByOne = leaseNo, int(shards), int(retryCount), oneByOne > 0
+		lease.MayPark, lease.MayParkAway = parkedKeys < l.parkedLimit, parkedKeys < l.parkedLimit*awayKeys
 		return err
 	})
 }
 
 // queueRead puts the statement that reads the first batch of a lease into b. Its events are scanned into lease.
-func (c *cursor) queueRead(b *pgx.Batch, lease *shardLease) {
-	l := c.l
-	c.queue(b, func(q *queries.Queries) {
+func (s *shard) queueRead(b *pgx.Batch, lease *core.Lease) {
+	l := s.l
+	s.queue(b, func(q *queries.Queries) {
 		_, _ = q.LogRead(context.Background(), queries.LogReadParams{
-			Listener: l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(l.cfg.WorkerID),
-			ScanSize: int32(lease.scanSize), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(lease.batchSize),
+			Listener: l.spec.Name, Shard: int32(s.number), WorkerID: pgvalue.UUID(l.cfg.WorkerID),
+			ScanSize: int32(lease.ScanSize), Topics: l.topics, KeyPrefixes: l.keyPrefixes, BatchSize: int32(lease.BatchSize),
 		})
-	}).Query(func(rows pgx.Rows) error {
-		if err := lease.scanEvents(rows); err != nil {
-			return err
-		}
-		if lease.oneByOne {
-			lease.batchSize = 1
-		}
-		l.prepare(lease, lease.at.AheadSeqs, lease.at.AheadAttempts, c.retries)
-		return nil
-	})
+	}).Query(func(rows pgx.Rows) error { return l.scanEvents(lease, rows) })
 }
 
-// begin gives the lease the batch that was read ahead for it, or reads its first batch if that one does not follow.
-func (c *cursor) begin(ctx context.Context, conn *pgxpool.Conn, lease *shardLease, carried *prefetch) error {
-	if carried.follows(lease) {
-		lease.scanSize = lease.batchSize
-		lease.begin(c.l, carried, c.retries)
-		c.l.signals.carried.Emit()
-		return nil
-	}
-	b := &pgx.Batch{}
-	c.l.db.BeginReadOnly(b)
-	c.queueRead(b, lease)
-	c.l.db.Commit(b)
-	return conn.SendBatch(ctx, b).Close()
-}
-
-// onTaken prepares for the next lease, and returns this one unless it is empty.
-func (c *cursor) onTaken(lease *shardLease) *shardLease {
-	if lease.leaseNo == 0 {
-		// An earlier attempt to take the lease may still reach the server. The next attempt then requests the same
-		// lease, and gets it.
-		if c.repeats {
-			c.nextID, c.repeats = uuid.New(), false // that lease is over
-		}
-		return nil
-	}
-	c.nextID, c.repeats, c.afterNo = uuid.New(), false, lease.leaseNo
-	switch {
-	case len(lease.events) < lease.scanned/4:
-		c.scanSize = min(2*lease.scanSize, max(maxScan, c.l.cfg.BatchSize))
-	case lease.scanSize > c.l.cfg.BatchSize:
-		c.scanSize = c.l.cfg.BatchSize
-	}
-	return lease
-}
-
-// takeParked adds the parked events that are due. A one-by-one lease takes one event that the previous lease had taken,
-// and none of the log then: the events that may have killed the process are handled before any other.
-func (c *cursor) takeParked(ctx context.Context, lease *shardLease) error {
-	keys, events := config.ParkedKeyBatch, parkedBatch
-	if lease.oneByOne {
-		keys, events = 1, 1
-	}
-	ctx, cancel := c.l.limited(ctx)
+// readFirst reads the first batch of a lease that was taken without it.
+func (s *shard) readFirst(lease *core.Lease) core.Event {
+	ctx, cancel := s.l.limited(s.run.DBCtx)
 	defer cancel()
-	rows, err := c.l.db.Each(c.l.pool).ParkedTake(ctx, queries.ParkedTakeParams{
-		Listener: c.l.spec.Name, EventLimit: int32(events), Shards: int32(lease.shards), Shard: int32(c.shard),
-		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: int32(keys), OneByOne: lease.oneByOne,
-		Topics: c.l.topics, Versions: c.l.versions,
+	began := time.Now()
+	b := &pgx.Batch{}
+	s.l.db.BeginReadOnly(b)
+	s.queueRead(b, lease)
+	s.l.db.Commit(b)
+	if err := s.l.pool.SendBatch(ctx, b).Close(); err != nil {
+		err = s.wrap("", err)
+		s.l.rep.Statement("read and settle", began, err)
+		return s.failed(err)
+	}
+	return core.Read{}
+}
+
+// readNext reads the batch of p.
+func (s *shard) readNext(ctx context.Context, p *core.Ahead) error {
+	l, size := s.l, s.l.cfg.BatchSize
+	b := &pgx.Batch{}
+	l.db.BeginReadOnly(b)
+	s.queue(b, func(q *queries.Queries) {
+		_, _ = q.LogReadNext(ctx, queries.LogReadNextParams{
+			Topics: l.topics, KeyPrefixes: l.keyPrefixes, AfterSeq: p.After, ScanSize: int32(size), Listener: l.spec.Name,
+			Shard: int32(s.number), WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: p.Lease.No,
+		})
+	}).Query(func(rows pgx.Rows) error { return l.scanNext(p, rows, size) })
+	l.db.Commit(b)
+	return l.pool.SendBatch(ctx, b).Close()
+}
+
+// takeParked reads the parked events of a lease that are due.
+func (s *shard) takeParked(cmd core.TakeParked) core.Event {
+	ctx, cancel := s.l.limited(s.run.DBCtx)
+	defer cancel()
+	rows, err := s.l.db.Each(s.l.pool).ParkedTake(ctx, queries.ParkedTakeParams{
+		Listener: s.l.spec.Name, EventLimit: int32(cmd.Events), Shards: int32(cmd.Lease.Shards), Shard: int32(s.number),
+		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: cmd.Lease.No, KeyLimit: int32(cmd.Keys),
+		OneByOne: cmd.Lease.OneByOne, Topics: s.l.topics, Versions: s.l.versions,
 	})
 	if err != nil {
-		return c.l.db.Wrap("listener "+c.l.spec.Name+": take parked events", err)
+		return s.unread(s.wrap(": take parked events", err))
 	}
-	known := make(map[string]bool, keys)
-	for _, r := range rows {
-		e := &entry{
+	events := make([]*core.Entry, len(rows))
+	for i, r := range rows {
+		e := &core.Entry{
 			Event: outbox.Event{
 				Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
 				PartitionKey: r.PartitionKey, Entity: outbox.Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
 				CreatedAt: r.CreatedAt.Time,
 			},
-			seq: r.Seq, parkedNo: r.No, head: !known[r.Key], used: int(r.Attempts), taken: r.Taken,
+			Seq: r.Seq, ParkedNo: r.No, Used: int(r.Attempts), Taken: r.Taken, Of: s.l.topicOf(r.Namespace, r.Topic),
 		}
-		e.fill(r.ID, r.TenantID, r.Headers, r.Payload)
-		e.key = r.Key
-		known[r.Key] = true
-		if c.l.isNewer(e) {
-			c.l.postpone(lease, e)
-		} else {
-			c.l.number(e)
-		}
-		lease.parked = append(lease.parked, e)
+		fill(e, r.ID, r.TenantID, r.Headers, r.Payload)
+		e.Key = r.Key
+		events[i] = e
 	}
-	if lease.oneByOne && len(lease.parked) > 0 {
-		lease.events, lease.parkedOnly = nil, true
-	}
-	return nil
+	return core.ParkedTaken{Events: events}
 }
 
-// charge counts the attempt at the event of a one-by-one lease before it is made. ours is false if another process has
-// the lease.
-func (c *cursor) charge(ctx context.Context, lease *shardLease) (ours bool, err error) {
-	if !lease.oneByOne || len(lease.events) == 0 || lease.events[0].status != statusWaiting || lease.events[0].retry != nil || lease.events[0].newer {
-		return true, nil
-	}
-	e := lease.events[0]
-	ctx, cancel := c.l.limited(ctx)
+// charge counts the attempt at an event of a lease before it is made.
+func (s *shard) charge(cmd core.Charge) core.Event {
+	ctx, cancel := s.l.limited(s.run.DBCtx)
 	defer cancel()
-	n, err := c.l.db.Each(c.l.pool).ListenerCharge(ctx, queries.ListenerChargeParams{
-		LastSeq: e.seq - 1, Attempts: int32(e.Attempt), Listener: c.l.spec.Name, Shard: int32(c.shard),
-		WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
+	n, err := s.l.db.Each(s.l.pool).ListenerCharge(ctx, queries.ListenerChargeParams{
+		LastSeq: cmd.Entry.Seq - 1, Attempts: int32(cmd.Entry.Attempt), Listener: s.l.spec.Name, Shard: int32(s.number),
+		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: cmd.Lease.No,
 	})
 	if err != nil {
-		return false, c.l.db.Wrap("listener "+c.l.spec.Name+": count an attempt", err)
+		return s.unread(s.wrap(": count an attempt", err))
 	}
-	lease.lastSeq = e.seq - 1
-	return n > 0, nil
+	return core.Charged{Ours: n > 0}
 }
 
-// endedBefore reports whether an earlier try, whose answer was lost, had already ended the lease of a. That try may
-// also have taken the next lease, under nextID.
-func (c *cursor) endedBefore(ctx context.Context, a *advance) (bool, error) {
-	s, err := c.l.db.Each(c.l.pool).ListenerLeaseState(ctx, queries.ListenerLeaseStateParams{Listener: c.l.spec.Name, Shard: int32(c.shard)})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
+// unread records that the events of a lease could not be read.
+func (s *shard) unread(err error) core.Event {
+	s.l.rep.Statement("take events", time.Now(), err)
+	return s.failed(err)
+}
+
+// askLease reads the latest lease of the shard.
+func (s *shard) askLease() core.Event {
+	ctx, cancel := s.l.limited(s.run.DBCtx)
+	defer cancel()
+	state, err := s.l.db.Each(s.l.pool).ListenerLeaseState(ctx, queries.ListenerLeaseStateParams{
+		Listener: s.l.spec.Name, Shard: int32(s.number),
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return core.LeaseState{}
+	case err != nil:
+		err = s.wrap("", err)
+		if s.run.DBCtx.Err() == nil {
+			s.l.rep.Statement("read and settle", s.began, err)
+		}
+		return s.failed(err)
+	}
+	return core.LeaseState{Known: true, ID: state.LeaseID.Bytes, No: state.LeaseNo, Running: state.Running}
+}
+
+// renewLease renews a lease. If ctx ends, nothing is reported.
+func (s *shard) renewLease(ctx context.Context, lease *core.Lease) core.Event {
+	sent := time.Now()
+	try, cancel := context.WithDeadline(ctx, sent.Add(max(s.l.cfg.LeaseDuration/5, time.Second)))
+	defer cancel()
+	n, err := s.extend(try, lease)
+	switch {
+	case ctx.Err() != nil:
+		return core.Renewed{Lease: lease, Failed: true}
+	case err != nil:
+		s.l.rep.Statement("renew lease", sent, err)
+		return core.Renewed{Lease: lease, Failed: true}
+	case n == 0:
+		return core.Renewed{Lease: lease, Lost: true}
+	}
+	s.l.rep.Statement("renew lease", sent, nil)
+	s.l.rep.Statement(keepingLease, sent, nil)
+	return core.Renewed{Lease: lease, Sent: sent}
+}
+
+// extend makes a lease last for its full length from now on, and returns 0 if another process has it.
+func (s *shard) extend(ctx context.Context, lease *core.Lease) (int64, error) {
+	return s.l.db.Each(s.l.pool).ListenerRenew(ctx, queries.ListenerRenewParams{
+		Lease: pgvalue.Interval(s.l.cfg.LeaseDuration), Listener: s.l.spec.Name, Shard: int32(s.number),
+		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: lease.No,
+	})
+}
+
+// requestShard requests the shard if its holder has at least two more shards than this process.
+func (s *shard) requestShard() {
+	s.run.requesting.Lock()
+	defer s.run.requesting.Unlock()
+	ctx, cancel := s.l.limited(s.ctx)
+	defer cancel()
+	began := time.Now()
+	_, err := s.l.db.Each(s.l.pool).ListenerWant(ctx, queries.ListenerWantParams{
+		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.number),
+	})
+	if s.ctx.Err() == nil {
+		s.l.rep.Statement("request a shard", began, err)
+	}
+}
+
+// reshard takes the next step towards another number of shards.
+func (s *shard) reshard() core.Event {
+	began := time.Now()
+	stepped, err := s.l.reshard(s.run.DBCtx)
+	if s.run.drained == nil {
+		s.l.rep.Statement("change the number of shards", began, err)
 	}
 	if err != nil {
-		return false, c.l.db.Wrap("listener "+c.l.spec.Name, err)
+		return s.failed(err)
 	}
-	latest := uuid.UUID(s.LeaseID.Bytes)
-	return latest == a.lease.id && !s.Running || latest == c.nextID && s.LeaseNo == a.lease.leaseNo+1, nil
+	return core.Resharded{Stepped: stepped}
 }
 
-// keepLease renews lease until stop is called, and calls lose if the lease cannot be renewed.
-func (c *cursor) keepLease(ctx context.Context, lease *shardLease, lose func()) (stop func()) {
-	duration := c.l.cfg.LeaseDuration
-	ctx, cancel := context.WithCancel(ctx)
-	over := make(chan struct{})
-	timer := time.AfterFunc(time.Until(lease.deadline.Add(-duration+duration/3)), func() {
-		defer close(over)
-		for wait := time.Duration(0); ; wait = duration / 10 {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(wait):
-			}
-			if left := time.Until(lease.deadline); left <= duration/5 {
-				c.l.onLeaseLost(c.shard)
-				lose()
-				return
-			} else if left > duration-duration/3 {
-				continue
-			}
-			if !c.renew(ctx, lease) {
-				lose()
-				return
-			}
-		}
-	})
-	return func() {
-		cancel()
-		if !timer.Stop() {
-			<-over
-		}
+// readShards reads the number of shards of the listener.
+func (s *shard) readShards() core.Event {
+	began := time.Now()
+	reg, err := s.l.registration(s.run.DBCtx)
+	if s.run.drained == nil {
+		s.l.rep.Statement("read the number of shards", began, err)
 	}
+	switch {
+	case err != nil:
+		return s.failed(err)
+	case reg.Cursors == 0:
+		return core.Registered{}
+	}
+	return core.Registered{Shards: int(reg.Shards)}
 }
 
 // laneName names the lane of a shard. It has the number of shards, so that the holders of a new number can fence the
@@ -427,102 +456,39 @@ func (l *Listener) laneName(shard, shards int) string {
 
 // earlierLanes names the lanes of the numbers of shards that the listener had before that of lease. They are read after
 // the lease was taken, so none is missing.
-func (c *cursor) earlierLanes(ctx context.Context, lease *shardLease) (names []string, err error) {
-	ctx, cancel := c.l.limited(ctx)
+func (s *shard) earlierLanes(ctx context.Context, lease *core.Lease) (names []string, err error) {
+	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
-	past, err := c.l.db.Each(c.l.pool).ListenerPastShards(ctx, queries.ListenerPastShardsParams{
-		Listener: c.l.spec.Name, Shard: int32(c.shard), Shards: int32(lease.shards),
+	past, err := s.l.db.Each(s.l.pool).ListenerPastShards(ctx, queries.ListenerPastShardsParams{
+		Listener: s.l.spec.Name, Shard: int32(s.number), Shards: int32(lease.Shards),
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, outbox.ErrLeaseLost
 	case err != nil:
-		return nil, c.l.db.Wrap("listener "+c.l.spec.Name+": read its earlier numbers of shards", err)
+		return nil, s.wrap(": read its earlier numbers of shards", err)
 	}
 	for _, shards := range past {
-		if int(shards) == lease.shards { // the same names as now: taking over the lane has fenced its producer
+		if int(shards) == lease.Shards { // the same names as now: taking over the lane has fenced its producer
 			continue
 		}
 		for shard := range int(shards) {
-			names = append(names, c.l.laneName(shard, int(shards)))
+			names = append(names, s.l.laneName(shard, int(shards)))
 		}
 	}
 	return names, nil
 }
 
 // held returns nil if this process still has lease, which it renews.
-func (c *cursor) held(ctx context.Context, lease *shardLease) error {
-	ctx, cancel := c.l.limited(ctx)
+func (s *shard) held(ctx context.Context, lease *core.Lease) error {
+	ctx, cancel := s.l.limited(ctx)
 	defer cancel()
-	n, err := c.l.db.Each(c.l.pool).ListenerRenew(ctx, queries.ListenerRenewParams{
-		Lease: pgvalue.Interval(c.l.cfg.LeaseDuration), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
-	})
+	n, err := s.extend(ctx, lease)
 	switch {
 	case err != nil:
-		return c.l.db.Wrap("listener "+c.l.spec.Name+": ask for the lease", err)
+		return s.wrap(": ask for the lease", err)
 	case n == 0:
 		return outbox.ErrLeaseLost
 	}
 	return nil
-}
-
-// renew extends lease; false means that another process has it. If the database cannot be reached, renew returns true,
-// and the caller tries again.
-func (c *cursor) renew(ctx context.Context, lease *shardLease) bool {
-	duration := c.l.cfg.LeaseDuration
-	sent := time.Now()
-	try, cancel := context.WithDeadline(ctx, sent.Add(max(duration/5, time.Second)))
-	defer cancel()
-	n, err := c.l.db.Each(c.l.pool).ListenerRenew(try, queries.ListenerRenewParams{
-		Lease: pgvalue.Interval(duration), Listener: c.l.spec.Name, Shard: int32(c.shard), WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), LeaseNo: lease.leaseNo,
-	})
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		c.l.rep.Statement("renew lease", sent, err)
-	case n == 0:
-		c.l.onLeaseLost(c.shard)
-		return false
-	default:
-		c.l.rep.Statement("renew lease", sent, nil)
-		c.l.rep.Statement(keepingLease, sent, nil)
-		lease.deadline = sent.Add(duration)
-	}
-	return true
-}
-
-// onLeaseLost records that the lease of shard is lost while its events are handled.
-func (l *Listener) onLeaseLost(shard int) {
-	l.log.Debug("lease lost", "shard", shard)
-	l.rep.LeaseLost(keepingLease)
-	l.signals.lost.Emit()
-}
-
-// readWait reads what the shard waits for. ok is false if the shard no longer exists.
-func (c *cursor) readWait(ctx context.Context) (w queries.ListenerWaitRow, ok bool, err error) {
-	ctx, cancel := c.l.limited(ctx)
-	defer cancel()
-	b := &pgx.Batch{}
-	c.l.db.BeginReadOnly(b)
-	c.queue(b, func(q *queries.Queries) {
-		_, _ = q.ListenerWait(ctx, queries.ListenerWaitParams{
-			WorkerID: pgvalue.UUID(c.l.cfg.WorkerID), Listener: c.l.spec.Name, Shard: int32(c.shard),
-		})
-	}).QueryRow(func(r pgx.Row) error {
-		err := r.Scan(&w.Shards, &w.LeaseNo, &w.Paused, &w.Resharding, &w.Blocked, &w.ForeignLease, &w.Kept, &w.Ready, &w.WaitUs)
-		if ok = err == nil; errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return err
-	})
-	c.l.db.Commit(b)
-	if err = c.l.pool.SendBatch(ctx, b).Close(); err != nil {
-		return w, false, c.l.db.Wrap(fmt.Sprintf("listener %s", c.l.spec.Name), err)
-	}
-	if c.afterNo = w.LeaseNo; !w.Ready {
-		c.vacancy = vacancy{}
-	} else if c.vacancy.leaseNo != w.LeaseNo || c.vacancy.since.IsZero() {
-		c.vacancy = vacancy{leaseNo: w.LeaseNo, since: time.Now()}
-	}
-	return w, ok, nil
 }

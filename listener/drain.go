@@ -2,13 +2,12 @@ package listener
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
+	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -64,105 +63,83 @@ func (l *Listener) drain(ctx, bounded context.Context, limit outbox.DrainLimit, 
 	if err != nil {
 		return 0, err
 	}
-	ctx = bounded
-	r := &listenerRun{l: l, Stages: shutdown.New(outbox.ContextWithRunner(ctx, l.runner())), drained: report}
-	if limit.Events > 0 {
-		r.budget = &budget{left: limit.Events}
+	r := &listenerRun{l: l, Stages: shutdown.New(outbox.ContextWithRunner(bounded, l.runner())), drained: report}
+	defer r.Enforce(bounded, l.cfg.ShutdownTimeout, errListenerShutdown)()
+	if !config.IsInline(ctx) {
+		return r.drainShards(bounded, shards, limit.Events)
 	}
-	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
-	dbCtx := r.DBCtx
-	for idle := 0; idle < shards; {
-		for i := 0; i < shards; i++ {
-			before := r.leases
-			s := &shardLoop{cursor: l.cursor(i), run: r, shards: shards}
-			s.takeOverNow = true
-			err := s.loop(ctx)
-			over := r.budget.spent() || ctx.Err() != nil
-			if err == nil && !over {
-				err = s.stepReshard(dbCtx)
-			}
-			switch {
-			case errors.Is(err, errReshaped) && !over:
-				reg, err := l.registration(dbCtx)
-				if err != nil {
-					return 0, err
-				}
-				if reg.Cursors == 0 {
-					return 0, errDetached
-				}
-				shards, idle, i = int(reg.Shards), 0, -1
-				continue
-			case err != nil && !errors.Is(err, errReshaped):
-				return 0, err
-			case r.budget.spent():
-				return outbox.EndEvents, l.release(dbCtx)
-			case ctx.Err() != nil:
-				_ = l.release(dbCtx)
-				return outbox.EndTime, nil
-			}
-			if r.leases > before {
-				idle = 0
-			} else {
-				idle++
-			}
+	r.inline = &inline{calls: make(chan func()), gone: make(chan struct{})}
+	var end outbox.DrainEnd
+	r.inline.serve(bounded, func(ctx context.Context) { end, err = r.drainShards(ctx, shards, limit.Events) })
+	return end, err
+}
+
+// drainShards drains one shard after the other, until none of them has anything to do. It starts at most events
+// handlers; 0 means any number.
+func (r *listenerRun) drainShards(ctx context.Context, shards, events int) (outbox.DrainEnd, error) {
+	left := events
+	for shard, idle := 0, 0; idle < shards; shard = (shard + 1) % shards {
+		s := r.shard(shard, shards, left)
+		s.loop(ctx)
+		left = s.core.Left()
+		switch {
+		case s.core.Err() != nil:
+			return 0, s.core.Err()
+		case events > 0 && left <= 0:
+			return outbox.EndEvents, r.l.release(r.DBCtx)
+		case ctx.Err() != nil:
+			_ = r.l.release(r.DBCtx)
+			return outbox.EndTime, nil
+		case s.core.State() == core.Detached:
+			return 0, errDetached
+		case s.core.State() == core.Reshaped:
+			shards, shard, idle = s.core.Shards(), -1, 0
+		case s.core.Leases() > 0:
+			idle = 0
+		default:
+			idle++
 		}
 	}
-	return outbox.EndDrained, l.release(dbCtx)
+	return outbox.EndDrained, r.l.release(r.DBCtx)
 }
 
-// budget is how many more handlers a Drain may start. A nil budget has no bound.
-type budget struct {
-	mu   sync.Mutex
-	left int
+// inline runs the handlers of a Drain in the goroutine that has called it, where a test's FailNow works. The shards go
+// on in another goroutine, which renews the leases meanwhile.
+type inline struct {
+	calls chan func()
+	gone  chan struct{} // closed when nobody runs calls any more
 }
 
-// take reduces b by n events; a negative n gives them back.
-func (b *budget) take(n int) {
-	if b == nil {
-		return
+// call lets the goroutine of Drain run f. If a handler has ended that goroutine, f runs elsewhere; by then, Drain is
+// stopping.
+func (i *inline) call(f func()) {
+	select {
+	case i.calls <- f:
+	case <-i.gone:
+		go f()
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.left -= n
 }
 
-// spent reports whether nothing may be started any more.
-func (b *budget) spent() bool { return b != nil && b.remaining() <= 0 }
-
-// atMost returns n, or what is left of b if that is less.
-func (b *budget) atMost(n int) int {
-	if b == nil {
-		return n
-	}
-	return min(n, b.remaining())
-}
-
-// remaining returns what is left of b; 0 if b is nil.
-func (b *budget) remaining() int {
-	if b == nil {
-		return 0
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.left
-}
-
-// stepReshard takes the steps of a change of shards that can be taken now.
-func (s *shardLoop) stepReshard(ctx context.Context) error {
-	w, ok, err := s.readWait(ctx)
-	switch {
-	case err != nil:
-		return err
-	case !ok || int(w.Shards) != s.shards:
-		return errReshaped
-	case w.Resharding:
-		stepped, err := s.l.reshard(ctx)
-		if err != nil {
-			return err
-		}
-		if stepped {
-			s.run.leases++ // there may be more to do now
+// serve runs drain beside this goroutine, which runs the calls until drain has returned. If a handler ends this
+// goroutine, drain is stopped.
+func (i *inline) serve(ctx context.Context, drain func(context.Context)) {
+	ctx, stop := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		drain(ctx)
+	}()
+	defer func() {
+		stop()
+		close(i.gone)
+		<-over
+	}()
+	for {
+		select {
+		case f := <-i.calls:
+			f()
+		case <-over:
+			return
 		}
 	}
-	return nil
 }

@@ -32,7 +32,7 @@ func LimitPauses(l *Listener, d time.Duration) { l.pauseLimit = d }
 // LimitLeaseAge makes d the maximum age of a lease of l when a batch begins.
 func LimitLeaseAge(l *Listener, d time.Duration) { l.leaseAge = d }
 
-// LimitTakeOver makes d the time for which l leaves a shard to its preferred process.
+// LimitTakeOver makes d the time for which l leaves a shard to its preferred process. It must be called before l runs.
 func LimitTakeOver(l *Listener, d time.Duration) { l.takeOverAfter = d }
 
 // WatchContinued makes l signal when a lease continues with a batch that was read ahead. It must be called before l

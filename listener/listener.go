@@ -39,6 +39,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/payloads/decode"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -260,6 +261,7 @@ type Listener struct {
 	pool          *pgxpool.Pool
 	db            *schemadb.Schema
 	handlers      map[string]*served // by "namespace/topic"
+	serving       []*served          // likewise, by index
 	topics        []string
 	versions      []int32 // the newest that is known of each topic
 	transactional bool
@@ -269,7 +271,7 @@ type Listener struct {
 	log           *slog.Logger
 	hooks         *report.Hooks
 	rep           *report.Log
-	parkedLimit   int32         // maxParkedKeys, except in a test
+	parkedLimit   int32         // core.MaxParkedKeys, except in a test
 	pauseLimit    time.Duration // backoff.LongestPause, except in a test
 	leaseAge      time.Duration // leaseAge, except in a test
 	takeOverAfter time.Duration // takeOverPause, except in a test
@@ -301,26 +303,27 @@ func New(pool *pgxpool.Pool, spec Spec, cfg Config, handlers ...Handler) (*Liste
 	return l, nil
 }
 
-// target returns the target of e, or nil if the listener no longer reads its topic.
-func (l *Listener) target(e *entry) *target.Target {
-	if s := l.of(e); s != nil {
-		return s.target
+// served is a topic of the listener: its handler and the target of its events.
+type served struct {
+	Handler
+	core.Topic
+	target *target.Target
+}
+
+// topicOf returns what the core knows of a topic. It is nil if the listener does not read that topic any more.
+func (l *Listener) topicOf(namespace, topic string) *core.Topic {
+	if s := l.handlers[namespace+"/"+topic]; s != nil {
+		return &s.Topic
 	}
 	return nil
 }
 
-// served is a topic of the listener: its handler and the target of its events.
-type served struct {
-	Handler
-	target *target.Target
-}
-
-// of returns what the listener knows of the topic of e. It is nil if the listener does not read that topic any more.
-func (l *Listener) of(e *entry) *served {
-	if e.served == nil {
-		e.served = l.handlers[e.Namespace+"/"+e.Topic]
+// of returns what the listener knows of the topic of e; nil if it does not read that topic any more.
+func (l *Listener) of(e *core.Entry) *served {
+	if e.Of == nil {
+		return nil
 	}
-	return e.served
+	return l.serving[e.Of.Index]
 }
 
 func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) (*Listener, error) {
@@ -346,7 +349,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: maxParkedKeys, pauseLimit: backoff.LongestPause, leaseAge: leaseAge, takeOverAfter: takeOverPause,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: core.MaxParkedKeys, pauseLimit: backoff.LongestPause, leaseAge: leaseAge, takeOverAfter: takeOverPause,
 		handlers: make(map[string]*served, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
 		log:       usercode.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
@@ -386,7 +389,10 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 			}
 			l.targets.Alias(known, name)
 			h.topic = alias // as its events have it
-			l.handlers[known] = &served{h, l.targets.ByTopic[known]}
+			to := l.targets.ByTopic[known]
+			about := core.Topic{Index: len(l.topics), Version: h.version, Target: to, KeyPrefix: prefix}
+			l.handlers[known] = &served{h, about, to}
+			l.serving = append(l.serving, l.handlers[known])
 			l.keyPrefixes = append(l.keyPrefixes, prefix)
 			l.topics, l.versions = append(l.topics, known), append(l.versions, int32(h.version))
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
@@ -84,7 +85,7 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 		p.small(l, name+": lease", func(q *queries.Queries) {
 			_, _ = q.ListenerTakeLease(t.Context(), queries.ListenerTakeLeaseParams{
 				WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
-				OneByOneSize: logBatch, Listener: l.spec.Name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+				OneByOneSize: logBatch, Listener: l.spec.Name, ParkedLimit: core.MaxParkedKeys, AfterNo: p.latest(l),
 			})
 		})
 		p.exec("UPDATE outbox.listeners SET preferred = $1", uuid.New())
@@ -108,7 +109,7 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 	}
 	look("two among them")
 	taken := p.take(l)
-	require.Len(t, taken.events, 2)
+	require.Len(t, taken.Events, 2)
 	p.small(l, "two among them: read", func(q *queries.Queries) {
 		_, _ = q.LogRead(t.Context(), queries.LogReadParams{
 			Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID), ScanSize: logBatch, Topics: l.topics, BatchSize: logBatch,
@@ -119,17 +120,14 @@ func TestListenerPassesXIDsWithoutEvents(t *testing.T) {
 // cut makes l handle a batch. It returns false if there is nothing to handle.
 func (p *logPlans) cut(l *Listener) bool {
 	p.t.Helper()
-	c := l.cursor(0)
-	c.afterNo = p.latest(l)
-	_, taken, err := c.roundTrip(p.t.Context(), nil, true)
-	require.NoError(p.t, err)
-	if taken == nil {
+	taken := p.taken(l)
+	if taken.No == 0 {
 		return false
 	}
-	for _, e := range taken.events {
-		e.status = statusDone
+	for _, e := range taken.Events {
+		e.Status = core.Done
 	}
-	_, _, err = c.roundTrip(p.t.Context(), l.end(taken, 0, true), false)
+	_, err := p.shell(l).send(core.RoundTrip{End: p.end(l, taken, true)})
 	require.NoError(p.t, err)
 	return true
 }

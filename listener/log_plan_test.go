@@ -16,10 +16,12 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/retention"
+	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -56,15 +58,35 @@ func (p *logPlans) listener(spec Spec, topic string) *Listener {
 	return l
 }
 
-// take makes l take a lease, and leaves it open.
-func (p *logPlans) take(l *Listener) *shardLease {
+// shell returns the shell of the shard of l.
+func (p *logPlans) shell(l *Listener) *shard {
+	return (&listenerRun{l: l, Stages: shutdown.New(p.t.Context()), drained: &Report{}}).shard(0, 1, 0)
+}
+
+// taken makes l take a lease, and leaves it open. Its No is 0 if there is nothing to take.
+func (p *logPlans) taken(l *Listener) *core.Lease {
 	p.t.Helper()
-	c := l.cursor(0)
-	c.afterNo = p.latest(l)
-	_, taken, err := c.roundTrip(p.t.Context(), nil, true)
+	answer, err := p.shell(l).send(core.RoundTrip{Take: &core.Take{
+		ID: uuid.New(), AfterNo: p.latest(l), BatchSize: logBatch, ScanSize: logBatch, Read: true,
+	}})
 	require.NoError(p.t, err)
-	require.NotNil(p.t, taken)
-	return taken
+	cfg := l.coreConfig()
+	answer.Lease.Prepare(&cfg, time.Now(), nil)
+	return answer.Lease
+}
+
+// take makes l take a lease, and leaves it open.
+func (p *logPlans) take(l *Listener) *core.Lease {
+	p.t.Helper()
+	lease := p.taken(l)
+	require.NotZero(p.t, lease.No)
+	return lease
+}
+
+// end is the end of a lease of l.
+func (p *logPlans) end(l *Listener, lease *core.Lease, release bool) *core.End {
+	cfg := l.coreConfig()
+	return cfg.End(lease, time.Now(), release)
 }
 
 func (p *logPlans) exec(sql string, args ...any) {
@@ -116,7 +138,7 @@ func (p *logPlans) lease(l *Listener, name string) {
 	p.explain(l.db, pgtest.Explained{Name: name + ": lease", Reads: 10, Sorts: 10, Buffers: 100, Call: func(q *queries.Queries) {
 		_, _ = q.ListenerTakeLease(p.t.Context(), queries.ListenerTakeLeaseParams{
 			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
-			OneByOneSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+			OneByOneSize: logBatch, Listener: l.spec.Name, Shard: 0, ParkedLimit: core.MaxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
 }
@@ -134,32 +156,32 @@ func (p *logPlans) read(l *Listener, name string, size, want int) {
 }
 
 // readNext explains how l reads ahead in its lease, from after on, and requires that it gets want positions.
-func (p *logPlans) readNext(l *Listener, lease *shardLease, name string, after, want int) {
+func (p *logPlans) readNext(l *Listener, lease *core.Lease, name string, after, want int) {
 	p.t.Helper()
 	root := p.explain(l.db, pgtest.Explained{Name: name + ": read on", Reads: logBatch, Sorts: 0, Buffers: 4*logBatch + 100, Call: func(q *queries.Queries) {
 		_, _ = q.LogReadNext(p.t.Context(), queries.LogReadNextParams{
-			Topics: l.topics, KeyPrefixes: l.keyPrefixes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo,
+			Topics: l.topics, KeyPrefixes: l.keyPrefixes, AfterSeq: int64(after), ScanSize: logBatch, Listener: l.spec.Name, Shard: 0, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.No,
 		})
 	}})
 	require.EqualValues(p.t, want, root.Rows, name)
 }
 
 // advance explains the end of t, with which a tenth of its events die and another is parked.
-func (p *logPlans) advance(l *Listener, lease *shardLease, name string) {
+func (p *logPlans) advance(l *Listener, lease *core.Lease, name string) {
 	p.t.Helper()
-	for i, e := range lease.events {
-		e.status = statusDone
-		switch e.result = errclass.Of(os.ErrDeadlineExceeded); i % 10 {
+	for i, e := range lease.Events {
+		e.Status = core.Done
+		switch e.Result = errclass.Of(os.ErrDeadlineExceeded); i % 10 {
 		case 3:
-			e.status = statusDead
+			e.Status = core.Dead
 		case 6:
-			e.status = statusParked
+			e.Status = core.Parked
 		}
 	}
-	a := l.end(lease, 0, false)
-	require.Len(p.t, a.params.DeadSeqs, (len(lease.events)+6)/10)
-	n := float64(len(lease.events))
-	p.explain(l.db, pgtest.Explained{Name: name + ": advance", Reads: n, Sorts: n, Buffers: 20 * n, Call: func(q *queries.Queries) { _, _ = q.ListenerAdvance(p.t.Context(), a.params) }})
+	a := p.end(l, lease, false)
+	require.Len(p.t, a.Dead.Seqs, (len(lease.Events)+6)/10)
+	n := float64(len(lease.Events))
+	p.explain(l.db, pgtest.Explained{Name: name + ": advance", Reads: n, Sorts: n, Buffers: 20 * n, Call: func(q *queries.Queries) { _, _ = q.ListenerAdvance(p.t.Context(), p.shell(l).advanceParams(a, "")) }})
 }
 
 // once explains the small statements that l runs between two batches.
@@ -226,31 +248,34 @@ func (p *logPlans) parked(l *Listener) {
 	p.explain(l.db, pgtest.Explained{Name: name + ": lease", Reads: logParkedKeys + 1, Sorts: 10, Buffers: 3*logParkedKeys + 100, Call: func(q *queries.Queries) {
 		_, _ = q.ListenerTakeLease(p.t.Context(), queries.ListenerTakeLeaseParams{
 			WorkerID: pgvalue.UUID(l.cfg.WorkerID), Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(uuid.New()), PreviousID: pgvalue.UUID(uuid.Nil),
-			OneByOneSize: logBatch, Listener: name, ParkedLimit: maxParkedKeys, AfterNo: p.latest(l),
+			OneByOneSize: logBatch, Listener: name, ParkedLimit: core.MaxParkedKeys, AfterNo: p.latest(l),
 		})
 	}})
 	lease := p.take(l)
-	require.True(p.t, lease.parkedDue)
-	const most = config.ParkedKeyBatch * parkedBatch
+	require.True(p.t, lease.ParkedDue)
+	const most = config.ParkedKeyBatch * core.ParkedBatch
 	for _, oneByOne := range []bool{false, true} {
 		p.explain(l.db, pgtest.Explained{Name: name + ": take", Reads: most, Sorts: most, Buffers: 400, Callers: true, Call: func(q *queries.Queries) {
 			_, _ = q.ParkedTake(p.t.Context(), queries.ParkedTakeParams{
-				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.leaseNo, KeyLimit: config.ParkedKeyBatch, OneByOne: oneByOne,
+				Listener: name, EventLimit: core.ParkedBatch, Shards: 1, WorkerID: pgvalue.UUID(l.cfg.WorkerID), LeaseNo: lease.No, KeyLimit: config.ParkedKeyBatch, OneByOne: oneByOne,
 			})
 		}})
 	}
 	p.read(l, name, logBatch, logBatch-1)
 	p.readNext(l, lease, name, logBatch, logBatch)
-	require.NoError(p.t, l.cursor(0).takeParked(p.t.Context(), lease))
-	require.GreaterOrEqual(p.t, len(lease.parked), config.ParkedKeyBatch)
-	for i, e := range lease.parked {
-		e.status, e.result = [...]entryStatus{statusDone, statusFailed, statusDead}[i%3], errclass.Of(os.ErrDeadlineExceeded)
+	taken := p.shell(l).takeParked(core.TakeParked{Lease: lease, Keys: config.ParkedKeyBatch, Events: core.ParkedBatch})
+	require.IsType(p.t, core.ParkedTaken{}, taken)
+	cfg := l.coreConfig()
+	lease.AddParked(&cfg, time.Now(), taken.(core.ParkedTaken).Events)
+	require.GreaterOrEqual(p.t, len(lease.Parked), config.ParkedKeyBatch)
+	for i, e := range lease.Parked {
+		e.Status, e.Result = [...]core.Status{core.Done, core.Retried, core.Dead}[i%3], errclass.Of(os.ErrDeadlineExceeded)
 	}
-	a := l.end(lease, 0, false)
-	n := float64(len(lease.parked))
-	p.explain(l.db, pgtest.Explained{Name: name + ": settle", Reads: n, Sorts: n, Buffers: 30 * n, Call: func(q *queries.Queries) { _ = q.ParkedSettle(p.t.Context(), *a.settle) }})
+	a := p.end(l, lease, false)
+	n := float64(len(lease.Parked))
+	p.explain(l.db, pgtest.Explained{Name: name + ": settle", Reads: n, Sorts: n, Buffers: 30 * n, Call: func(q *queries.Queries) { _ = q.ParkedSettle(p.t.Context(), p.shell(l).settleParams(a, "")) }})
 	p.explain(l.db, pgtest.Explained{Name: name + ": promote", Reads: n, Sorts: n, Buffers: 30 * n, Call: func(q *queries.Queries) {
-		_ = q.ParkedPromote(p.t.Context(), queries.ParkedPromoteParams{Keys: a.promote, Listener: name})
+		_ = q.ParkedPromote(p.t.Context(), queries.ParkedPromoteParams{Keys: a.Promote, Listener: name})
 	}})
 }
 
@@ -384,8 +409,8 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 	for _, e := range []pgtest.Explained{
 		{Name: "lease", Reads: heads, Sorts: 10, Call: func(q *queries.Queries) {
 			_, _ = q.ListenerTakeLease(t.Context(), queries.ListenerTakeLeaseParams{
-				WorkerID: worker, Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(taken.id), OneByOneSize: logBatch, Listener: name,
-				ParkedLimit: maxParkedKeys, AfterNo: taken.leaseNo,
+				WorkerID: worker, Lease: pgvalue.Interval(time.Hour), LeaseID: pgvalue.UUID(taken.ID), OneByOneSize: logBatch, Listener: name,
+				ParkedLimit: core.MaxParkedKeys, AfterNo: taken.No,
 			})
 		}},
 		{Name: "wait", Reads: 10, Sorts: 10, Call: func(q *queries.Queries) {
@@ -398,12 +423,12 @@ func TestListenerPlansOutliveTheFirstParkedEvent(t *testing.T) {
 		}},
 		{Name: "read on", Reads: size, Sorts: size, Buffers: size, Call: func(q *queries.Queries) {
 			_, _ = q.LogReadNext(t.Context(), queries.LogReadNextParams{
-				Topics: l.topics, KeyPrefixes: l.keyPrefixes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.leaseNo,
+				Topics: l.topics, KeyPrefixes: l.keyPrefixes, ScanSize: size, Listener: name, WorkerID: worker, LeaseNo: taken.No,
 			})
 		}},
 		{Name: "take parked", Reads: heads, Sorts: heads, Call: func(q *queries.Queries) {
 			_, _ = q.ParkedTake(t.Context(), queries.ParkedTakeParams{
-				Listener: name, EventLimit: parkedBatch, Shards: 1, WorkerID: worker, LeaseNo: taken.leaseNo, KeyLimit: config.ParkedKeyBatch,
+				Listener: name, EventLimit: core.ParkedBatch, Shards: 1, WorkerID: worker, LeaseNo: taken.No, KeyLimit: config.ParkedKeyBatch,
 			})
 		}},
 	} {

@@ -1,23 +1,26 @@
 package listener
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
 	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
 	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
 	"github.com/outboxgen/outboxgen/internal/machine/target"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -32,8 +35,7 @@ type listenerRun struct {
 	callsReturned chan struct{}  // holds one: such a call has returned, and the events that wait for it are due; nil in a Drain
 
 	drained *Report // the sum of what was done, in a Drain
-	leases  int     // taken in a Drain
-	budget  *budget // of a Drain that is bounded by events
+	inline  *inline // runs handlers in the goroutine of Drain; nil unless they must run there
 }
 
 // runner is what observers are told of l.
@@ -101,7 +103,7 @@ func (r *listenerRun) callReturned(t *target.Target) {
 	ctx, cancel := r.l.limited(r.DBCtx)
 	defer cancel()
 	began := time.Now()
-	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, queries.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.Topics})
+	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, queries.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.Rest.Topics})
 	r.l.rep.Statement("wake events that waited for a publisher", began, err)
 	if err != nil {
 		return
@@ -133,36 +135,25 @@ func (r *listenerRun) waitForCalls() error {
 // generations runs the shards, and restarts them when their number changes.
 func (r *listenerRun) generations(ctx context.Context, shards int) error {
 	for {
-		err := r.generation(ctx, shards)
-		if !errors.Is(err, errReshaped) {
-			return err
-		}
-		for {
-			began := time.Now()
-			reg, err := r.l.registration(r.DBCtx)
-			r.l.rep.Statement("read the number of shards", began, err)
-			if err == nil && reg.Cursors == 0 {
-				return fmt.Errorf("run listener %s: %w", r.l.spec.Name, errDetached)
-			}
-			if err == nil {
-				shards = int(reg.Shards)
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(backoff.LongestPause):
-			}
-		}
-		if ctx.Err() != nil {
+		over := r.generation(ctx, shards)
+		switch {
+		case over.Err() != nil:
+			return over.Err()
+		case over.State() == core.Detached:
+			return fmt.Errorf("run listener %s: %w", r.l.spec.Name, errDetached)
+		case over.State() == core.Stopped || ctx.Err() != nil:
 			return nil
 		}
+		shards = over.Shards()
 		r.l.log.Info("listener has another number of shards", "shards", shards)
 	}
 }
 
-// generation runs loops for shards until ctx ends or one of them finds another number.
-func (r *listenerRun) generation(ctx context.Context, shards int) error {
+var errDetached = errors.New("the listener was detached")
+
+// generation runs shards until ctx ends or one of them finds another number. It returns the most important end: an
+// error of a shard takes precedence over a change of shards.
+func (r *listenerRun) generation(ctx context.Context, shards int) *core.Core {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.wakeups = make([]chan struct{}, shards)
@@ -170,12 +161,13 @@ func (r *listenerRun) generation(ctx context.Context, shards int) error {
 		r.wakeups[i] = make(chan struct{}, 1)
 	}
 	r.states = make(chan shardReport, shards)
-	errs := make([]error, shards)
+	all := make([]*core.Core, shards)
 	var loops, owned sync.WaitGroup
 	for i := range shards {
+		s := r.shard(i, shards, 0)
+		all[i] = s.core
 		loops.Go(func() {
-			s := &shardLoop{cursor: r.l.cursor(i), run: r, shards: shards}
-			if errs[i] = s.loop(ctx); errs[i] != nil {
+			if s.loop(ctx); s.core.Err() != nil || s.core.State() != core.Stopped {
 				cancel()
 			}
 		})
@@ -185,56 +177,20 @@ func (r *listenerRun) generation(ctx context.Context, shards int) error {
 	loops.Wait()
 	stop()
 	owned.Wait()
-	return firstOf(errs)
+	return slices.MaxFunc(all, func(a, b *core.Core) int { return cmp.Compare(importance(a), importance(b)) })
 }
 
-// firstOf returns the most important error: an error of a shard takes precedence over a change of shards.
-func firstOf(errs []error) error {
-	var found error
-	for _, err := range errs {
-		if err != nil && (found == nil || errors.Is(found, errReshaped)) {
-			found = err
-		}
+// importance orders the ends of shards.
+func importance(c *core.Core) int {
+	switch {
+	case c.Err() != nil:
+		return 3
+	case c.State() == core.Detached:
+		return 2
+	case c.State() == core.Reshaped:
+		return 1
 	}
-	return found
-}
-
-// account logs the results of a lease and adds them up.
-func (r *listenerRun) account(a *advance, moved bool) {
-	var sum Report
-	for _, e := range a.lease.entries() {
-		if e.away {
-			sum.HandedBack++
-		}
-		if !e.started && e.status != statusDead {
-			continue
-		}
-		if moved && e.status == statusDone { // nearly all
-			sum.Delivered++
-			r.l.rep.Delivered(&e.Event)
-			continue
-		}
-		switch {
-		case !moved:
-			sum.Lost++
-			r.l.rep.Trouble(report.Lost, "event was handled but its lease was lost", e.Event, e.result.Text)
-		case e.status == statusDead:
-			sum.Dead++
-			r.l.rep.Trouble(report.Dead, "event is dead", e.Event, e.result.Text)
-		case e.status == statusParked:
-			sum.Retried++
-			r.l.rep.Trouble(report.Failed, "event failed and is parked", e.Event, e.result.Text)
-		case e.status == statusFailed:
-			sum.Retried++
-			r.l.rep.Trouble(report.Failed, "event failed", e.Event, e.result.Text)
-		}
-	}
-	r.l.rep.Add(sum)
-	r.l.tellEnds(a.lease, moved)
-	if r.drained != nil {
-		r.drained.Add(sum)
-	}
-	r.l.signals.ended.Emit()
+	return 0
 }
 
 // mode is the mode of the listener, for the log.
@@ -287,5 +243,5 @@ func (l *Listener) wakeOthers(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
 	defer cancel()
-	_ = l.db.Each(l.pool).BellRing(ctx, doorbell.OfLog(l.db).Channel)
+	_ = l.db.Each(l.pool).BellRing(ctx, bell.OfLog(l.db).Channel)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,7 +20,7 @@ type logRow struct {
 	dedupeKey, partitionKey, entityType, entityID pgtype.Text
 	headers, payload                              rowBytes
 	createdAt                                     pgtype.Timestamptz
-	entries                                       []entry // room for the next entries
+	entries                                       []core.Entry // room for the next entries
 }
 
 // columns are the columns of an event that all statements return, from its version on.
@@ -34,24 +35,24 @@ func (r *logRow) columns() []any {
 const entriesPerAlloc = 64
 
 // entry makes an entry of the row. more is the maximum number of rows that may follow.
-func (r *logRow) entry(namespace, topic string, more int) *entry {
+func (r *logRow) entry(namespace, topic string, more int) *core.Entry {
 	if len(r.entries) == 0 {
-		r.entries = make([]entry, max(min(more, entriesPerAlloc), 1))
+		r.entries = make([]core.Entry, max(min(more, entriesPerAlloc), 1))
 	}
 	e := &r.entries[0]
 	r.entries = r.entries[1:]
-	e.seq, e.Namespace, e.Topic, e.Version, e.CreatedAt = r.seq.Int64, namespace, topic, int(r.version.Int32), r.createdAt.Time
+	e.Seq, e.Namespace, e.Topic, e.Version, e.CreatedAt = r.seq.Int64, namespace, topic, int(r.version.Int32), r.createdAt.Time
 	e.DedupeKey, e.PartitionKey = r.dedupeKey.String, r.partitionKey.String
 	e.Entity = outbox.Entity{Type: r.entityType.String, ID: r.entityID.String, Version: r.entityVersion.Int64}
-	e.fill(r.id, r.tenant, r.headers.got, r.payload.got)
+	fill(e, r.id, r.tenant, r.headers.got, r.payload.got)
 	return e
 }
 
-func (e *entry) fill(id, tenant pgtype.UUID, headers, payload []byte) {
-	e.ID, e.payload = id.Bytes, payload
+func fill(e *core.Entry, id, tenant pgtype.UUID, headers, payload []byte) {
+	e.ID, e.Payload = id.Bytes, payload
 	e.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
-	if e.key = e.PartitionKey; e.key == "" {
-		e.key = e.ID.String()
+	if e.Key = e.PartitionKey; e.Key == "" {
+		e.Key = e.ID.String()
 	}
 	e.Headers = pgvalue.Headers(headers)
 }
@@ -80,13 +81,13 @@ func (r *rowBytes) ScanBytes(b []byte) error {
 	return nil
 }
 
-// scanEvents reads the rows of LogRead.
-func (lease *shardLease) scanEvents(rows pgx.Rows) error {
+// scanEvents reads the rows of LogRead into lease.
+func (l *Listener) scanEvents(lease *core.Lease, rows pgx.Rows) error {
 	defer rows.Close()
 	var r logRow
 	var namespace, topic pgtype.Text
 	var parked bool
-	into := append([]any{&lease.scanned, &lease.scannedTo, &r.seq, &r.id, &namespace, &topic}, append(r.columns(), &parked)...)
+	into := append([]any{&lease.Scanned, &lease.ScannedTo, &r.seq, &r.id, &namespace, &topic}, append(r.columns(), &parked)...)
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err
@@ -94,47 +95,46 @@ func (lease *shardLease) scanEvents(rows pgx.Rows) error {
 		if !r.seq.Valid {
 			continue // only positions of other shards or topics
 		}
-		e := r.entry(namespace.String, topic.String, min(lease.batchSize, lease.scanned)-len(lease.events))
+		e := r.entry(namespace.String, topic.String, min(lease.BatchSize, lease.Scanned)-len(lease.Events))
+		e.Of = l.topicOf(e.Namespace, e.Topic)
 		if parked {
-			e.status, e.parkedBefore = statusParked, true
+			e.Status, e.ParkedBefore = core.Parked, true
 		}
-		lease.events = append(lease.events, e)
+		lease.Events = append(lease.Events, e)
 	}
 	return rows.Err()
 }
 
 var errPrefetchTooLarge = errors.New("what was read ahead is too large to keep")
 
-// scan reads the rows of LogReadNext, of up to size events of l.
-func (p *prefetch) scan(l *Listener, rows pgx.Rows, size int) error {
+// scanNext reads the rows of LogReadNext, of up to size events, into p.
+func (l *Listener) scanNext(p *core.Ahead, rows pgx.Rows, size int) error {
 	defer rows.Close()
 	var r logRow
 	var topic pgtype.Int4
 	var parked bool
 	into := append([]any{&topic, &r.seq, &r.id}, append(r.columns(), &parked)...)
-	bytes := 0
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
-		p.scanned++
-		p.scannedTo = r.seq.Int64
+		p.Scanned++
+		p.ScannedTo = r.seq.Int64
 		if !topic.Valid {
 			continue
 		}
-		if bytes += len(r.payload.got); bytes > prefetchBytes {
+		if p.Events == nil {
+			p.Events = make([]*core.Entry, 0, size)
+		}
+		h := l.serving[topic.Int32-1]
+		e := r.entry(h.namespace, h.topic, size-len(p.Events))
+		e.Of = &h.Topic
+		if parked {
+			e.Status, e.ParkedBefore = core.Parked, true
+		}
+		if !p.Add(e) {
 			return errPrefetchTooLarge
 		}
-		if p.events == nil {
-			p.events = make([]*entry, 0, size)
-		}
-		h := l.handlers[l.topics[topic.Int32-1]]
-		e := r.entry(h.namespace, h.topic, size-len(p.events))
-		e.served = h
-		if parked {
-			e.status, e.parkedBefore = statusParked, true
-		}
-		p.events = append(p.events, e)
 	}
 	return rows.Err()
 }

@@ -2,244 +2,233 @@ package listener
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/call/backoff"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
-	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
-	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/listener/internal/core"
 )
 
-// shardLoop takes leases of one shard until its context ends. The state that outlives a lease is in the database, so
-// any process can continue from there.
-type shardLoop struct {
-	*cursor
-	run     *listenerRun
-	shards  int           // in this generation
-	worked  bool          // it had a lease since it was idle
-	slow    bool          // the latest batch was too slow for another one in its lease
-	pace    doorbell.Pace // of the checks
-	dbRetry backoff.Retrier
+// shard is the shell of a core: it does what the core says, and tells it what came of that. It decides nothing. One
+// goroutine owns it. It makes most calls itself, one after the other; handlers, reading ahead and renewing go on
+// beside, and their answers come through events.
+type shard struct {
+	l      *Listener
+	run    *listenerRun
+	ctx    context.Context // when it ends, no more handlers are started
+	number int
+	core   *core.Core
+	told   bool            // that ctx has ended
+	events chan core.Event // has room for all answers that can be under way
+	timer  *time.Timer
+
+	began        time.Time // of the latest round trip
+	batch        *batch
+	tx           pgx.Tx
+	txBegan      time.Time
+	dropPrefetch context.CancelFunc
+	cancelRenew  context.CancelFunc
 }
 
-// Conditions that end all loops of a generation.
-var (
-	errReshaped = errors.New("the listener has another number of shards now")
-	errDetached = errors.New("the listener was detached")
-)
+// shard returns the shell of a new core. events limits how many handlers it starts; 0 means no limit.
+func (r *listenerRun) shard(number, shards, events int) *shard {
+	l := r.l
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	cfg := l.coreConfig()
+	cfg.Shard, cfg.Shards, cfg.Drain, cfg.Events = number, shards, r.drained != nil, events
+	return &shard{
+		l: l, run: r, number: number, events: make(chan core.Event, 4), timer: timer,
+		core: core.New(cfg),
+	}
+}
 
-// loop runs until ctx ends and its last lease is ended, or until the number of shards changes.
-//
-// It sleeps when it has read what the shard waits for and then got no lease. In the other order it would miss events
-// that fall due in between.
-func (s *shardLoop) loop(ctx context.Context) error {
-	var a *advance
-	var waitsFor *shardWait
-	var err error
-	for {
-		more := ctx.Err() == nil && !s.run.budget.spent()
-		if a == nil && !more {
-			return nil
+// coreConfig is what a core is told of l.
+func (l *Listener) coreConfig() core.Config {
+	return core.Config{
+		BatchSize: l.cfg.BatchSize, LeaseBatches: config.LeaseBatches, ParkedKeys: config.ParkedKeyBatch,
+		Transactional: l.transactional, ParkKeys: l.spec.ParkKeys, Concurrency: l.cfg.Concurrency,
+		MaxAttempts: l.cfg.MaxAttempts,
+		BaseDelay:   l.spec.Retry.BaseDelay, MaxDelay: l.spec.Retry.MaxDelay, FirstPause: l.cfg.Breaker.FirstPause,
+		LeaseDuration: l.cfg.LeaseDuration, PollInterval: l.cfg.PollInterval, ShutdownTimeout: l.cfg.ShutdownTimeout,
+		PauseLimit: l.pauseLimit, LeaseAge: l.leaseAge, TakeOverAfter: l.takeOverAfter, Targets: l.coreTargets(),
+		KeepHeaders: l.hooks.WantsEnds(), NewID: uuid.New,
+	}
+}
+
+func (l *Listener) coreTargets() []core.Target {
+	all := make([]core.Target, len(l.targets.All))
+	for i, t := range l.targets.All {
+		all[i] = t
+	}
+	return all
+}
+
+// loop runs the core until it is over.
+func (s *shard) loop(ctx context.Context) {
+	defer s.timer.Stop()
+	s.ctx = ctx
+	stop, giveUp, cut := ctx.Done(), s.run.GiveUp, s.run.DBCtx.Done()
+	var wakeups chan struct{}
+	if s.run.drained == nil {
+		wakeups = s.run.wakeups[s.number]
+	}
+	s.step(core.Started{})
+	for !s.core.Over() {
+		select {
+		case in := <-s.events:
+			s.step(in)
+		case <-wakeups:
+			s.step(core.Woken{})
+		case <-s.timer.C:
+			s.step(core.Tick{})
+		case <-stop:
+			stop = nil
+			s.tellStop()
+		case <-giveUp:
+			giveUp = nil
+			s.step(core.GiveUp{})
+		case <-cut:
+			cut = nil
+			s.step(core.Cut{})
 		}
-		if s.afterNo == unknownNo {
-			s.pace.Start()
-			if waitsFor, err = s.check(ctx); err != nil {
-				return err
-			}
-			if s.afterNo == unknownNo {
-				continue // the database failed, or ctx has ended
-			}
+	}
+}
+
+// step tells the core what happened, does what the core says, and goes on with the answers.
+func (s *shard) step(in core.Event) {
+	for in != nil {
+		if s.ctx.Err() != nil {
+			s.tellStop()
 		}
-		if a != nil && !more {
-			a.params.Release = true
-		}
-		var moved bool
-		var lease *shardLease
-		began := time.Now()
-		take := more && !s.leavesToOthers()
-		moved, lease, err = s.roundTrip(s.run.DBCtx, a, take)
-		if s.run.DBCtx.Err() == nil && (take || a != nil) {
-			s.l.rep.Statement("read and settle", began, err)
-		}
-		if err != nil {
-			if s.run.DBCtx.Err() != nil {
-				return s.unsettled(a, err)
-			}
-			if s.run.drained != nil {
-				return err
-			}
-			s.pause(ctx, a != nil)
-			continue
-		}
-		s.dbRetry.Reset()
-		if a != nil {
-			if moved {
-				s.l.rep.Statement(keepingLease, began, nil)
-			}
-			s.run.account(a, moved)
-			a = nil
-		}
-		if s.wakesOthers {
-			s.wakesOthers = false
-			s.l.wakeOthers(s.run.DBCtx)
+		in = s.doAll(s.core.Step(time.Now(), in))
+	}
+}
+
+// tellStop tells the core, once, that ctx has ended.
+func (s *shard) tellStop() {
+	if !s.told {
+		s.told = true
+		s.doAll(s.core.Step(time.Now(), core.Stop{}))
+	}
+}
+
+// doAll does what the core says. The last command may be a call, whose answer it returns.
+func (s *shard) doAll(commands []core.Command) (answer core.Event) {
+	for _, cmd := range commands {
+		answer = s.do(cmd)
+	}
+	return answer
+}
+
+// do is the table from a command to its call. It returns the answer of a call that is over.
+func (s *shard) do(cmd core.Command) core.Event {
+	switch cmd := cmd.(type) {
+	case core.Check:
+		return s.check()
+	case core.RoundTrip:
+		return s.roundTrip(cmd)
+	case core.AskLease:
+		return s.askLease()
+	case core.ReadFirst:
+		return s.readFirst(cmd.Lease)
+	case core.TakeParked:
+		return s.takeParked(cmd)
+	case core.Charge:
+		return s.charge(cmd)
+	case core.Begin:
+		return s.begin()
+	case core.Commit:
+		return s.commit(cmd.End)
+	case core.Abandon:
+		return s.batch.abandon()
+	case core.FindKnowing:
+		return s.findKnowing(cmd.Entry)
+	case core.Reshard:
+		return s.reshard()
+	case core.ReadShards:
+		return s.readShards()
+	case core.Handle:
+		s.handle(cmd.Batch)
+	case core.Prefetch:
+		s.prefetch(cmd.Ahead)
+	case core.Renew:
+		s.renew(cmd.Lease)
+	case core.DropPrefetch:
+		s.dropPrefetch()
+	case core.CancelRenew:
+		s.cancelRenew()
+	case core.StopHandlers:
+		s.batch.loseLease()
+	case core.Rollback:
+		s.rollback(s.tx)
+	case core.RollbackLater:
+		s.batch.rollbackLater()
+	case core.WakeOthers:
+		s.l.wakeOthers(s.run.DBCtx)
+		if cmd.HandedOver {
 			s.l.signals.handedOver.Emit()
 		}
-		if lease == nil {
-			if waitsFor != nil && s.run.drained != nil {
-				return nil
-			}
-			if waitsFor != nil {
-				s.pace.Stop()
-				s.sleep(ctx, waitsFor)
-			}
-			s.pace.Start()
-			if waitsFor, err = s.check(ctx); err != nil {
-				return err
-			}
-			continue
+	case core.RequestShard:
+		s.requestShard()
+	case core.Timer:
+		s.timer.Reset(time.Until(cmd.At))
+	case core.Report:
+		s.run.states <- shardReport{shard: s.number, activity: cmd.Activity, pause: cmd.Pause}
+	case core.TellTaken:
+		s.l.tellTaken(cmd)
+	case core.TellEnd:
+		if cmd.Moved && !cmd.InTx {
+			s.l.rep.Statement(keepingLease, s.began, nil)
 		}
-		waitsFor = nil
-		s.run.report(s.shard, shardWorking, 0)
-		s.worked = true
-		if a, err = s.handleLease(ctx, lease); err != nil {
-			return err
-		}
-		if lease.idle() {
-			s.worked = false
-			s.run.unreport()
-		}
-		if lease.shards != s.shards {
-			return s.endForReshard(a)
-		}
+		s.run.account(cmd.End, cmd.Moved)
+	case core.TellUndone:
+		s.l.tellEnds(cmd.Lease, cmd.Moved)
+	case core.TellRolledBack:
+		s.l.tellRolledBack(s.number, cmd)
+	case core.TellLost:
+		s.l.tellLost(s.number)
+	case core.TellNewer:
+		s.l.tellNewer(cmd)
 	}
+	return nil
 }
 
-// endForReshard ends the lease of a without taking another.
-func (s *shardLoop) endForReshard(a *advance) error {
-	if a != nil {
-		moved, _, err := s.roundTrip(s.run.DBCtx, a, false)
-		if err != nil {
-			return s.unsettled(a, err) // its lease runs out
-		}
-		s.run.account(a, moved)
-	}
-	return errReshaped
+// failed is the answer of a call that has failed with err.
+func (s *shard) failed(err error) core.Event {
+	return core.Failed{Err: err, Cut: s.run.DBCtx.Err() != nil}
 }
 
-func (s *shardLoop) unsettled(a *advance, err error) error {
-	if a == nil {
-		return nil
-	}
-	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", len(a.lease.entries()), s.shard, err)
+// handle calls the handlers of a batch.
+func (s *shard) handle(of *core.Batch) {
+	s.batch = s.newBatch(of)
+	s.batch.start()
 }
 
-// pause waits before the next statement after an error. If ctx ends it returns early, unless pending says that a lease
-// has yet to be ended.
-func (s *shardLoop) pause(ctx context.Context, pending bool) {
-	if pending {
-		ctx = s.run.DBCtx
-	}
-	timer := time.NewTimer(min(s.dbRetry.Next(), s.l.pauseLimit))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
-// shardWait is what a shard without a lease waits for.
-type shardWait struct {
-	queries.ListenerWaitRow
-	due time.Time // when something falls due without an enqueue; zero if nothing does
-}
-
-// check reads what the shard waits for. It returns nil if that fails, or if ctx has ended.
-func (s *shardLoop) check(ctx context.Context) (*shardWait, error) {
-	if ctx.Err() != nil {
-		return nil, nil
-	}
-	began := time.Now()
-	row, ok, err := s.readWait(s.run.DBCtx)
-	if s.run.drained == nil && s.run.DBCtx.Err() == nil {
-		s.l.rep.Statement("look for events", began, err)
-	}
-	switch {
-	case err != nil && s.run.drained != nil:
-		return nil, err
-	case err != nil:
-		s.pause(ctx, false)
-		return nil, nil
-	case !ok || int(row.Shards) != s.shards:
-		return nil, errReshaped
-	}
-	w := &shardWait{ListenerWaitRow: row}
-	if row.WaitUs >= 0 {
-		w.due = time.Now().Add(time.Duration(row.WaitUs)*time.Microsecond + time.Millisecond)
-	}
-	return w, nil
-}
-
-// sleep waits until the shard may have something to do.
-func (s *shardLoop) sleep(ctx context.Context, w *shardWait) {
-	state := shardIdle
-	limit := s.l.cfg.PollInterval
-	switch {
-	case w.Resharding:
+// prefetch reads the next batch of a lease.
+func (s *shard) prefetch(p *core.Ahead) {
+	ctx, cancel := s.l.limited(s.run.DBCtx)
+	s.dropPrefetch = cancel
+	go func() {
+		defer cancel()
 		began := time.Now()
-		_, err := s.l.reshard(s.run.DBCtx)
-		s.l.rep.Statement("change the number of shards", began, err)
-		state, limit = shardWaiting, min(limit, 20*time.Millisecond)
-	case (w.ForeignLease || w.Kept) && s.worked: // the shard was just handed to a process that may be asleep
-		s.l.wakeOthers(s.run.DBCtx)
-	case (w.ForeignLease || w.Kept) && !s.l.metNewer():
-		s.requestShard(ctx)
-	}
-	if w.ForeignLease || w.Paused || w.Blocked {
-		state = shardWaiting
-	}
-	pause := s.pace.Pause()
-	var due <-chan time.Time // the watch wakes an idle shard
-	switch wait := time.Until(w.due); {
-	case s.leavesToOthers():
-		state, due = shardWaiting, time.After(max(time.Until(s.newerUntil), pause))
-	case w.Ready: // check again when the preferred process has had time to take it
-		if state == shardIdle {
-			state = shardChecking
-		}
-		due = time.After(max(time.Until(s.vacancy.since.Add(s.l.takeOverAfter)), pause))
-	case !w.due.IsZero() && (wait < limit || state == shardIdle):
-		due = time.After(wait)
-	case state == shardWaiting:
-		due = time.After(max(backoff.Within(limit), pause))
-	}
-	s.worked = false
-	s.run.report(s.shard, state, pause)
-	select {
-	case <-ctx.Done():
-	case <-due:
-	case <-s.run.wakeups[s.shard]:
-	}
+		p.Failed = s.readNext(ctx, p) != nil
+		p.Took = time.Since(began)
+		s.events <- core.Prefetched{Ahead: p}
+	}()
 }
 
-// leavesToOthers reports whether the shard is not to be taken now, because its next event has an unknown version. A Drain
-// leaves it permanently.
-func (s *shardLoop) leavesToOthers() bool {
-	return !s.newerUntil.IsZero() && (s.run.drained != nil || time.Now().Before(s.newerUntil))
+// renew renews a lease.
+func (s *shard) renew(lease *core.Lease) {
+	ctx, cancel := context.WithCancel(s.run.DBCtx)
+	s.cancelRenew = cancel
+	go func() {
+		defer cancel()
+		s.events <- s.renewLease(ctx, lease)
+	}()
 }
 
-// requestShard requests the shard if its holder has at least two more shards than this process.
-func (s *shardLoop) requestShard(ctx context.Context) {
-	s.run.requesting.Lock()
-	defer s.run.requesting.Unlock()
-	limited, cancel := s.l.limited(ctx)
-	defer cancel()
-	began := time.Now()
-	_, err := s.l.db.Each(s.l.pool).ListenerWant(limited, queries.ListenerWantParams{
-		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), Listener: s.l.spec.Name, Shard: int32(s.shard),
-	})
-	if ctx.Err() == nil {
-		s.l.rep.Statement("request a shard", began, err)
-	}
-}
+// keepingLease is in the log what fails when a lease is lost.
+const keepingLease = "keep the lease of a shard"

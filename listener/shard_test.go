@@ -143,13 +143,13 @@ func handsOver(t *testing.T, transactional, deaf bool) {
 	cfg := dozing()
 	cfg.BatchSize = 5
 	holder := runtimetest.ListenAs(t, pool, transactional, listener.Spec{Shards: 2}, cfg, first)
-	listener.LimitLeaseAge(holder, 0) // a lease that continues would handle all events
+	listener.LimitLeaseAge(holder, 0)         // a lease that continues would handle all events
+	listener.LimitTakeOver(holder, time.Hour) // otherwise it would take the shard back if the other process is late
 	runtimetest.StartListener(t, holder)
 	pgtest.Receive(t, first.Started, "a handler of one shard")
 	pgtest.Receive(t, first.Started, "a handler of the other")
 	hears := make(chan struct{})
 	hear := sync.OnceFunc(func() { close(hears) })
-	listener.LimitTakeOver(holder, time.Hour) // otherwise it would take the shard back if the other process is late
 	if deaf {
 		ears, gate := runtimetest.NewGate(t, pool, "LISTEN ")
 		gate.OnPass(func() { <-hears })
@@ -254,7 +254,7 @@ func TestListenerReshardsWithStragglers(t *testing.T) {
 	for i, shards := range []int{1, 3, 2, 5, 1} {
 		late := pgtest.Begin(t, pool, pgx.TxOptions{})
 		for _, key := range []string{"x", "y", "z"} {
-			_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), late, runtimetest.Said{Key: fmt.Sprint(key, i), N: 1})
+			_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: fmt.Sprint(key, i), N: 1})
 			require.NoError(t, err)
 			want = append(want, fmt.Sprintf("%s%d1", key, i))
 		}

@@ -6,40 +6,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
+	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// shardState is the state that a shard's loop reports.
-type shardState int
-
-const (
-	shardChecking shardState = iota // it was woken to check, or it starts
-	shardWorking                    // it found something
-	shardIdle                       // it found nothing, and an event would wake it
-	shardWaiting                    // it found nothing, and waits for something else: a retry, a lease, a resume
-)
-
 type shardReport struct {
-	shard int
-	state shardState
-	pause time.Duration // the pause that the last check requires
-}
-
-// report sends the watch the state of a shard, and how long the shard should not be woken without a reason.
-func (r *listenerRun) report(shard int, state shardState, pause time.Duration) {
-	if r.drained != nil {
-		r.leases++
-		return
-	}
-	r.states <- shardReport{shard: shard, state: state, pause: pause}
-}
-
-// unreport takes back what a Drain has counted as a lease: nothing in it could be handled.
-func (r *listenerRun) unreport() {
-	if r.drained != nil {
-		r.leases--
-	}
+	shard    int
+	activity core.Activity
+	pause    time.Duration // the pause that the last check requires
 }
 
 // watch uses the doorbell for all shards of a process. When all have found nothing, it requests to be woken. When that
@@ -47,16 +23,16 @@ func (r *listenerRun) unreport() {
 type watch struct {
 	*doorbell.Sleeper
 	of     *listenerRun
-	states []shardState
+	states []core.Activity
 	woken  []bool // and has not reported since
 	pauses []time.Duration
 }
 
 func newWatch(r *listenerRun) *watch {
-	w := &watch{of: r, states: make([]shardState, len(r.wakeups)), woken: make([]bool, len(r.wakeups)), pauses: make([]time.Duration, len(r.wakeups))}
+	w := &watch{of: r, states: make([]core.Activity, len(r.wakeups)), woken: make([]bool, len(r.wakeups)), pauses: make([]time.Duration, len(r.wakeups))}
 	var e *doorbell.Config
 	if r.l.cfg.Wake == outbox.WakeDoorbell {
-		e = &doorbell.Config{Bell: doorbell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log, Listening: r.l.rep.Listening(r.l.cfg.ListenPool != nil)}
+		e = &doorbell.Config{Bell: bell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log, Listening: r.l.rep.Listening(r.l.cfg.ListenPool != nil)}
 	}
 	w.Sleeper = doorbell.NewSleeper(e, r.l.cfg.PollInterval, r.l.cfg.MaxPollInterval)
 	return w
@@ -74,8 +50,8 @@ func (w *watch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case r := <-w.of.states:
-			w.states[r.shard], w.woken[r.shard], w.pauses[r.shard] = r.state, false, r.pause
-			if r.state == shardWorking {
+			w.states[r.shard], w.woken[r.shard], w.pauses[r.shard] = r.activity, false, r.pause
+			if r.activity == core.IsWorking {
 				w.Found()
 			}
 			w.Rest(r.pause)
@@ -119,8 +95,8 @@ func (w *watch) pollShards() {
 
 func (w *watch) wake(shard int) {
 	w.woken[shard] = true
-	if w.states[shard] != shardWorking {
-		w.states[shard] = shardChecking
+	if w.states[shard] != core.IsWorking {
+		w.states[shard] = core.IsChecking
 	}
 	select {
 	case w.of.wakeups[shard] <- struct{}{}:
@@ -133,12 +109,12 @@ func (w *watch) updateSleeper() {
 	idle := false
 	for _, state := range w.states {
 		switch state {
-		case shardWorking:
+		case core.IsWorking:
 			w.Busy()
 			return
-		case shardChecking:
+		case core.IsChecking:
 			return
-		case shardIdle:
+		case core.IsIdle:
 			idle = true
 		}
 	}

@@ -187,10 +187,15 @@ func Marked(err error) bool {
 // Delay returns how long after a failed attempt the next one is due. attempt counts from 1. The delay grows
 // exponentially from base to limit, unless the error has its own delay.
 func (r Result) Delay(base, limit time.Duration, attempt int) time.Duration {
+	return r.DelayBy(nil, base, limit, attempt)
+}
+
+// DelayBy is Delay with a source of jitter.
+func (r Result) DelayBy(random backoff.Random, base, limit time.Duration, attempt int) time.Duration {
 	if r.After != nil {
 		return *r.After
 	}
-	return backoff.Delay(base, limit, attempt)
+	return random.Delay(base, limit, attempt)
 }
 
 // New returns a result that does not come from an error.

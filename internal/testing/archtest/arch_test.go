@@ -4,8 +4,11 @@ package archtest
 
 import (
 	"encoding/json"
+	"flag"
+	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,169 +45,35 @@ func packages(t *testing.T) map[string]pkg {
 	}
 }
 
-// TestImports checks that each package imports only what it may from this module, and uses each allowance. The rooms of
-// docs/inside/architecture.md have coarser arrows, which TestArrows checks.
+var update = flag.Bool("update", false, "write what the tests of this package compare with: imports, arrows, what a producer links")
+
+// TestImports: each package imports from this module what testdata/imports.txt says. A new arrow is a decision, so look at the
+// difference when you have written the file with -update. The rooms of docs/inside/architecture.md have coarser arrows, which
+// TestArrows checks.
 func TestImports(t *testing.T) {
 	t.Parallel()
-	may := map[string][]string{
-		"payload": {},
-		"outbox": {
-			"internal/broker/wireheader", "internal/call/errclass", "internal/call/errtext", "internal/call/isnil",
-			"internal/call/usercode", "internal/payloads/masking", "internal/postgres/doorbell",
-			"internal/postgres/jsonb", "internal/postgres/pgname", "internal/postgres/pgvalue",
-			"internal/postgres/queries", "internal/postgres/schemadb", "internal/postgres/tenantlane", "payload",
-		},
-		"publish":                     {"internal/call/usercode", "outbox", "publish/internal/attributes"},
-		"publish/internal/attributes": {"outbox"},
-		"queue": {
-			"internal/call/backoff", "internal/call/errclass", "internal/call/errtext", "internal/call/usercode",
-			"internal/machine/config", "internal/machine/heartbeat", "internal/machine/report",
-			"internal/machine/retention", "internal/machine/shutdown", "internal/machine/target",
-			"internal/machine/testsignal", "internal/payloads/decode", "internal/postgres/doorbell",
-			"internal/postgres/pgname", "internal/postgres/pgvalue", "internal/postgres/queries",
-			"internal/postgres/schemadb", "internal/postgres/tenantlane", "outbox", "publish",
-		},
-		"listener": {
-			"internal/call/backoff", "internal/call/errclass", "internal/call/errtext", "internal/call/usercode",
-			"internal/machine/config", "internal/machine/heartbeat", "internal/machine/report",
-			"internal/machine/retention", "internal/machine/shutdown", "internal/machine/target",
-			"internal/machine/testsignal", "internal/payloads/decode", "internal/postgres/doorbell",
-			"internal/postgres/methodtx", "internal/postgres/pgname", "internal/postgres/pgvalue",
-			"internal/postgres/queries", "internal/postgres/schemadb", "outbox", "publish",
-		},
-		"admin": {
-			"internal/call/backoff", "internal/call/errtext", "internal/machine/config", "internal/machine/heartbeat",
-			"internal/machine/retention", "internal/postgres/doorbell", "internal/postgres/jsonb",
-			"internal/postgres/pgname", "internal/postgres/pgvalue", "internal/postgres/queries",
-			"internal/postgres/schemadb", "internal/postgres/schemadrift", "migrate", "outbox",
-		},
-		"dashboard":      {"admin", "internal/tool/humantime", "outbox"},
-		"worker/signals": {},
-		"worker":         {"internal/call/errtext", "internal/call/isnil", "internal/call/usercode", "outbox"},
-		"inbox": {
-			"internal/call/isnil", "internal/call/usercode", "internal/postgres/pgvalue", "internal/postgres/queries",
-			"internal/postgres/schemadb",
-		},
-		"consume": {
-			"inbox", "internal/call/errclass", "internal/call/errtext", "internal/call/isnil",
-			"internal/call/usercode", "internal/payloads/fastjson", "internal/payloads/upcast",
-			"internal/postgres/methodtx", "payload",
-		},
-		"consume/receive": {
-			"consume", "inbox", "internal/call/backoff", "internal/call/errclass", "internal/call/usercode",
-			"internal/postgres/methodtx", "internal/postgres/pgvalue", "internal/postgres/queries",
-			"internal/postgres/schemadb",
-		},
-		"consume/consumetest": {
-			"consume", "consume/receive", "inbox", "internal/testing/pgtest", "internal/testing/runtimetest",
-		},
-		"consume/webhook": {
-			"consume", "inbox", "internal/broker/webhookkey", "internal/call/errclass", "internal/call/isnil",
-			"internal/call/usercode",
-		},
-		"migrate": {
-			"internal/call/errtext", "internal/call/isnil", "internal/postgres/pgname", "internal/postgres/schemadb",
-			"schema",
-		},
-		"outboxtest": {
-			"internal/call/isnil", "internal/machine/config", "internal/payloads/decode", "internal/testing/pgtest",
-			"migrate", "outbox", "queue",
-		},
-		"schema":    {},
-		"templates": {},
-		"internal/machine/target": {
-			"internal/call/backoff", "internal/call/errclass", "internal/call/usercode", "internal/machine/report",
-			"internal/machine/shutdown", "internal/machine/testsignal", "internal/payloads/decode", "outbox",
-			"publish",
-		},
-		"internal/machine/report": {"internal/call/usercode", "outbox"},
-		"internal/machine/heartbeat": {
-			"internal/call/backoff", "internal/call/errclass", "internal/machine/report",
-			"internal/machine/testsignal", "internal/postgres/pgvalue", "internal/postgres/queries",
-			"internal/postgres/schemadb",
-		},
-		"internal/machine/retention": {
-			"internal/postgres/pgvalue", "internal/postgres/queries", "internal/postgres/schemadb", "outbox",
-		},
-		"internal/machine/config":       {"outbox"},
-		"internal/call/isnil":           {},
-		"internal/broker/webhookkey":    {},
-		"internal/broker/wireheader":    {},
-		"internal/call/backoff":         {},
-		"internal/postgres/schemadb":    {"internal/postgres/pgname", "internal/postgres/queries"},
-		"internal/postgres/queries":     {},
-		"internal/postgres/schemadrift": {},
-		"internal/postgres/doorbell": {
-			"internal/call/backoff", "internal/call/errtext", "internal/postgres/queries",
-			"internal/postgres/schemadb",
-		},
-		"internal/call/errtext":  {},
-		"internal/call/usercode": {},
-		"internal/payloads/decode": {
-			"internal/call/errclass", "internal/payloads/fastjson", "internal/payloads/upcast", "payload",
-		},
-		"internal/payloads/upcast":     {"internal/call/errclass", "payload"},
-		"internal/postgres/jsonb":      {"payload"},
-		"internal/postgres/tenantlane": {},
-		"internal/call/errclass":       {"internal/call/backoff", "internal/call/errtext", "internal/call/usercode"},
-		"internal/postgres/methodtx":   {},
-		"internal/tool/humantime":      {},
-		"internal/tool/alerts":         {},
-		"internal/broker/natsurl":      {},
-		"internal/postgres/pgname":     {},
-		"internal/postgres/pgvalue":    {},
-		"internal/payloads/fastjson":   {},
-		"internal/payloads/masking":    {},
-		"internal/machine/shutdown":    {},
-		"internal/broker/lograte":      {},
-		"internal/machine/testsignal":  {},
-		"internal/testing/pgtest": {
-			"internal/postgres/queries", "internal/postgres/schemadb", "internal/testing/campaign",
-			"internal/testing/pgserver", "migrate",
-		},
-		"internal/testing/runtimetest": {
-			"admin", "internal/postgres/doorbell", "internal/postgres/schemadb", "internal/testing/pgserver",
-			"internal/testing/pgtest", "listener", "migrate", "outbox", "publish", "queue",
-		},
-		"internal/testing/archtest": {},
-		"generator/diag":            {},
-		"generator/spec":            {"generator/diag"},
-		"generator/model":           {"generator/diag", "generator/spec"},
-		"generator/emit":            {"generator/model", "templates"},
-		"generator/lock":            {"generator/diag", "generator/model", "generator/spec"},
-		"generator/evolve":          {"generator/diag", "generator/lock", "generator/model", "generator/spec"},
-		"generator/sample":          {"generator/model"},
-		"generator": {
-			"generator/diag", "generator/emit", "generator/evolve", "generator/lock", "generator/model",
-			"generator/sample", "generator/spec",
-		},
-		"internal/tool/yamlmask":     {"generator/model", "internal/payloads/masking"},
-		"internal/tool/describe":     {"generator/diag", "generator/model"},
-		"internal/tool/payloadcheck": {"generator/model", "payload"},
-		"cmd/outboxgen/internal/cli": {
-			"admin", "dashboard", "generator", "generator/diag", "generator/evolve", "generator/model",
-			"generator/spec", "internal/call/errtext", "internal/postgres/pgname", "internal/postgres/schemadb",
-			"internal/tool/alerts", "internal/tool/describe", "internal/tool/humantime", "internal/tool/payloadcheck",
-			"internal/tool/redact", "internal/tool/yamlmask", "migrate", "outbox", "templates",
-		},
-		"internal/tool/analyzers": {},
-		"cmd/outboxgen":           {"cmd/outboxgen/internal/cli", "internal/tool/analyzers", "worker/signals"},
-	}
 	all := packages(t)
-	for name, allowed := range may {
-		p, there := all[name]
-		require.True(t, there, "package %s does not exist: correct this table", name)
-		used := make(map[string]bool)
-		for _, imported := range p.Imports {
-			if inner, ours := strings.CutPrefix(imported, module); ours {
-				require.Contains(t, allowed, inner, "%s must not import %s", name, inner)
-				used[inner] = true
+	var lines strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		var ours []string
+		for _, imported := range all[name].Imports {
+			if inner, ok := strings.CutPrefix(imported, module); ok {
+				ours = append(ours, inner)
 			}
 		}
-		for _, inner := range allowed {
-			require.True(t, used[inner], "%s does not import %s: remove the allowance", name, inner)
+		slices.Sort(ours)
+		fmt.Fprintf(&lines, "%s\n", name)
+		for _, inner := range ours {
+			fmt.Fprintf(&lines, "\t%s\n", inner)
 		}
 	}
+	const file = "testdata/imports.txt"
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(lines.String()), 0o600))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), lines.String(), "imports have changed: are the arrows right? Then run this test with -update")
 }
 
 // TestRuntimeDependencies checks that the runtime, which users compile into their services, imports only the standard

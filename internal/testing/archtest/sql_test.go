@@ -102,7 +102,7 @@ func TestScannersReadTheColumnsOfTheirStatements(t *testing.T) {
 		{"ListenerTakeLeaseRow", "listener/cursor.go", "queueTake"},
 		{"ListenerWaitRow", "listener/cursor.go", "readWait"},
 		{"LogReadRow", "listener/scan.go", "scanEvents"},
-		{"LogReadNextRow", "listener/scan.go", "scan"},
+		{"LogReadNextRow", "listener/scan.go", "scanNext"},
 		{"EventQueueRow", "outbox/enqueue.go", "read"},
 		{"LogQueueRow", "outbox/enqueue.go", "read"},
 	} {

@@ -17,8 +17,8 @@ import (
 
 // services are the folders whose code runs in the processes of users, or in the page that they look at.
 var services = []string{
-	"admin", "consume", "dashboard", "inbox", "internal", "listener", "migrate", "outbox", "outboxtest", "payload", "publish",
-	"queue", "sqltx", "telemetry", "worker",
+	"admin", "consume", "dashboard", "eventkey", "inbox", "internal", "listener", "migrate", "operation", "outbox",
+	"outboxfake", "outboxtest", "payload", "publish", "queue", "sqltx", "telemetry", "worker",
 }
 
 // tools of services are not run by users.

@@ -364,7 +364,7 @@ func enqueueNew(t *testing.T, pool *pgxpool.Pool, events ...string) {
 		require.NoError(t, err)
 		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			if key == "mail" {
-				_, err := mailTopic.Untyped().Enqueue(t.Context(), tx, mailRequested{key, n})
+				_, err := mailTopic.Enqueue(t.Context(), tx, mailRequested{key, n})
 				return err
 			}
 			_, err := outbox.Enqueue(t.Context(), tx, "", outbox.Message{Namespace: "shop", Topic: "order_changed", Log: true, PartitionKey: key, Payload: []byte(payloadOf(event))})

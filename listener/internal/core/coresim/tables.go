@@ -1,0 +1,394 @@
+package coresim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/listener/internal/core"
+)
+
+// row is an event of the log.
+type row struct {
+	seq     int64
+	key     string
+	bucket  int
+	version int
+	target  int
+	visible bool // committed
+}
+
+// set is a set of seqs: a snapshot of the log, for example.
+type set []bool
+
+func (s set) has(seq int64) bool { return seq < int64(len(s)) && s[seq] }
+
+func (s *set) add(seq int64) {
+	for int64(len(*s)) <= seq {
+		*s = append(*s, false)
+	}
+	(*s)[seq] = true
+}
+
+// cursor is the row of a shard in the table listeners.
+type cursor struct {
+	leaseNo    int64
+	leaseID    uuid.UUID
+	leaseBy    uuid.UUID // zero for null
+	leaseUntil time.Time
+	running    bool
+	preferred  uuid.UUID
+	wantedBy   uuid.UUID
+	retryAfter time.Time
+	oneByOne   int
+	inBatch    bool
+	lo, hi     set
+	lastSeq    int64
+	retryCount int
+	ahead      map[int64]int32
+	barrier    set
+}
+
+// parkedRow is a row of the table parked. retryAfter is zero unless it is the head of its key.
+type parkedRow struct {
+	no, seq    int64
+	key        string
+	bucket     int
+	attempts   int
+	retryAfter time.Time
+}
+
+// tables is a toy model of the tables, with the same statements.
+type tables struct {
+	log       []*row // in the order of their seqs
+	shards    []*cursor
+	parked    []*parkedRow // in the order of their numbers
+	lastNo    int64
+	dead      set
+	reshardTo int
+	latest    set                // the latest snapshot; nil if something has committed since
+	ended     map[uuid.UUID]bool // the leases that were ended
+}
+
+// snapshot is what has committed.
+func (t *tables) snapshot() set {
+	if t.latest == nil {
+		t.latest = make(set, 1)
+		for _, r := range t.log {
+			if r.visible {
+				t.latest.add(r.seq)
+			}
+		}
+	}
+	return t.latest
+}
+
+// commit makes r visible.
+func (t *tables) commit(r *row) { r.visible, t.latest = true, nil }
+
+func (t *tables) rowOf(seq int64) *row { return t.log[seq-1] }
+
+// window are the rows that a cursor has yet to pass, of all shards.
+func (t *tables) window(c *cursor, hi set) (rows []*row) {
+	for _, r := range t.log {
+		if r.seq > c.lastSeq && hi.has(r.seq) && !c.lo.has(r.seq) {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+func (t *tables) isParked(key string) bool {
+	return slices.ContainsFunc(t.parked, func(p *parkedRow) bool { return p.key == key })
+}
+
+func (t *tables) parkedDue(shard int, now time.Time) bool {
+	return slices.ContainsFunc(t.parked, func(p *parkedRow) bool {
+		return !p.retryAfter.IsZero() && !p.retryAfter.After(now) && p.bucket%len(t.shards) == shard
+	})
+}
+
+// hasWork is the last condition of ListenerTakeLease.
+func (t *tables) hasWork(shard int, c *cursor, now time.Time) bool {
+	switch {
+	case c.inBatch:
+		return true
+	case c.barrier != nil:
+		return !slices.Equal(c.lo, c.barrier)
+	case t.reshardTo > 0:
+		return false
+	case t.parkedDue(shard, now):
+		return true
+	}
+	return len(t.window(c, t.snapshot())) > 0
+}
+
+// take is ListenerTakeLease.
+func (t *tables) take(shard int, by uuid.UUID, p *core.Take, now time.Time, lease *core.Lease) {
+	if shard >= len(t.shards) {
+		return
+	}
+	c := t.shards[shard]
+	none := uuid.UUID{}
+	free := c.leaseBy == none && (c.preferred == none || c.preferred == by || p.TakeOver)
+	expired := !c.leaseUntil.IsZero() && c.leaseUntil.Before(now)
+	mine := c.leaseBy == by && c.running && (c.leaseID == p.ID || c.leaseID == p.Previous)
+	repeated := c.running && c.leaseID == p.ID
+	if !free && !expired && !mine || !(c.leaseNo == p.AfterNo && c.leaseID != p.ID || repeated) {
+		return
+	}
+	if c.retryAfter.After(now) || !t.hasWork(shard, c, now) {
+		return
+	}
+	if c.running && !(c.leaseID == p.ID || c.leaseBy == by && c.leaseID == p.Previous) {
+		c.oneByOne = max(c.oneByOne, 20)
+	}
+	if !repeated {
+		c.leaseNo++
+	}
+	if c.preferred != by {
+		c.wantedBy = none
+	}
+	c.leaseBy, c.leaseUntil, c.leaseID, c.preferred, c.running = by, now.Add(leaseDuration), p.ID, by, true
+	if !c.inBatch {
+		if c.hi = c.barrier; c.hi == nil {
+			c.hi = t.snapshot()
+		}
+	}
+	c.inBatch = true
+	lease.No, lease.Shards, lease.LastSeq, lease.RetryCount = c.leaseNo, len(t.shards), c.lastSeq, c.retryCount
+	lease.OneByOne, lease.ParkedDue = c.oneByOne > 0, t.parkedDue(shard, now)
+	lease.MayPark, lease.MayParkAway = true, true
+	for seq, n := range c.ahead {
+		lease.AheadSeqs, lease.AheadAttempts = append(lease.AheadSeqs, seq), append(lease.AheadAttempts, n)
+	}
+}
+
+// holds reports whether by has the lease with number no.
+func (t *tables) holds(shard int, by uuid.UUID, no int64) bool {
+	if shard >= len(t.shards) {
+		return false
+	}
+	c := t.shards[shard]
+	return c.leaseBy == by && c.leaseNo == no && c.running
+}
+
+func (t *tables) entry(r *row, topics [2]*core.Topic) *core.Entry {
+	e := &core.Entry{Seq: r.seq, Key: r.key, Of: topics[r.target]}
+	e.Version, e.ID = r.version, uuid.UUID{15: byte(r.seq), 14: byte(r.seq >> 8)}
+	if t.isParked(r.key) {
+		e.Status, e.ParkedBefore = core.Parked, true
+	}
+	return e
+}
+
+// read is LogRead.
+func (t *tables) read(shard int, lease *core.Lease, topics [2]*core.Topic) {
+	c := t.shards[shard]
+	limit := lease.BatchSize
+	if lease.OneByOne {
+		limit = 1
+	}
+	for _, r := range t.window(c, c.hi) {
+		if lease.Scanned == lease.ScanSize || len(lease.Events) == limit {
+			return
+		}
+		lease.Scanned++
+		lease.ScannedTo = r.seq
+		if r.bucket%len(t.shards) == shard {
+			lease.Events = append(lease.Events, t.entry(r, topics))
+		}
+	}
+}
+
+// readNext is LogReadNext.
+func (t *tables) readNext(shard int, by *process, p *core.Ahead, size int) {
+	if !t.holds(shard, by.id, p.Lease.No) {
+		return
+	}
+	c := t.shards[shard]
+	for _, r := range t.window(c, c.hi) {
+		if r.seq <= p.After {
+			continue
+		}
+		if p.Scanned == size {
+			return
+		}
+		p.Scanned++
+		p.ScannedTo = r.seq
+		if r.bucket%len(t.shards) == shard {
+			p.Add(t.entry(r, by.topics))
+		}
+	}
+}
+
+// advance is ListenerAdvance with its companions.
+func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (moved bool) {
+	if !t.holds(shard, by, a.Lease.No) {
+		return false
+	}
+	c := t.shards[shard]
+	t.ended[a.Lease.ID] = true
+	if p := a.Settle; p != nil {
+		t.parked = slices.DeleteFunc(t.parked, func(r *parkedRow) bool {
+			if slices.Contains(p.Dead, r.no) {
+				t.dead.add(r.seq)
+			}
+			return slices.Contains(p.Done, r.no) || slices.Contains(p.Dead, r.no)
+		})
+		for i, no := range p.Failed {
+			for _, r := range t.parked {
+				if r.no == no {
+					r.attempts = int(p.FailedAttempts[i])
+					r.retryAfter = now.Add(time.Duration(p.FailedDelaysUs[i]) * time.Microsecond)
+				}
+			}
+		}
+	}
+	if a.Closes {
+		c.lo, c.hi, c.lastSeq, c.inBatch = c.hi, nil, 0, false
+	} else {
+		c.lastSeq = a.LastSeq
+	}
+	c.ahead = make(map[int64]int32)
+	for i, seq := range a.AheadSeqs {
+		c.ahead[seq] = a.AheadAttempts[i]
+	}
+	c.retryCount, c.running, c.retryAfter = int(a.RetryCount), false, time.Time{}
+	if a.Delayed {
+		c.retryAfter = now.Add(a.Delay)
+	}
+	if c.oneByOne = max(c.oneByOne-int(a.Handled), 0); a.Closes {
+		c.oneByOne = 0
+	}
+	switch {
+	case a.LetLeaseExpire:
+		c.leaseBy = uuid.Max
+	case a.Release:
+		c.preferred = a.HandTo.UUID
+	case c.wantedBy != uuid.UUID{}:
+		c.preferred = c.wantedBy
+	default:
+		c.preferred = c.leaseBy
+	}
+	if !a.LetLeaseExpire {
+		c.leaseBy, c.leaseUntil = uuid.UUID{}, time.Time{}
+	}
+	c.wantedBy = uuid.UUID{}
+	for _, seq := range a.Dead.Seqs {
+		t.dead.add(seq)
+	}
+	for i, seq := range a.Parking.Seqs {
+		t.lastNo++
+		r := &parkedRow{
+			no: t.lastNo, seq: seq, key: a.Parking.Keys[i], bucket: t.rowOf(seq).bucket, attempts: int(a.Parking.Attempts[i]),
+		}
+		if d := a.Parking.DelaysUs[i]; d >= 0 {
+			r.retryAfter = now.Add(time.Duration(d) * time.Microsecond)
+		}
+		t.parked = append(t.parked, r)
+	}
+	for _, to := range a.Returned { // ParkedWake
+		for _, r := range t.parked {
+			if t.rowOf(r.seq).target == to.(*target).number && !r.retryAfter.IsZero() {
+				r.retryAfter = now
+			}
+		}
+	}
+	for _, key := range a.Promote {
+		first := true
+		for _, r := range t.parked {
+			if r.key != key {
+				continue
+			}
+			if first && r.retryAfter.IsZero() {
+				r.retryAfter = now
+			} else if !first {
+				r.retryAfter = time.Time{}
+			}
+			first = false
+		}
+	}
+	return true
+}
+
+// takeParked is ParkedTake.
+func (t *tables) takeParked(shard int, by *process, cmd core.TakeParked, now time.Time) (events []*core.Entry) {
+	if !t.holds(shard, by.id, cmd.Lease.No) {
+		return nil
+	}
+	keys := 0
+	for _, head := range t.parked {
+		if head.retryAfter.IsZero() || head.retryAfter.After(now) || head.bucket%len(t.shards) != shard || keys == cmd.Keys {
+			continue
+		}
+		keys++
+		n := 0
+		for _, r := range t.parked {
+			if r.key == head.key && n < cmd.Events {
+				n++
+				e := t.entry(t.rowOf(r.seq), by.topics)
+				e.Status, e.ParkedBefore, e.ParkedNo, e.Used, e.Taken = core.Waiting, false, r.no, r.attempts, 1
+				events = append(events, e)
+			}
+		}
+	}
+	return events
+}
+
+// wait is ListenerWait.
+func (t *tables) wait(shard int, by uuid.UUID, now time.Time) (w core.Wait, ok bool) {
+	if shard >= len(t.shards) {
+		return w, false
+	}
+	c := t.shards[shard]
+	none := uuid.UUID{}
+	w = core.Wait{
+		Shards: len(t.shards), LeaseNo: c.leaseNo, Resharding: t.reshardTo > 0, Blocked: c.retryAfter.After(now),
+		ForeignLease: !c.leaseUntil.Before(now) && !c.leaseUntil.IsZero(),
+		Kept:         c.leaseBy == none && c.preferred != none && c.preferred != by, In: -1,
+	}
+	w.Ready = w.Kept && !w.Blocked && t.hasWork(shard, c, now)
+	due := func(at time.Time) {
+		if !at.IsZero() && (w.In < 0 || at.Sub(now) < w.In) {
+			w.In = max(at.Sub(now), 0)
+		}
+	}
+	due(c.retryAfter)
+	due(c.leaseUntil)
+	for _, p := range t.parked {
+		if p.bucket%len(t.shards) == shard && p.retryAfter.After(now) {
+			due(p.retryAfter)
+		}
+	}
+	return w, true
+}
+
+// reshard takes a step towards another number of shards.
+func (t *tables) reshard() (stepped bool) {
+	if t.reshardTo == 0 {
+		return false
+	}
+	if t.shards[0].barrier == nil {
+		at := t.snapshot()
+		for _, c := range t.shards {
+			c.barrier = at
+		}
+		return true
+	}
+	no := int64(0)
+	for _, c := range t.shards {
+		if c.inBatch || c.leaseBy != (uuid.UUID{}) || !slices.Equal(c.lo, c.barrier) {
+			return false
+		}
+		no = max(no, c.leaseNo)
+	}
+	at := t.shards[0].barrier
+	t.shards = nil
+	for range t.reshardTo {
+		t.shards = append(t.shards, &cursor{leaseNo: no + 1, lo: at})
+	}
+	t.reshardTo = 0
+	return true
+}

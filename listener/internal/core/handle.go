@@ -1,0 +1,332 @@
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// repeat makes the next lease the same one again, because nothing of it was handled, or what was handled was undone.
+func (c *Core) repeat() { c.nextID, c.repeats = c.lease.ID, true }
+
+// charge counts the attempt at the event of a one-by-one lease before it is made.
+func (c *Core) charge() {
+	if e := c.lease.mustCharge(); e != nil {
+		c.ask(Charge{c.lease, e}, chargeCall)
+		return
+	}
+	c.begin()
+}
+
+func (c *Core) onCharged(in Charged) {
+	if !in.Ours {
+		c.closeLease()
+		c.next()
+		return
+	}
+	c.lease.LastSeq = c.lease.Events[0].Seq - 1
+	c.begin()
+}
+
+// begin tells what was taken, and begins the transaction of the handlers if they have one.
+func (c *Core) begin() {
+	c.do(TellTaken{Lease: c.lease, Carried: c.carriedOn, Took: c.lease.Took})
+	if c.cfg.Transactional {
+		if c.left != nil {
+			c.before = c.left.left
+		}
+		c.ask(Begin{}, beginCall)
+		return
+	}
+	c.handle()
+}
+
+// handle hands the first batch of the lease to the shell.
+func (c *Core) handle() {
+	c.lease.began = c.now
+	c.renewAt = c.renewalOf(c.lease)
+	c.handleBatch()
+}
+
+func (c *Core) handleBatch() {
+	entries := c.lease.Current()
+	if c.cfg.Transactional {
+		entries = c.search.pick(entries)
+	}
+	c.batch = newBatch(&c.cfg, c.lease, c.left, entries)
+	c.since, c.handled, c.aheadUntil = c.now, nil, time.Time{}
+	if c.ahead = c.readAhead(); c.ahead != nil {
+		c.do(Prefetch{c.ahead})
+	}
+	c.do(Handle{c.batch})
+}
+
+// renewalOf is when lease is to be renewed: when a third of it has passed.
+func (c *Core) renewalOf(lease *Lease) time.Time {
+	return lease.Deadline.Add(-c.cfg.LeaseDuration + c.cfg.LeaseDuration/3)
+}
+
+func (c *Core) onHandled(in Handled) {
+	if in.Batch != c.batch || c.handled != nil {
+		return
+	}
+	c.handled = &in
+	c.slow = c.now.Sub(c.since) > c.cfg.LeaseAge/2
+	c.proceed()
+}
+
+func (c *Core) onRenewed(in Renewed) {
+	if in.Lease != c.lease || !c.renewing {
+		return
+	}
+	c.renewing = false
+	switch {
+	case in.Lost:
+		c.lose()
+	case in.Failed: // it is tried again
+		c.renewAt = c.now.Add(c.cfg.LeaseDuration / 10)
+	default:
+		in.Lease.Deadline = in.Sent.Add(c.cfg.LeaseDuration)
+		c.renewAt = c.renewalOf(in.Lease)
+	}
+	c.proceed()
+}
+
+// renew renews the lease when that is due. A lease that cannot be renewed is given up before it has run out.
+func (c *Core) renew() {
+	switch {
+	case c.lost || c.renewing || c.now.Before(c.renewAt):
+	case c.lease.Deadline.Sub(c.now) <= c.cfg.LeaseDuration/5:
+		c.lose()
+	default:
+		c.renewing, c.cancelled = true, false
+		c.do(Renew{c.lease})
+	}
+}
+
+func (c *Core) lose() {
+	c.lost = true
+	c.do(TellLost{})
+	c.do(StopHandlers{c.batch})
+}
+
+// proceed decides how the lease goes on, when its batch is over and nothing else of it is under way.
+func (c *Core) proceed() {
+	if c.batch == nil || c.asked != noCall {
+		return
+	}
+	if c.handled == nil {
+		c.renew()
+		return
+	}
+	p := c.ahead
+	if p != nil && !p.done {
+		c.awaitAhead(p)
+		return
+	}
+	if c.ahead = nil; c.usable(p) {
+		c.lease.noteParked()
+		p.parkedNow = c.lease.parkedNow
+		if !c.full() {
+			c.continueWith(p)
+			c.do(TellTaken{Lease: c.lease, Continued: true, Took: c.lease.Took})
+			c.handleBatch()
+			return
+		}
+		c.carried = p
+	}
+	if c.renewing { // a lease that has ended must not be renewed
+		if !c.cancelled {
+			c.cancelled = true
+			c.do(CancelRenew{})
+		}
+		return
+	}
+	switch {
+	case c.handled.Running != "":
+		c.abandon()
+	case c.cfg.Transactional:
+		c.endTx()
+	default:
+		c.endLease(false)
+	}
+}
+
+// awaitAhead waits for what is being read, but not long.
+func (c *Core) awaitAhead(p *Ahead) {
+	switch {
+	case c.aheadUntil.IsZero():
+		c.aheadUntil = c.now.Add(c.cfg.LeaseAge)
+	case !p.dropped && !c.now.Before(c.aheadUntil):
+		p.dropped = true
+		c.do(DropPrefetch{p})
+	}
+}
+
+// abandon ends a lease whose handlers still run although the time to stop is over. The results of the other handlers
+// are kept. Nobody gets the shard until the lease runs out. A transaction is still in use, and cannot be ended.
+func (c *Core) abandon() {
+	c.abandoned = fmt.Errorf("stop listener: still running after %s: %s", c.cfg.ShutdownTimeout, c.handled.Running)
+	if c.cfg.Transactional {
+		c.do(RollbackLater{c.batch})
+		c.finish(Stopped, c.abandoned)
+		return
+	}
+	c.end = c.cfg.End(c.lease, c.now, false)
+	c.end.LetLeaseExpire = true
+	c.closeLease()
+	c.next()
+}
+
+// endLease computes the end of the lease. If it stopped at an event of an unknown version, the core first asks who
+// knows it.
+func (c *Core) endLease(inTx bool) {
+	c.end, c.inTx = c.cfg.End(c.lease, c.now, c.stopping), inTx
+	if c.newer = c.lease.stoppedAt(); c.newer != nil && (c.newer == c.lease.newer || !c.cfg.Drain) {
+		c.ask(FindKnowing{c.newer}, knowingCall)
+		return
+	}
+	c.write()
+}
+
+// stoppedAt returns the event of an unknown version because of which the shard may be given up; nil if there is none.
+func (lease *Lease) stoppedAt() *Entry {
+	if e := lease.newer; e != nil && e.Status != Parked { // behind another event of its key
+		return e
+	}
+	return lease.newerParked
+}
+
+// onKnowing gives the shard to the process that knows the version, and notes that this process is not to take it again
+// soon. It keeps the shard if only parked events are newer and no other process knows their version.
+func (c *Core) onKnowing(in Knowing) {
+	if e := c.newer; e == c.lease.newer || in.Worker.Valid {
+		c.end.Release, c.end.HandTo = true, in.Worker
+		c.newerUntil = c.now.Add(c.cfg.PollInterval)
+		c.wakesOthers = c.wakesOthers || c.newerSeq != e.Seq
+		c.newerSeq = e.Seq
+		c.do(TellNewer{e, in.Worker.Valid})
+	}
+	c.write()
+}
+
+// write writes the end of the lease.
+func (c *Core) write() {
+	if c.inTx {
+		c.ask(Commit{c.end}, commitCall)
+		return
+	}
+	c.rememberRetries(c.end)
+	c.closeLease()
+	c.next()
+}
+
+// rememberRetries keeps the pending retries in case this process takes the next lease too.
+func (c *Core) rememberRetries(a *End) {
+	if a.Closes {
+		clear(c.retries)
+	}
+	for _, e := range c.lease.earlier {
+		delete(c.retries, e.Seq)
+	}
+	for _, e := range c.lease.Events {
+		if e.retry != nil {
+			c.retries[e.Seq] = *e.retry
+		} else {
+			delete(c.retries, e.Seq)
+		}
+	}
+}
+
+// closeLease forgets the lease, whose end, if it has one, is yet to be written.
+func (c *Core) closeLease() {
+	if c.lease.idle() {
+		c.worked = false
+		c.leases--
+	}
+	c.reshape = c.reshape || c.lease.Shards != c.cfg.Shards
+	c.lease, c.batch, c.handled, c.ahead, c.newer = nil, nil, nil, nil, nil
+}
+
+// endTx ends a lease in the transaction of its handlers, if that is still well.
+func (c *Core) endTx() {
+	switch h := c.handled; {
+	case c.lost: // takes precedence over what has happened since
+		c.do(Rollback{})
+		c.undone(outbox.ErrLeaseLost, false)
+	case h.TxErr != nil:
+		c.onBrokenTx(h.TxErr, h.TxResult, true)
+	default:
+		c.endLease(true)
+	}
+}
+
+func (c *Core) onCommitted(in Committed) {
+	a := c.end
+	c.end = nil
+	if !in.Moved {
+		a.restoreReturned()
+		c.do(Rollback{})
+	}
+	c.search.onCommitted(c.lease.Entries())
+	c.rememberRetries(a)
+	c.do(TellEnd{End: a, Moved: in.Moved, InTx: true})
+	c.closeLease()
+	c.next()
+}
+
+func (c *Core) onCommitFailed(in CommitFailed) {
+	c.end.restoreReturned()
+	c.end = nil
+	if in.Alive { // a deferred constraint, for example
+		c.onBrokenTx(in.Err, in.Result, false)
+		return
+	}
+	c.do(Rollback{})
+	c.undone(in.Err, false)
+}
+
+// onBrokenTx handles a transaction that a handler made unusable. If it broke while a handler was running, this is the
+// handler that was started last. If it broke at the commit, it is one of them. If only one was started, its event has
+// failed, with result. Otherwise each of the next leases takes fewer events, until the event is found.
+func (c *Core) onBrokenTx(cause error, result errclass.Result, running bool) {
+	c.do(Rollback{})
+	started := c.lease.resetStarted()
+	switch {
+	case c.stopping, len(started) == 0:
+		c.undone(cause, false)
+	case len(started) > 1:
+		c.search.onBroken(started, running)
+		c.undone(cause, !running) // if it was running, the connection may be lost because of the database
+	default:
+		c.cfg.decide(started[0], result)
+		c.search.found(started[0])
+		c.endLease(false)
+	}
+}
+
+// undone handles a lease whose events are rolled back. If they were committed nevertheless, the next lease continues
+// after them. found says that the database is well: an event broke the transaction, and is searched for.
+func (c *Core) undone(cause error, found bool) {
+	c.do(TellRolledBack{c.lease, cause})
+	c.repeat()
+	if c.left != nil { // a bounded Drain must come to the event that is searched for
+		c.left.left = c.before
+	}
+	if c.stopping { // the next holder need not wait, or handle events one by one
+		c.lease.resetStarted()
+		c.end = c.cfg.End(c.lease, c.now, true)
+		c.closeLease()
+		c.next()
+		return
+	}
+	c.do(TellUndone{c.lease, false})
+	c.closeLease()
+	if found {
+		c.next()
+		return
+	}
+	c.pauseAfterError()
+}
