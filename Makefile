@@ -99,10 +99,11 @@ $(FETCH): fetch-in-%: # go mod tidy reads more modules than a build; whether it 
 	@cd $* && $(GO) mod download && { $(GO) mod tidy -diff >/dev/null 2>&1 || true; }
 
 # What most changes touch. The packages that only start servers, or only use the runtime, are left to `make test`.
-QUICK := ./listener ./queue ./admin ./outbox ./eventkey ./operation ./outboxfake ./generator/... ./payload ./publish ./internal/testing/archtest ./internal/call/errclass ./internal/machine/target
+QUICK := ./listener/... ./queue/... ./admin ./outbox ./eventkey ./operation ./outboxfake ./generator/... ./payload ./publish \
+	./internal/testing/archtest ./internal/call/errclass ./internal/machine/target ./internal/machine/rest
 .PHONY: quick
 quick: postgres ## run the fast tests of the generator and the runtime, in under a minute
-	$(TEST) -short $(QUICK)
+	OUTBOXGEN_SIM_SECONDS=10 $(TEST) -short $(QUICK)
 
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linter finds something

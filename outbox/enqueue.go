@@ -14,7 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/broker/wireheader"
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
 	"github.com/outboxgen/outboxgen/internal/postgres/ownedtx"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
@@ -101,9 +101,9 @@ func usable(ctx context.Context, tx Tx) error {
 
 // eventInsert returns the row of m, checked, for the queue.
 func eventInsert(db *schemadb.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) queries.EventInsertParams {
-	bell := doorbell.Of(db, m.Namespace)
+	ring := bell.Of(db, m.Namespace)
 	return queries.EventInsertParams{
-		Wake: wake, LockKey: bell.Key, Channel: bell.Channel,
+		Wake: wake, LockKey: ring.Key, Channel: ring.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,

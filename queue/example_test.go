@@ -131,7 +131,9 @@ func ExamplePublish() {
 		queue.Config{Publishers: map[string]publish.Publisher{"kafka": Printer{}}},
 		queue.Publish(orderPlaced, publish.Publication{
 			Broker: "kafka", Destination: "shop.orders",
-			Key: func(p any) eventkey.Key { return eventkey.NewKey(eventkey.StringPart("order_id", p.(*OrderPlaced).OrderID)) },
+			Key: func(p any) eventkey.Key {
+				return eventkey.NewKey(eventkey.StringPart("order_id", p.(*OrderPlaced).OrderID))
+			},
 		}))
 	if err != nil {
 		log.Fatal(err)

@@ -263,9 +263,14 @@ func (w *world) calmDown() {
 		w.tables.commit(r)
 	}
 	w.away = [2]time.Time{}
+	if w.IntN(2) == 0 { // a process that is alone cannot be helped by another
+		for _, p := range w.procs {
+			p.gone = true
+		}
+	}
 	w.start(2)
 	w.ring()
-	w.round(20)
+	w.round(60)
 }
 
 // round waits until all is done. Then it enqueues a few events, a while apart or at nearly the same time, and begins

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 )
 
 // TestOutdatedAnswerOfTheDoorbell: the owner sends a request, finds work, stops watching, and only then reads the
@@ -16,13 +18,13 @@ func TestOutdatedAnswerOfTheDoorbell(t *testing.T) {
 	require.False(t, s.Idle())
 	s.Busy()
 	require.False(t, s.Idle())
-	look, _ := s.OnAnswer(Answer{request: 1, state: bellWatches})
+	look, _ := s.OnAnswer(Answer{request: 1, state: sleep.Watches})
 	require.False(t, look)
 	require.False(t, s.Idle())
-	look, _ = s.OnAnswer(Answer{request: 3, state: bellWatches})
+	look, _ = s.OnAnswer(Answer{request: 3, state: sleep.Watches})
 	require.True(t, look, "check once more")
 	require.True(t, s.Idle())
-	look, _ = s.OnAnswer(Answer{state: bellGone})
+	look, _ = s.OnAnswer(Answer{state: sleep.Gone})
 	require.True(t, look, "whatever was asked")
 	require.False(t, s.Idle())
 }
@@ -37,7 +39,7 @@ func TestPausesGrowOnlyWhileNothingIsFound(t *testing.T) {
 		refusedFor := func(d time.Duration) (longest time.Duration) {
 			for began := time.Now(); time.Since(began) < d; {
 				require.False(t, s.Idle())
-				look, pause := s.OnAnswer(Answer{request: s.request, state: bellBusy})
+				look, pause := s.OnAnswer(Answer{request: s.sleeper.Request(), state: sleep.Busy})
 				require.True(t, look)
 				require.GreaterOrEqual(t, pause, time.Millisecond)
 				longest = max(longest, pause)
@@ -53,8 +55,8 @@ func TestPausesGrowOnlyWhileNothingIsFound(t *testing.T) {
 		longest := refusedFor(5 * time.Second)
 		require.Greater(t, longest, 12*time.Millisecond, "nothing was found for a second")
 		require.LessOrEqual(t, longest, 25*time.Millisecond)
-		s.OnAnswer(Answer{request: s.request, state: bellWatches}) // that transaction ended, and a new one is open
-		s.watched = false
+		s.OnAnswer(Answer{request: s.sleeper.Request(), state: sleep.Watches}) // that transaction ended, and a new one is open
+		s.OnRing()
 		require.LessOrEqual(t, refusedFor(900*time.Millisecond), 3*time.Millisecond)
 	})
 }

@@ -1,4 +1,5 @@
-package doorbell
+// Package bell names the doorbells: what an enqueue rings, and what wakes a machine that sleeps.
+package bell
 
 import (
 	"fmt"
@@ -13,6 +14,7 @@ type Bell struct {
 	Channel string
 }
 
+// Of is the doorbell of a namespace.
 func Of(db *schemadb.Schema, namespace string) Bell {
 	key := db.AdvisoryKey(namespace)
 	return Bell{Key: key, Channel: fmt.Sprintf("outboxgen_%016x", uint64(key))}

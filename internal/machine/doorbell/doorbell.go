@@ -17,26 +17,16 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
-)
-
-// bellState is the answer to a request to sleep.
-type bellState int
-
-const (
-	// bellWatches: from now on every enqueue rings, because this process or another has the lock.
-	bellWatches bellState = iota
-	// bellBusy: an open transaction has enqueued and will commit without ringing.
-	bellBusy
-	// bellGone: the connection is lost; nobody watches until there is a new one.
-	bellGone
 )
 
 // Answer is the state after the request with that number.
 type Answer struct {
 	request int
-	state   bellState
+	state   sleep.Bell
 }
 
 const (
@@ -67,7 +57,7 @@ type doorbell struct {
 	pool *pgxpool.Pool // makes the connection that listens
 	main *pgxpool.Pool // of the owner; producers ring on its database
 	db   *schemadb.Schema
-	bell Bell
+	bell bell.Bell
 	log  *slog.Logger
 	told func(began time.Time, err error)
 
@@ -176,7 +166,7 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 			end, cancel := context.WithTimeout(dbCtx, Timeout)
 			_ = conn.Close(end)
 			cancel()
-			b.answer(Answer{state: bellGone})
+			b.answer(Answer{state: sleep.Gone})
 		}
 		if ctx.Err() != nil {
 			return
@@ -264,7 +254,7 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 			locked = false
 			err = b.unlock(q)
 		case w.pending && ctx.Err() == nil:
-			var state bellState
+			var state sleep.Bell
 			if locked, state, err = b.lock(locked, conn); err == nil {
 				b.answer(Answer{request: w.no, state: state})
 			}
@@ -308,26 +298,26 @@ func (b *doorbell) unlock(q *queries.Queries) error {
 
 // lock tries to take the lock. If it is held already, lock only checks the connection. The end of run's context does
 // not cut it off, because a lock that it took would then be released without a ring.
-func (b *doorbell) lock(locked bool, conn *pgx.Conn) (bool, bellState, error) {
+func (b *doorbell) lock(locked bool, conn *pgx.Conn) (bool, sleep.Bell, error) {
 	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
 	defer cancel()
 	q := b.db.Each(conn)
 	if locked {
-		return true, bellWatches, conn.Ping(ctx)
+		return true, sleep.Watches, conn.Ping(ctx)
 	}
 	locked, err := q.BellTryLock(ctx, b.bell.Key)
 	if err != nil {
-		return false, bellGone, fmt.Errorf("lock doorbell: %w", err)
+		return false, sleep.Gone, fmt.Errorf("lock doorbell: %w", err)
 	}
 	if locked {
-		return true, bellWatches, nil
+		return true, sleep.Watches, nil
 	}
 	other, err := q.BellLocked(ctx, b.bell.Key)
 	switch {
 	case err != nil:
-		return false, bellGone, fmt.Errorf("lock doorbell: %w", err)
+		return false, sleep.Gone, fmt.Errorf("lock doorbell: %w", err)
 	case other:
-		return false, bellWatches, nil
+		return false, sleep.Watches, nil
 	}
-	return false, bellBusy, nil
+	return false, sleep.Busy, nil
 }

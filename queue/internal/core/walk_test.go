@@ -1,4 +1,4 @@
-package queue
+package core
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ import (
 func TestTrail(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	var w walk
+	var w Walk
 	w.count(0, now)
 	require.Equal(t, longestTrail, w.trail)
 	step := func(n int) time.Duration {
@@ -34,15 +34,15 @@ func TestTrail(t *testing.T) {
 // fails, within bounds.
 func TestPiecesAreAsLongAsClaimsAreFast(t *testing.T) {
 	t.Parallel()
-	var w walk
+	var w Walk
 	step := func(took time.Duration) int {
-		c := &claim{size: 10, starts: w.pieces(10, false)}
-		w.advance(&roundTrip{claim: c, claimTook: took, claimedAt: time.Now(), ends: map[int16]place{5: {time.Now(), uuid.New()}}})
+		q := &Claim{Size: 10, Starts: w.Pieces(10, false)}
+		w.Advance(time.Now(), q, &Found{Took: took, At: time.Now(), Ends: map[int16]Place{5: {time.Now(), uuid.New()}}})
 		return w.piece
 	}
-	require.Equal(t, 4*firstPiece, step(fastClaim/2))
-	require.Equal(t, 16*firstPiece, step(fastClaim/2))
-	require.Equal(t, 16*firstPiece, step((fastClaim+slowClaim)/2))
+	require.Equal(t, 4*FirstPiece, step(fastClaim/2))
+	require.Equal(t, 16*FirstPiece, step(fastClaim/2))
+	require.Equal(t, 16*FirstPiece, step((fastClaim+slowClaim)/2))
 	require.Equal(t, largestPiece, step(fastClaim/2))
 	require.Equal(t, largestPiece, step(fastClaim/2))
 	require.Equal(t, largestPiece/2, step(2*slowClaim))
@@ -51,7 +51,7 @@ func TestPiecesAreAsLongAsClaimsAreFast(t *testing.T) {
 	}
 	require.Equal(t, smallestPiece, w.piece)
 	step(fastClaim / 2)
-	w.failed()
+	w.Failed()
 	require.Equal(t, smallestPiece, w.piece)
 }
 
@@ -60,28 +60,28 @@ func TestPiecesAreAsLongAsClaimsAreFast(t *testing.T) {
 func TestOnwardSharesTheBatch(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	var w walk
+	var w Walk
 	for i := range w.lanes {
 		w.lanes[i].seen = true
 	}
 	all := w.onward(100, now)
 	require.Len(t, all, tenantlane.Count)
 	for _, s := range all {
-		require.Equal(t, 100, s.quota)
-		require.Zero(t, s.piece)
+		require.Equal(t, 100, s.Quota)
+		require.Zero(t, s.Piece)
 	}
 	w.lanes[3], w.lanes[7], w.lanes[9] = stage{dense: true}, stage{dense: true}, stage{dense: true}
 	few := w.onward(100, now)
 	require.Len(t, few, 3)
 	for _, s := range few {
-		require.Contains(t, []int16{3, 7, 9}, s.lane)
-		require.Equal(t, 34, s.quota)
+		require.Contains(t, []int16{3, 7, 9}, s.Lane)
+		require.Equal(t, 34, s.Quota)
 	}
-	first := few[0].lane
+	first := few[0].Lane
 	require.NotEqual(t, first, func() int16 {
 		for range tenantlane.Count {
-			if s := w.onward(100, now); s[0].lane != first {
-				return s[0].lane
+			if s := w.onward(100, now); s[0].Lane != first {
+				return s[0].Lane
 			}
 		}
 		return first
@@ -89,11 +89,11 @@ func TestOnwardSharesTheBatch(t *testing.T) {
 	all = w.onward(100, now.Add(restEvery))
 	require.Len(t, all, tenantlane.Count)
 	for i, s := range all {
-		require.Equal(t, i >= tenantlane.Count-3, w.lanes[s.lane].dense)
+		require.Equal(t, i >= tenantlane.Count-3, w.lanes[s.Lane].dense)
 	}
-	w.failed()
+	w.Failed()
 	for _, s := range w.onward(100, now) {
-		require.Equal(t, max(smallestPiece, 200), s.piece, "after a failure it walks in short pieces")
+		require.Equal(t, max(smallestPiece, 200), s.Piece, "after a failure it walks in short pieces")
 	}
 }
 
@@ -101,22 +101,22 @@ func TestOnwardSharesTheBatch(t *testing.T) {
 func TestLanesOfATenant(t *testing.T) {
 	t.Parallel()
 	tenant := uuid.New()
-	l := lanesOf([]string{"a", "b"}, []uuid.UUID{tenant})
+	l := LanesOf([]string{"a", "b"}, []uuid.UUID{tenant})
 	n := 0
 	for i := range int16(tenantlane.Count) {
-		if l.has(i) {
+		if l.Has(i) {
 			n++
 		}
 	}
 	require.LessOrEqual(t, n, 5)
 	for _, topic := range []string{"a", "b"} {
-		require.True(t, l.has(tenantlane.Of(topic, uuid.NullUUID{})))
-		require.True(t, l.has(tenantlane.Of(topic, outbox.Tenant(tenant))))
+		require.True(t, l.Has(tenantlane.Of(topic, uuid.NullUUID{})))
+		require.True(t, l.Has(tenantlane.Of(topic, outbox.Tenant(tenant))))
 	}
-	require.True(t, l.has(0), "rows without a lane")
-	for _, all := range []lanes{lanesOf(nil, []uuid.UUID{tenant}), lanesOf([]string{"a"}, nil)} {
+	require.True(t, l.Has(0), "rows without a lane")
+	for _, all := range []Lanes{LanesOf(nil, []uuid.UUID{tenant}), LanesOf([]string{"a"}, nil)} {
 		for i := range int16(tenantlane.Count) {
-			require.True(t, all.has(i))
+			require.True(t, all.Has(i))
 		}
 	}
 }
