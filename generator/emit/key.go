@@ -40,7 +40,9 @@ func dedupeKeyFunc(t *model.Topic) string { return lowerFirst(t.GoName) + "Dedup
 // addKeys declares the functions that render the keys that the topic has.
 func addKeys(g *jen.Group, t *model.Topic) {
 	if t.DedupeKey != nil {
-		addComment(g, "DedupeKey returns "+quoted(t.DedupeKey.Text)+": a second event with the same key is a duplicate. It is \"\" when one of its fields is empty; enqueue then returns an error.")
+		addComment(g, "DedupeKey returns "+quoted(t.DedupeKey.Text)+
+			": a second event with the same key is a duplicate. It is \"\" when one of its fields is empty; enqueue then "+
+			"returns an error.")
 		g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("DedupeKey").Params().String().Block(
 			jen.Return(jen.Id(dedupeKeyFunc(t)).Call(jen.Op("&").Id(payload)).Dot("String").Call()),
 		)

@@ -34,7 +34,8 @@ func (e *emitter) operation(o *model.Operation) ([]byte, error) {
 // addOperation declares the function that runs o.
 func addOperation(g *jen.Group, o *model.Operation) {
 	ctx := jen.Id("ctx").Qual(contextPath, "Context")
-	addComment(g, o.GoName+" runs operation "+o.Name+": it calls do in a transaction of db and commits with the outcome that do returns.",
+	addComment(g, o.GoName+" runs operation "+o.Name+
+		": it calls do in a transaction of db and commits with the outcome that do returns.",
 		userDoc(o.GoName, o.Doc),
 		"do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back and is returned. A zero outcome, or a second one, rolls back with an error that wraps operation.ErrNoOutcome. A panic rolls back and continues. "+o.GoName+" does not retry: see operation.Run.")
 	g.Func().Id(o.GoName).Params(
@@ -47,7 +48,8 @@ func addOperation(g *jen.Group, o *model.Operation) {
 			jen.Func().Params(ctx.Clone(), jen.Id("o").Op("*").Qual(operationPath, "Operation")).
 				Params(jen.Qual(operationPath, "Outcome"), jen.Error()).Block(
 				jen.List(jen.Id("outcome"), jen.Err()).Op(":=").Id("do").Call(jen.Id("ctx"),
-					jen.Op("&").Id(txType(o)).Values(jen.Id("Tx").Op(":").Id("o").Dot("Tx").Call(), jen.Id(operationField(o)).Op(":").Id("o"))),
+					jen.Op("&").Id(txType(o)).Values(jen.Id("Tx").Op(":").Id("o").Dot("Tx").Call(),
+						jen.Id(operationField(o)).Op(":").Id("o"))),
 				jen.Return(jen.Id("outcome").Dot(outcomeField(o)), jen.Err()),
 			),
 		)),
@@ -75,7 +77,8 @@ func addOperationTx(g *jen.Group, o *model.Operation) {
 	g.Func().Params(jen.Id("tx").Op("*").Id(txType(o))).Id("With").
 		Params(jen.Id("opts").Op("...").Qual(outboxPath, "EnqueueOption")).Op("*").Id(txType(o)).Block(
 		jen.Return(jen.Op("&").Id(txType(o)).Values(
-			jen.Id("Tx").Op(":").Id("tx").Dot("Tx"), jen.Id(operationField(o)).Op(":").Id("tx").Dot(operationField(o)), jen.Id("opts").Op(":").Id("opts"),
+			jen.Id("Tx").Op(":").Id("tx").Dot("Tx"), jen.Id(operationField(o)).Op(":").Id("tx").Dot(operationField(o)),
+			jen.Id("opts").Op(":").Id("opts"),
 		)),
 	)
 	g.Line()
@@ -93,7 +96,8 @@ func addOutcome(g *jen.Group, o *model.Operation, outcome *model.Outcome) {
 	if len(outcome.Topics) == 0 {
 		addComment(g, outcome.GoName+" returns outcome "+outcome.Name+", which commits business rows without an event.")
 		method().Params(receiver).Id(outcome.GoName).Params().Id(outcomeType(o)).Block(
-			jen.Return(jen.Id(outcomeType(o)).Values(jen.Id("tx").Dot(operationField(o)).Dot("NoEvents").Call(jen.Lit(outcome.Name)))),
+			jen.Return(jen.Id(outcomeType(o)).Values(jen.Id("tx").Dot(operationField(o)).Dot("NoEvents").
+				Call(jen.Lit(outcome.Name)))),
 		)
 		g.Line()
 		return
@@ -113,10 +117,12 @@ func addOutcome(g *jen.Group, o *model.Operation, outcome *model.Outcome) {
 			jen.Id("Payload").Op(":").Op("&").Id(name),
 		))
 	}
-	addComment(g, outcome.GoName+" enqueues "+enumerate(names)+" and returns outcome "+outcome.Name+", which commits with exactly that. An error leaves the operation without an outcome, so that it rolls back.")
+	addComment(g, outcome.GoName+" enqueues "+enumerate(names)+" and returns outcome "+outcome.Name+
+		", which commits with exactly that. An error leaves the operation without an outcome, so that it rolls back.")
 	call := jen.Id("tx").Dot(operationField(o)).Dot("Emit").Call(args...)
 	if len(outcome.Topics) > 1 {
-		call = jen.Id("tx").Dot(operationField(o)).Dot("Emit").Custom(callLines("ctx", quoted(outcome.Name), "tx.opts"), args[3:]...)
+		call = jen.Id("tx").Dot(operationField(o)).Dot("Emit").Custom(callLines("ctx", quoted(outcome.Name), "tx.opts"),
+			args[3:]...)
 	}
 	method().Params(receiver).Id(outcome.GoName).Params(params...).Params(jen.Id(outcomeType(o)), jen.Error()).Block(
 		jen.List(jen.Id("outcome"), jen.Err()).Op(":=").Add(call),
@@ -133,15 +139,16 @@ func addOutcomeType(g *jen.Group, o *model.Operation) {
 	if !emits(o) {
 		return
 	}
-	addComment(g, "Receipts returns the receipt of each event of the outcome, in the order of the YAML. It has Duplicate set if the dedupe key of the event was taken.")
+	addComment(g, "Receipts returns the receipt of each event of the outcome, in the order of the YAML. It has "+
+		"Duplicate set if the dedupe key of the event was taken.")
 	g.Func().Params(jen.Id("o").Id(outcomeType(o))).Id("Receipts").Params().Index().Qual(outboxPath, "Receipt").Block(
 		jen.Return(jen.Id("o").Dot(outcomeField(o)).Dot("Receipts").Call()),
 	)
 	g.Line()
 }
 
-// eventParam names the parameter for the payload of t, where there are several. It must be none of the other names in the
-// function, nor a word of Go.
+// eventParam names the parameter for the payload of t, where there are several. It must be none of the other names in
+// the function, nor a word of Go.
 func eventParam(t *model.Topic) string {
 	name := lowerFirst(t.GoName)
 	if token.IsKeyword(name) || types.Universe.Lookup(name) != nil || slices.Contains([]string{"ctx", "tx", "outcome", "err", "outbox", "context", "operation"}, name) {
