@@ -76,22 +76,33 @@ func (d *Dispatcher) drain(ctx context.Context, cancel func(), limit int) (end *
 	if !inline {
 		return l.loop(), l.total
 	}
-	l.calls = make(chan func())
+	l.calls, l.gone = make(chan func()), make(chan struct{})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		l.loop()
 	}()
-	defer func() { // a handler may end this goroutine
-		cancel()
-		<-ended
+	left := true
+	defer func() {
+		if left { // a handler has ended this goroutine
+			close(l.gone)
+			cancel()
+			l.serve(ended)
+		}
 	}()
+	l.serve(ended)
+	left = false
+	return l.end, l.total
+}
+
+// serve makes calls of user code until ended is closed.
+func (l *loop) serve(ended <-chan struct{}) {
 	for {
 		select {
 		case f := <-l.calls:
 			f()
 		case <-ended:
-			return l.end, l.total
+			return
 		}
 	}
 }

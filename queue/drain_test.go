@@ -171,8 +171,9 @@ func TestDrainInline(t *testing.T) {
 	require.Equal(t, queue.Report{Delivered: 4, Retried: 1}, report)
 	require.Equal(t, []int64{0, 1, 2, 3, 4}, order)
 
-	// A handler that ends its goroutine, as FailNow does, ends the caller's goroutine, and no other goroutine is left.
-	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(1)...)
+	// A handler that ends its goroutine, as FailNow does, ends the caller's goroutine, and no other goroutine is left. What was
+	// not started is released.
+	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(3)...)
 	ended, returned := make(chan struct{}), false
 	exits := runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
 		runtime.Goexit()
@@ -183,8 +184,11 @@ func TestDrainInline(t *testing.T) {
 		_, _ = exits.Drain(config.Inline(t.Context()))
 		returned = true
 	}()
+	began := time.Now()
 	pgtest.Receive(t, ended, "the end of the goroutine")
+	require.Less(t, time.Since(began), 10*time.Second, "nothing is waited for")
 	require.False(t, returned)
+	require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE status = 'pending' AND attempts = 0"))
 	_, err = exits.Drain(t.Context())
 	require.NoError(t, err, "it is free again")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
 	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
@@ -37,7 +38,8 @@ type loop struct {
 	timer   *time.Timer    // of core.Timer
 	// statement records the results of passes; nil in a drain, which returns their errors.
 	statement func(what string, began time.Time, err error)
-	calls     chan func() // calls of user code in the goroutine of the caller; nil if they have goroutines of their own
+	calls     chan func()   // calls of user code in the goroutine of the caller; nil if they have goroutines of their own
+	gone      chan struct{} // closed when the caller has left and calls nothing any more
 
 	workers sync.WaitGroup // and calls of publishers
 	others  sync.WaitGroup // what uses the database
@@ -335,13 +337,32 @@ func (l *loop) worker() {
 
 // handle runs the handler of t.
 func (l *loop) handle(t *task) {
-	l.d.runHandler(t, func(t *task) {
+	over := func(t *task) {
 		select {
 		case l.reports <- t:
 		case <-l.over:
 		}
-	})
+	}
+	if l.isGone() {
+		t.Result = notCalled
+		over(t)
+		return
+	}
+	l.d.runHandler(t, over)
 }
+
+// isGone reports whether the caller of a drain has left, in whose goroutine user code runs.
+func (l *loop) isGone() bool {
+	select {
+	case <-l.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// notCalled is the result of an event whose handler would have run in the goroutine of a caller that has left.
+var notCalled = errclass.New(errclass.ClassNotSent, "the caller of the drain has left")
 
 // pass makes the round trip p.
 func (l *loop) pass(p *core.Pass) {

@@ -26,9 +26,13 @@ func (l *loop) send(s *core.Send) (sent *core.Sent, failed []*core.Task) {
 	to := l.d.targetOf[s.To]
 	tasks := make([]*core.Task, 0, len(s.Tasks))
 	for _, t := range s.Tasks {
-		if late(t, "published") {
+		switch {
+		case l.isGone():
+			t.Result = notCalled
 			failed = append(failed, t)
-		} else {
+		case late(t, "published"):
+			failed = append(failed, t)
+		default:
 			tasks = append(tasks, t)
 		}
 	}
@@ -61,8 +65,14 @@ func (l *loop) send(s *core.Send) (sent *core.Sent, failed []*core.Task) {
 
 // route finds out where the events of tasks go. failed are those that cannot be published.
 func (l *loop) route(r *core.Route) (routed *core.Routed, failed []*core.Task) {
-	tasks, events, failed := l.d.prepare(r.Tasks)
 	routed = &core.Routed{Route: r}
+	if l.isGone() {
+		for _, t := range r.Tasks {
+			t.Result = notCalled
+		}
+		return routed, r.Tasks
+	}
+	tasks, events, failed := l.d.prepare(r.Tasks)
 	lines := make(map[string]int)
 	for i, t := range tasks {
 		taskOf(t).outgoing = &events[i]

@@ -60,8 +60,8 @@ func (c *claims) sync(paused *Pauses) {
 	c.paused = paused
 }
 
-// request returns a claim of up to size events, of the topics that are neither resting, stalled nor paused, which begins
-// at starts; or nil if all topics are. With reclaim, the claim includes events whose lease ran out.
+// request returns a claim of up to size events, of the topics that are neither resting, stalled nor paused, which
+// begins at starts; or nil if all topics are. With reclaim, the claim includes events whose lease ran out.
 func (c *claims) request(now time.Time, size int, reclaim bool, paused *Pauses, starts func(size int) []Start) *Claim {
 	c.sync(paused)
 	topics := c.where(func(t *Target) bool {
@@ -94,8 +94,8 @@ func (c *claims) where(wanted func(*Target) bool) []string {
 	return topics
 }
 
-// next returns the starts of a claim that walks on, without events whose lease has run out. While something is paused, it
-// walks in pieces, because any number of paused events may stand in a row.
+// next returns the starts of a claim that walks on, without events whose lease has run out. While something is paused,
+// it walks in pieces, because any number of paused events may stand in a row.
 func (c *claims) next(now time.Time) func(size int) []Start {
 	return func(size int) []Start {
 		if c.paused.Any() {
@@ -147,7 +147,8 @@ func (c *claims) try(t *Target, reclaim bool, paused *Pauses) *Claim {
 		c.tries[t] = w
 	}
 	t.Rest.RequestTry()
-	q := &Claim{Size: 1, Topics: c.where(func(o *Target) bool { return o == t }), Paused: paused, Starts: w.Pieces(1, false)}
+	topics := c.where(func(o *Target) bool { return o == t })
+	q := &Claim{Size: 1, Topics: topics, Paused: paused, Starts: w.Pieces(1, false)}
 	if reclaim {
 		q.Reclaims = 1
 	}

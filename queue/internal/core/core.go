@@ -60,7 +60,9 @@ type Core struct {
 	running  int      // handlers
 	inFlight int      // claimed and not known to be settled
 	finished []*Task
-	capacity int  // how many may be in flight, not counting those of stalled publishers and one per resting target to try it
+	// capacity is how many may be in flight, not counting those of stalled publishers and one per resting target to try
+	// it.
+	capacity int
 	lapsed   bool // what has not begun has lost its lease
 
 	stopping     bool // nothing is started any more
@@ -107,8 +109,10 @@ type Core struct {
 // New returns the core of a run that begins at now.
 func New(now time.Time, cfg Config) *Core {
 	c := &Core{
-		cfg: cfg, to: make(map[string]*Target, len(cfg.Topics)), own: make(map[*rest.Target]bool), leases: leases{lease: cfg.LeaseDuration},
-		sleeper: sleep.NewSleeper(now, cfg.Random, cfg.Doorbell, cfg.PollInterval, cfg.MaxPollInterval), capacity: max(cfg.BatchSize, cfg.Concurrency), claimable: true, claims: newClaims(&cfg, cfg.Pauses),
+		cfg: cfg, to: make(map[string]*Target, len(cfg.Topics)), own: make(map[*rest.Target]bool),
+		leases:   leases{lease: cfg.LeaseDuration},
+		sleeper:  sleep.NewSleeper(now, cfg.Random, cfg.Doorbell, cfg.PollInterval, cfg.MaxPollInterval),
+		capacity: max(cfg.BatchSize, cfg.Concurrency), claimable: true, claims: newClaims(&cfg, cfg.Pauses),
 		looks: looks{wanted: true, walk: Walk{In: cfg.Lanes}}, pauses: cfg.Pauses, drained: make(map[*Target]bool),
 	}
 	for _, t := range cfg.Topics {
@@ -331,10 +335,10 @@ func (c *Core) withdraw(now time.Time, gone func(*Task) bool) {
 	take(&c.ready)
 }
 
-// startLastAttempt makes the pending event on its last attempt ready once nothing else is in flight. This event may have
-// killed its process before. If it does so again, every other event in flight loses an attempt. The wait for long
-// handlers is bounded: by LastAttemptLimit if they would lose one attempt of several, and by a lease if one of them would
-// become a dead letter.
+// startLastAttempt makes the pending event on its last attempt ready once nothing else is in flight. This event may
+// have killed its process before. If it does so again, every other event in flight loses an attempt. The wait for long
+// handlers is bounded: by LastAttemptLimit if they would lose one attempt of several, and by a lease if one of them
+// would become a dead letter.
 func (c *Core) startLastAttempt(now time.Time) {
 	t := c.lastAttempt
 	if t == nil || c.lastAttemptStarted {
@@ -348,8 +352,8 @@ func (c *Core) startLastAttempt(now time.Time) {
 	}
 }
 
-// claimsPaused reports whether an event on its last attempt stops other claims. It does so for LastAttemptLimit while it
-// waits for the others to finish, and again after its start, because an event that kills its process usually does so
+// claimsPaused reports whether an event on its last attempt stops other claims. It does so for LastAttemptLimit while
+// it waits for the others to finish, and again after its start, because an event that kills its process usually does so
 // soon.
 func (c *Core) claimsPaused(now time.Time) bool {
 	return c.lastAttempt != nil && now.Sub(c.lastAttemptSince) < c.cfg.LastAttemptLimit
@@ -413,8 +417,8 @@ func (c *Core) readPauses(now time.Time) {
 }
 
 // onPausesRead takes in what is paused now: queued events that are paused now are released, and what is not paused any
-// more is claimed again. After an error, what was read last holds. If a ring or a listing has asked for the reading, it is
-// tried again soon: perhaps nobody tells of the end of that pause again.
+// more is claimed again. After an error, what was read last holds. If a ring or a listing has asked for the reading, it
+// is tried again soon: perhaps nobody tells of the end of that pause again.
 func (c *Core) onPausesRead(now time.Time, e *PausesRead) {
 	c.reading = false
 	c.readings.Took(now.Sub(c.readBegan))

@@ -55,7 +55,8 @@ func drive(t *testing.T, change ...func(*Config)) *driven {
 			{Name: "handled", Target: d.handled}, {Name: "sent", Target: d.sent}, {Name: "sent2", Target: d.sent, Fair: true},
 			{Name: "routed", Target: d.routed},
 		},
-		Targets: []*Target{d.handled, d.sent, d.routed}, Pauses: NoPauses, BatchSize: 10, Concurrency: 2, LeaseDuration: 30 * time.Second,
+		Targets: []*Target{d.handled, d.sent, d.routed}, Pauses: NoPauses,
+		BatchSize: 10, Concurrency: 2, LeaseDuration: 30 * time.Second,
 		PollInterval: 10 * time.Second, MaxPollInterval: 40 * time.Second, LastAttemptLimit: time.Second, Doorbell: true,
 		FirstPause: breaker.FirstPause, Random: least,
 	}
@@ -104,8 +105,8 @@ func (d *driven) tasks(topic string, n int, change ...func(*Task)) (all []*Task)
 	for range n {
 		d.ids++
 		t := &Task{
-			ID: uuid.UUID{15: byte(d.ids)}, Topic: topic, Tenant: uuid.NullUUID{UUID: tenant, Valid: true}, Attempt: 1, MaxAttempts: 3,
-			ClaimDeadline: d.now.Add(d.cfg.LeaseDuration),
+			ID: uuid.UUID{15: byte(d.ids)}, Topic: topic, Tenant: uuid.NullUUID{UUID: tenant, Valid: true},
+			Attempt: 1, MaxAttempts: 3, ClaimDeadline: d.now.Add(d.cfg.LeaseDuration),
 		}
 		for _, f := range change {
 			f(t)
@@ -119,7 +120,8 @@ func (d *driven) tasks(topic string, n int, change ...func(*Task)) (all []*Task)
 func (d *driven) claimed(p *Pass, tasks ...*Task) []Command {
 	e := &PassDone{Pass: p, Claimed: tasks, Found: Found{At: d.now, Took: time.Millisecond}}
 	for _, t := range tasks {
-		e.Found.Rows = append(e.Found.Rows, Seen{At: Place{d.now.Add(-time.Second), t.ID}, Reclaimed: t.Reclaimed, Last: t.isLastAttempt()})
+		at := Place{d.now.Add(-time.Second), t.ID}
+		e.Found.Rows = append(e.Found.Rows, Seen{At: at, Reclaimed: t.Reclaimed, Last: t.isLastAttempt()})
 	}
 	return d.step(time.Millisecond, e)
 }
@@ -269,7 +271,8 @@ func TestUnknownCommit(t *testing.T) {
 	d.reported(errclass.ClassDone, tasks...)
 	p := the[*Pass](d)
 	more := d.tasks("handled", 1)
-	d.step(0, &PassDone{Pass: p, Open: tasks[:1], Claimed: more, Found: Found{At: d.now, Rows: []Seen{{At: Place{Due: d.now}}}}, Err: errDown})
+	found := Found{At: d.now, Rows: []Seen{{At: Place{Due: d.now}}}}
+	d.step(0, &PassDone{Pass: p, Open: tasks[:1], Claimed: more, Found: found, Err: errDown})
 	require.Equal(t, Run{more[0]}, the[Run](d))
 	require.Equal(t, 2, d.inFlight)
 	none[*Pass](d) // it pauses
@@ -314,8 +317,8 @@ func atBacklog(t *testing.T) (d *driven, first, second *Pass) {
 // tasks0 returns what is in flight.
 func (d *driven) tasks0() []*Task { return d.leases.tasks }
 
-// TestClaimNextToAFailedOne: the claim found nothing, because the failed one had locked the rows, which are due again now.
-// If the core believed that nothing is due, it would sleep while nobody watches.
+// TestClaimNextToAFailedOne: the claim found nothing, because the failed one had locked the rows, which are due again
+// now. If the core believed that nothing is due, it would sleep while nobody watches.
 func TestClaimNextToAFailedOne(t *testing.T) {
 	t.Parallel()
 	for _, failsFirst := range []bool{false, true} {
@@ -352,7 +355,10 @@ func TestConcurrentPassFailuresBackOffOnce(t *testing.T) {
 // dispatcher sleep. The same holds for a poll and an answer.
 func TestRingDuringAClaim(t *testing.T) {
 	t.Parallel()
-	for name, e := range map[string]Event{"ring": Rang{}, "answer": Answered{Request: 1, Bell: sleep.Watches}, "connection lost": Answered{Bell: sleep.Gone}, "poll": Tick{}} {
+	for name, e := range map[string]Event{
+		"ring": Rang{}, "answer": Answered{Request: 1, Bell: sleep.Watches}, "poll": Tick{},
+		"connection lost": Answered{Bell: sleep.Gone},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := drive(t)
@@ -374,8 +380,8 @@ func TestRingDuringAClaim(t *testing.T) {
 	}
 }
 
-// TestEmptyClaimKeepsWakeArmed: a claim that was under way when a poll requested another one does not withdraw the request
-// to the doorbell.
+// TestEmptyClaimKeepsWakeArmed: a claim that was under way when a poll requested another one does not withdraw the
+// request to the doorbell.
 func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
 	t.Parallel()
 	d := drive(t)
@@ -500,8 +506,8 @@ func TestPausedDispatcherIsIdle(t *testing.T) {
 	require.Len(t, all[*Pass](d), 1)
 }
 
-// TestPauseWithdraws: what is paused and has not begun is released, wherever it waits: for a worker, for a publisher, for
-// its destination to be known, for a call to it, or to be alone.
+// TestPauseWithdraws: what is paused and has not begun is released, wherever it waits: for a worker, for a publisher,
+// for its destination to be known, for a call to it, or to be alone.
 func TestPauseWithdraws(t *testing.T) {
 	t.Parallel()
 	d := drive(t, func(c *Config) { c.Concurrency = 1 })
@@ -525,7 +531,8 @@ func TestPauseWithdraws(t *testing.T) {
 
 	d.step(0, &PausesRead{Pauses: PausesOf(true, nil)})
 	d.step(0, &Routed{Route: route, Lines: []Destined{{"c", route.Tasks}}})
-	require.ElementsMatch(t, []*Task{handled[1], handled[2], sent[1], routed[2], waiting, last}, append(d.finished, settledBy(d)...))
+	require.ElementsMatch(t, []*Task{handled[1], handled[2], sent[1], routed[2], waiting, last},
+		append(d.finished, settledBy(d)...))
 	for _, task := range append(d.finished, settledBy(d)...) {
 		require.True(t, task.unstarted)
 	}
@@ -804,7 +811,8 @@ func TestReleasedEventsAreLookedFor(t *testing.T) {
 	require.True(t, d.looks.wanted)
 }
 
-// TestWalkGoesBack: to the lanes of topics that claims have left out, and to the head of all lanes when a pause has ended.
+// TestWalkGoesBack: to the lanes of topics that claims have left out, and to the head of all lanes when a pause has
+// ended.
 func TestWalkGoesBack(t *testing.T) {
 	t.Parallel()
 	gone := func(w *Walk) (n int) {

@@ -58,7 +58,8 @@ func reservedBy(p *Pass) int { return max(0, p.want-len(p.Settle)) }
 // reclaims reports whether p may claim events whose lease has run out.
 func (p *Pass) reclaims() bool { return p.Claim != nil && p.Claim.Reclaims > 0 }
 
-// pass starts a pass that settles all finished tasks and claims up to want, or one event of a target that is to be tried.
+// pass starts a pass that settles all finished tasks and claims up to want, or one event of a target that is to be
+// tried.
 func (c *Core) pass(now time.Time, want int) {
 	p := &Pass{want: want, generation: c.generation}
 	if p.try = c.tryable(now); p.try != nil {
@@ -76,9 +77,9 @@ func (c *Core) pass(now time.Time, want int) {
 	c.beginPass(now, p)
 }
 
-// mayReclaim reports whether events whose lease has run out may be taken. They may not while an event on its last attempt
-// is in flight, because one of them might kill the process. They may not right after an outage of the database either,
-// because live processes have yet to settle what they have in flight.
+// mayReclaim reports whether events whose lease has run out may be taken. They may not while an event on its last
+// attempt is in flight, because one of them might kill the process. They may not right after an outage of the database
+// either, because live processes have yet to settle what they have in flight.
 func (c *Core) mayReclaim(now time.Time) bool {
 	return !c.reclaiming && c.lastAttempt == nil && !now.Before(c.reclaimFrom)
 }

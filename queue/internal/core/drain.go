@@ -61,8 +61,8 @@ func (c *Core) onDrainPass(now time.Time, e *PassDone) {
 	}
 }
 
-// endDrain ends a drain that has come to its limit, or that has found nothing: now that few events are left to walk over,
-// it sweeps.
+// endDrain ends a drain that has come to its limit, or that has found nothing: now that few events are left to walk
+// over, it sweeps.
 func (c *Core) endDrain() {
 	if c.cfg.Limit > 0 && c.handled >= c.cfg.Limit {
 		c.end(&End{Drained: DrainLimit})

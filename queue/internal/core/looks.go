@@ -13,9 +13,9 @@ const (
 	lookShare = 20
 )
 
-// looks are claims from the head of the lanes. They find what the walk ahead has passed: events that were committed later
-// than the trail after their due time, that were released, or whose lease has run out. A round of looks goes from the
-// head, piece by piece, to where the walk ahead is.
+// looks are claims from the head of the lanes. They find what the walk ahead has passed: events that were committed
+// later than the trail after their due time, that were released, or whose lease has run out. A round of looks goes from
+// the head, piece by piece, to where the walk ahead is.
 type looks struct {
 	walk    Walk
 	front   [tenantlane.Count]stage // of the walk ahead when the claim under way began

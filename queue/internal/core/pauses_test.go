@@ -24,7 +24,8 @@ func TestPauses(t *testing.T) {
 		of    uuid.NullUUID
 		want  bool
 	}{
-		{everything, "x", nobody, true}, {nothing, "a", mine, false}, {some, "a", nobody, true}, {some, "x", mine, true}, {some, "x", nobody, false},
+		{everything, "x", nobody, true}, {nothing, "a", mine, false},
+		{some, "a", nobody, true}, {some, "x", mine, true}, {some, "x", nobody, false},
 		{some, "c", uuid.NullUUID{UUID: uuid.UUID{1}, Valid: true}, false},
 		{PausesOf(false, []string{"c/" + tenant.String()}), "c", mine, true},
 	} {

@@ -223,7 +223,8 @@ var happenings = []struct {
 		return s.say(s.runs() != nil, 12*time.Second, Tick{})
 	}},
 	{"renewed: lost", func(s *situation) bool {
-		return s.runs() != nil && s.say(true, 0, &Renewed{Renew: &Renew{Tasks: []*Task{s.runs()}}, Outcomes: []Renewing{Gone}})
+		r := &Renew{Tasks: []*Task{s.runs()}}
+		return s.runs() != nil && s.say(true, 0, &Renewed{Renew: r, Outcomes: []Renewing{Gone}})
 	}},
 	{"ring", func(s *situation) bool { return s.say(s.started(), 0, Rang{}) }},
 	{"doorbell: watches", func(s *situation) bool {

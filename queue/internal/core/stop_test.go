@@ -9,8 +9,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 )
 
-// TestStopDuringAPass: what a claim takes that was under way at the end is released, and so is what waits. Running handlers
-// are waited for.
+// TestStopDuringAPass: what a claim takes that was under way at the end is released, and so is what waits. Running
+// handlers are waited for.
 func TestStopDuringAPass(t *testing.T) {
 	t.Parallel()
 	d := drive(t)

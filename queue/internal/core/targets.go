@@ -43,9 +43,9 @@ type queue struct {
 	busy     bool    // a call is under way, or tasks are being routed
 }
 
-// line has the events in flight for one destination of a target that goes by event. So destinations do not wait for each
-// other. The events of one that rests or has stalled are handed back, because a claim cannot leave them out: it knows
-// topics, not destinations.
+// line has the events in flight for one destination of a target that goes by event. So destinations do not wait for
+// each other. The events of one that rests or has stalled are handed back, because a claim cannot leave them out: it
+// knows topics, not destinations.
 type line struct {
 	destination string
 	rest        *rest.Target
@@ -149,8 +149,8 @@ func (c *Core) start(t *Task) {
 	}
 }
 
-// begin reports whether t may begin. It may not if its lease is over, because the process was stopped or starved while t
-// waited.
+// begin reports whether t may begin. It may not if its lease is over, because the process was stopped or starved while
+// t waited.
 func (c *Core) begin(now time.Time, t *Task, what string) bool {
 	if !t.lost && c.leases.over(t, now) {
 		c.lose(t)
@@ -338,8 +338,8 @@ func (c *Core) nextOfTargets(now time.Time) (next time.Time) {
 	return next
 }
 
-// tryable returns a resting target for which one event should be tried now, or nil. There is none while claims are paused
-// or the dispatcher stops.
+// tryable returns a resting target for which one event should be tried now, or nil. There is none while claims are
+// paused or the dispatcher stops.
 func (c *Core) tryable(now time.Time) *Target {
 	if c.stopping || c.claimsPaused(now) {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 )
 
-// Task is one claimed event in this process. The shell fills in the first fields before it tells of the claim, and those
-// of the result before it reports the task. In between they belong to the core.
+// Task is one claimed event in this process. The shell fills in the first fields before it tells of the claim, and
+// those of the result before it reports the task. In between they belong to the core.
 type Task struct {
 	ID            uuid.UUID
 	Topic         string

@@ -77,8 +77,8 @@ type stage struct {
 	dense bool // the latest claim found as many events as it asked for
 }
 
-// Start is where a claim begins in a lane, and how many events it takes from there at first. It ends after piece events,
-// whether they are claimable or not; 0 means at no particular one.
+// Start is where a claim begins in a lane, and how many events it takes from there at first. It ends after piece
+// events, whether they are claimable or not; 0 means at no particular one.
 type Start struct {
 	Lane  int16
 	After Place
@@ -86,8 +86,8 @@ type Start struct {
 	Piece int
 }
 
-// Pieces returns the starts of a claim of up to size events that may meet any number of others. It takes as many from each
-// lane as from the others. With only, the lanes whose end was seen are left out.
+// Pieces returns the starts of a claim of up to size events that may meet any number of others. It takes as many from
+// each lane as from the others. With only, the lanes whose end was seen are left out.
 func (w *Walk) Pieces(size int, only bool) []Start {
 	if w.piece == 0 {
 		w.piece = FirstPiece
@@ -161,8 +161,9 @@ type Lanes uint32
 // Has reports whether n is one of them.
 func (l Lanes) Has(n int16) bool { return l == 0 || l&(1<<n) != 0 }
 
-// LanesOf returns the lanes of events of topics that belong to one of tenants: of both, and of the topic, because a topic
-// may have been fair by tenant at one time and not at another. Rows that were written by hand without a lane are in lane 0.
+// LanesOf returns the lanes of events of topics that belong to one of tenants: of both, and of the topic, because a
+// topic may have been fair by tenant at one time and not at another. Rows that were written by hand without a lane are
+// in lane 0.
 func LanesOf(topics []string, tenants []uuid.UUID) (l Lanes) {
 	if len(topics) == 0 || len(tenants) == 0 {
 		return 0

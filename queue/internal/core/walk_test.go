@@ -30,8 +30,8 @@ func TestTrail(t *testing.T) {
 	require.Equal(t, longestTrail, step(1))
 }
 
-// TestPiecesAreAsLongAsClaimsAreFast: they grow while claims that walk a whole piece are fast, and shrink when one is slow or
-// fails, within bounds.
+// TestPiecesAreAsLongAsClaimsAreFast: they grow while claims that walk a whole piece are fast, and shrink when one is
+// slow or fails, within bounds.
 func TestPiecesAreAsLongAsClaimsAreFast(t *testing.T) {
 	t.Parallel()
 	var w Walk
@@ -55,8 +55,8 @@ func TestPiecesAreAsLongAsClaimsAreFast(t *testing.T) {
 	require.Equal(t, smallestPiece, w.piece)
 }
 
-// TestOnwardSharesTheBatch: lanes that are known to have more share the batch and come last, each of the others may fill it,
-// and they are left out for a moment at most.
+// TestOnwardSharesTheBatch: lanes that are known to have more share the batch and come last, each of the others may
+// fill it, and they are left out for a moment at most.
 func TestOnwardSharesTheBatch(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

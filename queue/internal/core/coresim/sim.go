@@ -21,10 +21,15 @@ import (
 // Stats says what a schedule has reached.
 type Stats struct{ Steps, Delivered, Dead, Crashes, Lost, Drains int }
 
+func (s *Stats) add(o Stats) {
+	s.Steps, s.Delivered, s.Dead = s.Steps+o.Steps, s.Delivered+o.Delivered, s.Dead+o.Dead
+	s.Crashes, s.Lost, s.Drains = s.Crashes+o.Crashes, s.Lost+o.Lost, s.Drains+o.Drains
+}
+
 // Run plays the schedule of a seed and returns an error if it breaks an invariant.
 // trace, if not nil, gets a line for each event and each command.
 func Run(seed uint64, trace func(format string, args ...any)) (stats Stats, err error) {
-	s := &sim{rnd: rand.New(rand.NewPCG(seed, 0)), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), table: table{pauses: core.NoPauses}, trace: trace}
+	s := &sim{rnd: rand.New(rand.NewPCG(seed, 0)), now: start, table: table{pauses: core.NoPauses}, trace: trace}
 	defer func() {
 		stats = s.stats
 		if r := recover(); r != nil {
@@ -140,9 +145,9 @@ func (s *sim) play() {
 	s.calmDown()
 	s.until(s.now.Add(3 * time.Minute))
 	for _, r := range s.all {
-		s.require(r.final != "" || r.abandoned, "event %s of %s is lost: attempts %d of %d, leased %v until %s, due %s", short(r.id), r.topic, r.attempts,
-			r.max, r.leased(), r.lockedUntil.Sub(start), r.due.Sub(start))
-		s.require(r.final != "delivered" || r.handled > 0, "event %s is delivered although nobody has handled it", short(r.id))
+		s.require(r.final != "" || r.abandoned, "event %s of %s is lost: attempts %d of %d, leased %v until %s, due %s",
+			short(r.id), r.topic, r.attempts, r.max, r.leased(), r.lockedUntil.Sub(start), r.due.Sub(start))
+		s.require(r.final != "delivered" || r.handled > 0, "event %s is delivered, and nobody has handled it", short(r.id))
 		if r.abandoned {
 			continue
 		}
@@ -251,7 +256,10 @@ func (s *sim) targetName() string {
 // enqueue enqueues an event. Its transaction may be committed much later.
 func (s *sim) enqueue() {
 	topic := s.topics[s.rnd.IntN(len(s.topics))]
-	r := &row{topic: topic, tenant: tenants[s.rnd.IntN(3)], max: 1 + s.rnd.IntN(4), due: s.now, destination: []string{"a", "b", "c"}[s.rnd.IntN(3)]}
+	r := &row{
+		topic: topic, tenant: tenants[s.rnd.IntN(3)], max: 1 + s.rnd.IntN(4), due: s.now,
+		destination: []string{"a", "b", "c"}[s.rnd.IntN(3)],
+	}
 	s.seq++
 	r.id[0], r.id[1], r.id[2], r.id[15] = byte(s.seq>>16), byte(s.seq>>8), byte(s.seq), 1
 	r.lane = laneOf(topic, r.tenant, topic == "handled")
@@ -326,7 +334,9 @@ const lease = 10 * time.Second
 // startProc starts a dispatcher, or a drain.
 func (s *sim) startProc(drain bool) {
 	s.seq++
-	p := &proc{sim: s, name: fmt.Sprintf("core %d", s.seq), calls: make(map[string]bool), running: make(map[*core.Task]bool)}
+	p := &proc{
+		sim: s, name: fmt.Sprintf("core %d", s.seq), calls: make(map[string]bool), running: make(map[*core.Task]bool),
+	}
 	breaker := config.BreakerWithDefaults(outbox.Breaker{Failures: 3})
 	random := func(d time.Duration) time.Duration { return time.Duration(s.rnd.Int64N(int64(d) + 1)) }
 	broker := &rest.Target{Name: "broker", Kind: rest.Broker, Breaker: breaker, Random: random}
@@ -334,7 +344,9 @@ func (s *sim) startProc(drain bool) {
 		return &core.Target{Rest: &rest.Target{Name: name, Topics: []string{name}, Breaker: breaker, Random: random}}
 	}
 	destination := func(name string) *core.Target {
-		t := &rest.Target{Name: name, Topics: []string{name}, Kind: rest.Destination, Breaker: breaker, Broker: broker, Random: random}
+		t := &rest.Target{
+			Name: name, Topics: []string{name}, Kind: rest.Destination, Breaker: breaker, Broker: broker, Random: random,
+		}
 		broker.Destinations = append(broker.Destinations, t)
 		return &core.Target{Rest: t}
 	}
@@ -342,7 +354,8 @@ func (s *sim) startProc(drain bool) {
 	routed.ByEvent = true
 	of := map[string]*core.Target{"handled": handled, "slow": slow, "sent": sent, "sent2": sent, "routed": routed}
 	p.cfg = core.Config{
-		Targets: []*core.Target{handled, slow, sent, routed}, Pauses: s.pauses, BatchSize: 1 + s.rnd.IntN(30), Concurrency: 1 + s.rnd.IntN(8),
+		Targets: []*core.Target{handled, slow, sent, routed}, Pauses: s.pauses,
+		BatchSize: 1 + s.rnd.IntN(30), Concurrency: 1 + s.rnd.IntN(8),
 		LeaseDuration: lease, PollInterval: time.Second, MaxPollInterval: 3 * time.Second, LastAttemptLimit: time.Second,
 		Doorbell: s.bells || s.rnd.IntN(2) == 0, Drain: drain, FirstPause: breaker.FirstPause, Random: random,
 	}
@@ -386,7 +399,7 @@ func (s *sim) stop(p *proc) {
 		p.databaseOver = true
 		p.tell(core.DatabaseOver{})
 	})
-	s.after(shutdown+2*time.Second+500*time.Millisecond, func() { s.require(p.ended || p.crashed, "%s does not stop", p.name) })
+	s.after(shutdown+2500*time.Millisecond, func() { s.require(p.ended || p.crashed, "%s does not stop", p.name) })
 }
 
 // crash ends p without a word.

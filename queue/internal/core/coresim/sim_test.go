@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRandomSchedules plays schedules for OUTBOXGEN_SIM_SECONDS, one second if it is not set. OUTBOXGEN_SIM_SEED plays one, and
-// with -v tells what happens.
+// TestRandomSchedules plays schedules for OUTBOXGEN_SIM_SECONDS, one second if it is not set. OUTBOXGEN_SIM_SEED plays
+// one, and with -v tells what happens.
 func TestRandomSchedules(t *testing.T) {
 	t.Parallel()
 	if text := os.Getenv("OUTBOXGEN_SIM_SEED"); text != "" {
@@ -32,8 +32,7 @@ func TestRandomSchedules(t *testing.T) {
 		stats, err := Run(seed, nil)
 		require.NoError(t, err, "OUTBOXGEN_SIM_SEED=%d repeats it", seed)
 		n++
-		total.Steps, total.Delivered, total.Dead = total.Steps+stats.Steps, total.Delivered+stats.Delivered, total.Dead+stats.Dead
-		total.Crashes, total.Lost, total.Drains = total.Crashes+stats.Crashes, total.Lost+stats.Lost, total.Drains+stats.Drains
+		total.add(stats)
 	}
 	t.Logf("%d schedules: %+v", n, total)
 }
