@@ -1,4 +1,4 @@
-# An image with nothing but outboxgen, for those who operate: docs/releasing.md says how to build and use it.
+# An image with nothing but outboxgen, for those who operate: docs/inside/releasing.md says how to build and use it.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./

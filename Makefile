@@ -31,17 +31,17 @@ $(TESTS): test-in-%:
 
 # Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
 # Packages of internal without goroutines, and those of the tests' servers, are left to it too.
-CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil machine/tenantlane payloads/decode payloads/masking \
+CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil postgres/tenantlane payloads/decode payloads/masking \
 	payloads/upcast postgres/jsonb postgres/pgname tool/humantime tool/payloadcheck tool/redact tool/yamlmask \
 	$(addprefix testing/,archtest campaign freeport pgserver pgtest))
-RACED := ./queue ./listener ./outbox ./admin ./inbox ./consume/... ./worker ./publish/... \
+RACED := ./queue ./listener ./outbox ./operation ./outboxfake ./admin ./inbox ./consume/... ./worker ./publish/... \
 	$(filter-out $(CALM),$(patsubst %/,./%,$(sort $(dir $(wildcard internal/*/*/*_test.go)))))
 .PHONY: test-race
 test-race:
 	@echo "== go test -race -short" && CGO_ENABLED=1 $(TEST) -race -short -timeout 20m $(RACED)
 
 # The packages whose SQL must work with each version of PostgreSQL.
-CONTRACT := ./queue ./listener ./inbox ./migrate ./outbox ./admin
+CONTRACT := ./queue ./listener ./inbox ./migrate ./outbox ./operation ./admin
 MATRIX   := 14 16 17 18
 .PHONY: test-matrix
 test-matrix: $(MATRIX:%=test-postgres-%) test-pgbouncer test-go-before ## run the contract tests with PostgreSQL 14, 16, 17 and 18, through PgBouncer, and with the previous Go: 30 minutes
@@ -99,16 +99,17 @@ $(FETCH): fetch-in-%: # go mod tidy reads more modules than a build; whether it 
 	@cd $* && $(GO) mod download && { $(GO) mod tidy -diff >/dev/null 2>&1 || true; }
 
 # What most changes touch. The packages that only start servers, or only use the runtime, are left to `make test`.
-QUICK := ./listener ./queue ./admin ./outbox ./generator/... ./payload ./publish ./internal/testing/archtest ./internal/call/errclass ./internal/machine/target
+QUICK := ./listener/... ./queue/... ./admin ./outbox ./eventkey ./operation ./outboxfake ./generator/... ./payload ./publish \
+	./internal/testing/archtest ./internal/call/errclass ./internal/machine/target ./internal/machine/rest
 .PHONY: quick
 quick: postgres ## run the fast tests of the generator and the runtime, in under a minute
-	$(TEST) -short $(QUICK)
+	OUTBOXGEN_SIM_SECONDS=10 $(TEST) -short $(QUICK)
 
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linter finds something
 	@echo "== gofmt" && bad="$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files -co --exclude-standard '*.go'))" && test -z "$$bad" || { echo "$$bad" >&2; exit 1; }
 	@echo "== sqlc" && bin/sqlc diff
-	@echo "== JSON Schema" && for f in docs/outbox.schema.json $(SCHEMAS); do \
+	@echo "== JSON Schema" && for f in docs/reference/outbox.schema.json $(SCHEMAS); do \
 		$(GO) run ./cmd/outboxgen schema | diff -u $$f - || exit 1; \
 	done
 	@for d in $(EXAMPLES); do \
@@ -136,9 +137,9 @@ $(ELSEWHERE): verify-on-%:
 	done
 
 .PHONY: generate
-generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/cli.md, examples
+generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/reference/cli.md, examples
 	bin/sqlc generate
-	for f in docs/outbox.schema.json $(SCHEMAS); do $(GO) run ./cmd/outboxgen schema > $$f || exit 1; done
+	for f in docs/reference/outbox.schema.json $(SCHEMAS); do $(GO) run ./cmd/outboxgen schema > $$f || exit 1; done
 	$(GO) test ./cmd/outboxgen/internal/cli -run '^TestDocsOfTheCommands$$' -update
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) generate ./...) || exit 1; done
 
@@ -152,8 +153,8 @@ screenshots: postgres ## take the pictures of the dashboard in docs/images, in C
 	cd dashboard/browsertest && $(GO) test -run '^TestScreenshots$$' -count=1 . -screenshots ../../docs/images
 
 .PHONY: bench
-bench: postgres ## compare with hand-written SQL, River and watermill in docs/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less
-	cd bench && $(GO) run . $(if $(BENCH),$(BENCH),-out ../docs)
+bench: postgres ## compare with hand-written SQL, River and watermill in docs/inside/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less
+	cd bench && $(GO) run . $(if $(BENCH),$(BENCH),-out ../docs/inside)
 
 .PHONY: chaos
 chaos: postgres ## run 8 writers against the listeners for a million steps, and check query plans with a backlog of a million

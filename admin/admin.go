@@ -26,7 +26,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
@@ -424,7 +424,7 @@ func collided(err error) bool {
 // wakeListeners wakes sleeping listeners. Polling covers a missed wake-up.
 func (a *Admin) wakeListeners(ctx context.Context) {
 	if !a.preview {
-		_ = a.db.Each(a.pool).BellRing(ctx, doorbell.OfLog(a.db).Channel)
+		_ = a.db.Each(a.pool).BellRing(ctx, bell.OfLog(a.db).Channel)
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 )
 
 // notifyTime is how long a notification may take. It is longer than checkTime, because a busy machine must not look like a
@@ -39,7 +40,7 @@ func checkListen(ctx context.Context, e *examination) ([]Finding, error) {
 	}
 	defer done()
 	err = doorbell.Probe(ctx, &doorbell.Config{
-		Bell: doorbell.Bell{Channel: doctorBell}, DB: e.db, Main: e.pool, Listen: listen, Log: slog.New(slog.DiscardHandler),
+		Bell: bell.Bell{Channel: doctorBell}, DB: e.db, Main: e.pool, Listen: listen, Log: slog.New(slog.DiscardHandler),
 	}, notifyTime)
 	switch {
 	case err == nil || ctx.Err() != nil:

@@ -20,7 +20,7 @@ func checkLog(ctx context.Context, e *examination) (found []Finding, err error) 
 	if errors.Is(err, schemadb.ErrSequence) {
 		return []Finding{{
 			Severity: SeverityError, Text: err.Error(),
-			Means: "listeners refuse to start, because they would miss events", Fix: "run what the text says; docs/listeners.md explains it",
+			Means: "listeners refuse to start, because they would miss events", Fix: "run what the text says; docs/run/listeners.md explains it",
 		}}, nil
 	}
 	return nil, err
@@ -43,7 +43,7 @@ func checkListeners(ctx context.Context, e *examination) (found []Finding, err e
 		case s.MaxLag > 0 && s.Lag > s.MaxLag:
 			found = append(found, Finding{
 				Severity: SeverityWarning, Text: fmt.Sprintf("listener %s, shard %d, lags %s, more than its max_lag of %s", s.Listener, s.Shard, age(s.Lag), age(s.MaxLag)),
-				Means: "its events are handled late, and the log keeps them for it", Fix: e.command("listener list") + " shows its state; docs/operations.md says what to do for each",
+				Means: "its events are handled late, and the log keeps them for it", Fix: e.command("listener list") + " shows its state; docs/operate/runbook.md says what to do for each",
 			})
 		case s.State == ListenerBlocked && s.Lag >= longDue:
 			found = append(found, Finding{

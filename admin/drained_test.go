@@ -82,7 +82,7 @@ func TestDrainedLog(t *testing.T) {
 	require.True(t, drained().Is())
 
 	late := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), late, runtimetest.Said{Key: "a", N: 3})
+	_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: "a", N: 3})
 	require.NoError(t, err)
 	runtimetest.PutAll(t, pool, "b1", "b2", "c1")
 	require.Equal(t, map[string]int64{"ears": 3, "eyes": 3}, drained().Unread)
@@ -122,7 +122,7 @@ func TestListenersReportUnhandledVersions(t *testing.T) {
 	oldBuild := runtimetest.ListenTo(t, pool, listener.Spec{ParkKeys: true}, listener.Config{}, h)
 	put := func(key string) {
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := raised.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: key})
+			_, err := raised.Enqueue(t.Context(), tx, runtimetest.Said{Key: key})
 			require.NoError(t, err)
 		})
 	}

@@ -41,7 +41,7 @@ func (Greeter) HandleUserRenamed(_ context.Context, d outbox.Delivery[UserRename
 func greet(ctx context.Context, pool *pgxpool.Pool, names ...string) {
 	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		for _, name := range names {
-			if _, err := userRenamed.Untyped().Enqueue(ctx, tx, UserRenamed{Name: name}); err != nil {
+			if _, err := userRenamed.Enqueue(ctx, tx, UserRenamed{Name: name}); err != nil {
 				return err
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
@@ -356,6 +356,6 @@ func (a *Admin) wake(ctx context.Context, s Scope) {
 		namespaces = slices.Compact(namespaces)
 	}
 	for _, namespace := range namespaces {
-		_ = q.BellRing(ctx, doorbell.Of(a.db, namespace).Channel)
+		_ = q.BellRing(ctx, bell.Of(a.db, namespace).Channel)
 	}
 }

@@ -127,7 +127,7 @@ func (a *audience) put(tx pgx.Tx, n int) {
 		if a.random.IntN(4) == 0 {
 			topic = runtimetest.LooseTopic
 		}
-		_, err := topic.Untyped().Enqueue(a.t.Context(), tx, p)
+		_, err := topic.Enqueue(a.t.Context(), tx, p)
 		require.NoError(a.t, err)
 	}
 }
@@ -376,7 +376,7 @@ func TestRebaseTwice(t *testing.T) {
 	runtimetest.DrainAll(t, l)
 	for n := range 3 {
 		open := pgtest.Begin(t, pool, pgx.TxOptions{})
-		_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), open, runtimetest.Said{Key: "late", N: n})
+		_, err := runtimetest.SaidTopic.Enqueue(t.Context(), open, runtimetest.Said{Key: "late", N: n})
 		require.NoError(t, err)
 		runtimetest.Put(t, pool, "a", n)
 		runtimetest.DrainAll(t, l)

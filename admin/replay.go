@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
@@ -205,7 +205,7 @@ func (a *Admin) replayQueued(ctx context.Context, q *queries.Queries, refs []dea
 			continue
 		}
 		rung[ref.namespace] = true
-		if err := q.BellRing(ctx, doorbell.Of(a.db, ref.namespace).Channel); err != nil {
+		if err := q.BellRing(ctx, bell.Of(a.db, ref.namespace).Channel); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -254,7 +254,7 @@ func (a *Admin) replayHeard(ctx context.Context, q *queries.Queries, refs []dead
 			return 0, nil, err
 		}
 	}
-	return r.Replayed, nil, q.BellRing(ctx, doorbell.OfLog(a.db).Channel)
+	return r.Replayed, nil, q.BellRing(ctx, bell.OfLog(a.db).Channel)
 }
 
 func numbers(refs []deadRef) []int64 {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )

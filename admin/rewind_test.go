@@ -101,7 +101,7 @@ func TestAdminRewindKeepsStragglers(t *testing.T) {
 	l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h)
 	before, after := pgtest.Begin(t, pool, pgx.TxOptions{}), pgtest.Begin(t, pool, pgx.TxOptions{})
 	for key, tx := range map[string]pgx.Tx{"before": before, "after": after} {
-		_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: 1})
+		_, err := runtimetest.SaidTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: 1})
 		require.NoError(t, err)
 	}
 	runtimetest.PutAll(t, pool, "a1", "a2")
@@ -137,7 +137,7 @@ func TestAdminRewindAndParkedEvents(t *testing.T) {
 	pgtest.InTx(t, pool, func(tx pgx.Tx) { // c2 is behind c1, which has the higher position
 		_, err := tx.Exec(t.Context(), "SELECT setval('outbox.log_seq', 10)")
 		require.NoError(t, err)
-		_, err = runtimetest.SaidTopic.Untyped().EnqueueMany(t.Context(), tx, []runtimetest.Said{{Key: "b", N: 1}, {Key: "a", N: 1}})
+		_, err = runtimetest.SaidTopic.EnqueueMany(t.Context(), tx, []runtimetest.Said{{Key: "b", N: 1}, {Key: "a", N: 1}})
 		require.NoError(t, err)
 	})
 	age(t, pool, "a1", 5)
@@ -272,7 +272,7 @@ func TestAdminRewindsUnderLoad(t *testing.T) {
 					if _, err := tx.Exec(context.Background(), "SELECT pg_current_xact_id(), pg_sleep($1)", rand.Float64()/100); err != nil {
 						return err
 					}
-					_, err := runtimetest.SaidTopic.Untyped().Enqueue(context.Background(), tx, runtimetest.Said{Key: fmt.Sprint("w", w, "-", rand.IntN(5)), N: n})
+					_, err := runtimetest.SaidTopic.Enqueue(context.Background(), tx, runtimetest.Said{Key: fmt.Sprint("w", w, "-", rand.IntN(5)), N: n})
 					if err == nil {
 						_, err = tx.Exec(context.Background(), "SELECT pg_sleep($1)", rand.Float64()/50)
 					}

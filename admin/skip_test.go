@@ -150,7 +150,7 @@ func TestAdminSkipsPastEventsOfTopicsNotRead(t *testing.T) {
 	runtimetest.DrainAll(t, l)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for n := range 3 {
-			_, err := runtimetest.LooseTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "loose", N: n})
+			_, err := runtimetest.LooseTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "loose", N: n})
 			require.NoError(t, err)
 		}
 	})
@@ -216,7 +216,7 @@ func TestAdminSkipsAStraggler(t *testing.T) {
 	l := runtimetest.ListenTo(t, pool, listener.Spec{Retry: runtimetest.LateRetry}, listener.Config{}, h)
 	open := pgtest.Begin(t, pool, pgx.TxOptions{})
 	for n := range 2 {
-		_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), open, runtimetest.Said{Key: "late", N: n + 1})
+		_, err := runtimetest.SaidTopic.Enqueue(t.Context(), open, runtimetest.Said{Key: "late", N: n + 1})
 		require.NoError(t, err)
 	}
 	runtimetest.PutAll(t, pool, "a1")

@@ -16,7 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// capacity is what one server carries with a history of delivered events, for docs/scaling.md.
+// capacity is what one server carries with a history of delivered events, for docs/operate/scaling.md.
 type capacity struct {
 	History      int
 	Bytes        int     // per delivered event of a queue topic: its rows and index entries in events and delivered

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { runtimetest.Main(m) }
 
-// placed is the job of River and graphile-worker in docs/migrating.md, and changed the message of watermill.
+// placed is the job of River and graphile-worker in docs/start/migrating.md, and changed the message of watermill.
 type (
 	placed struct {
 		N int64 `json:"n"`
@@ -83,7 +83,7 @@ func (g *got) drain(t *testing.T, pool *pgxpool.Pool) {
 	require.NoError(t, err)
 }
 
-// move runs SQL of docs/migrating.md until it does not wait for a lock in vain.
+// move runs SQL of docs/start/migrating.md until it does not wait for a lock in vain.
 func move(t *testing.T, pool *pgxpool.Pool, text string) {
 	t.Helper()
 	for {
@@ -123,11 +123,11 @@ func (w *countedWorker) Work(context.Context, *river.Job[counted]) error {
 	return nil
 }
 
-// TestMovingFromRiver runs the SQL of docs/migrating.md with River's own tables and client: jobs that are done, running, available,
+// TestMovingFromRiver runs the SQL of docs/start/migrating.md with River's own tables and client: jobs that are done, running, available,
 // scheduled and unique, jobs of another kind, and inserts of old code afterwards.
 func TestMovingFromRiver(t *testing.T) {
 	t.Parallel()
-	blocks := runtimetest.OpenPage(t, "../docs/migrating.md").Take(t, "River", "sql", 2)
+	blocks := runtimetest.OpenPage(t, "../docs/start/migrating.md").Take(t, "River", "sql", 2)
 	pool := pgtest.Plain(t)
 	require.NoError(t, migrateRiver(t.Context(), pool))
 	worker, other := &placedWorker{begun: make(chan int64), end: make(chan error)}, &countedWorker{}
@@ -205,11 +205,11 @@ func TestMovingFromRiver(t *testing.T) {
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.dead_letters"))
 }
 
-// TestMovingFromWatermill runs the SQL of docs/migrating.md with watermill's own tables, publisher and subscriber: messages that are
+// TestMovingFromWatermill runs the SQL of docs/start/migrating.md with watermill's own tables, publisher and subscriber: messages that are
 // acked, in hand and waiting, and messages that old code publishes afterwards. A key keeps its order.
 func TestMovingFromWatermill(t *testing.T) {
 	t.Parallel()
-	blocks := runtimetest.OpenPage(t, "../docs/migrating.md").Take(t, "watermill-sql", "sql", 3)
+	blocks := runtimetest.OpenPage(t, "../docs/start/migrating.md").Take(t, "watermill-sql", "sql", 3)
 	pool := pgtest.Plain(t)
 	db, err := sql.Open("pgx", pgtest.URL(t, pool))
 	require.NoError(t, err)

@@ -25,8 +25,13 @@ import (
 
 // exportData maps the packages that generated code may import, and their imports, to compiled export data.
 var exportData = sync.OnceValues(func() (map[string]string, error) {
-	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}",
-		"github.com/outboxgen/outboxgen/outbox", "github.com/outboxgen/outboxgen/queue", "github.com/outboxgen/outboxgen/listener", "github.com/outboxgen/outboxgen/publish", "github.com/outboxgen/outboxgen/consume", "github.com/outboxgen/outboxgen/payload")
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
+	for _, name := range [...]string{
+		"outbox", "eventkey", "operation", "outboxfake", "queue", "listener", "publish", "consume", "payload",
+	} {
+		args = append(args, "github.com/outboxgen/outboxgen/"+name)
+	}
+	cmd := exec.Command("go", args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -71,7 +71,7 @@ func TestAttachUnderConcurrentWritesMissesNothing(t *testing.T) {
 		busy.Go(func() {
 			for open() {
 				err := pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
-					if _, err := runtimetest.SaidTopic.Untyped().EnqueueMany(context.Background(), tx, []runtimetest.Said{{Key: "a"}, {Key: "b"}, {Key: "c"}}[rand.IntN(3):]); err != nil {
+					if _, err := runtimetest.SaidTopic.EnqueueMany(context.Background(), tx, []runtimetest.Said{{Key: "a"}, {Key: "b"}, {Key: "c"}}[rand.IntN(3):]); err != nil {
 						return err
 					}
 					if _, err := tx.Exec(context.Background(), "SELECT pg_sleep($1)", rand.Float64()/100); err != nil || rand.IntN(5) > 0 {
@@ -124,7 +124,7 @@ func TestAttachBehindAYoungerTransactionMissesNothing(t *testing.T) {
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	enqueue := func(tx pgx.Tx, key string) {
-		_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: 1})
+		_, err := runtimetest.SaidTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: 1})
 		require.NoError(t, err)
 	}
 	older, younger := pgtest.Begin(t, pool, pgx.TxOptions{}), pgtest.Begin(t, pool, pgx.TxOptions{})

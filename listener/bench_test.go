@@ -47,7 +47,7 @@ func fillLog(t testing.TB, pool *pgxpool.Pool, n int) {
 			ps[i] = benchPayload{N: int64(at + i), Text: fmt.Sprintf("a payload of some two hundred bytes, as a small event has them: %0130d", i)}
 		}
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := benchLogTopic.Untyped().EnqueueMany(t.Context(), tx, ps)
+			_, err := benchLogTopic.EnqueueMany(t.Context(), tx, ps)
 			require.NoError(t, err)
 		})
 	}

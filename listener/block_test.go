@@ -313,7 +313,7 @@ func TestListenerOfEventsWithoutKey(t *testing.T) {
 		h.Fail = runtimetest.Failing("x1")
 		l := runtimetest.ListenTo(t, pool, listener.Spec{ParkKeys: park}, listener.Config{}, h)
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := runtimetest.LooseTopic.Untyped().EnqueueMany(t.Context(), tx, []runtimetest.Said{{Key: "a", N: 1}, {Key: "x", N: 1}, {Key: "b", N: 1}})
+			_, err := runtimetest.LooseTopic.EnqueueMany(t.Context(), tx, []runtimetest.Said{{Key: "a", N: 1}, {Key: "x", N: 1}, {Key: "b", N: 1}})
 			require.NoError(t, err)
 		})
 		runtimetest.DrainAll(t, l)
@@ -329,7 +329,7 @@ func TestListenerOfEventsWithoutKey(t *testing.T) {
 	h.Hold = make(chan struct{})
 	l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{Concurrency: 5}, h)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := runtimetest.LooseTopic.Untyped().EnqueueMany(t.Context(), tx, make([]runtimetest.Said, 5))
+		_, err := runtimetest.LooseTopic.EnqueueMany(t.Context(), tx, make([]runtimetest.Said, 5))
 		require.NoError(t, err)
 	})
 	stop := runtimetest.StartListener(t, l)

@@ -38,7 +38,7 @@ func TestOpenTransactionDelaysNoOtherEvent(t *testing.T) {
 				looked = signals.Refused
 			}
 			held := pgtest.Begin(t, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-			_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), held, runtimetest.Said{Key: "held", N: 1})
+			_, err := runtimetest.SaidTopic.Enqueue(t.Context(), held, runtimetest.Said{Key: "held", N: 1})
 			require.NoError(t, err)
 			elsewhere := pgtest.Begin(t, pgtest.Pool(t, pgtest.Empty(t)), pgx.TxOptions{})
 			pgtest.Value[string](t, elsewhere, "SELECT pg_current_xact_id()::text")

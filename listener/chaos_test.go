@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
@@ -61,7 +62,7 @@ func chaosTopic(name string, silent bool) outbox.Topic[runtimetest.Said] {
 			if p.Key == "" {
 				return outbox.Keys{}
 			}
-			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", p.Key))}
+			return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", p.Key))}
 		},
 	})
 }

@@ -263,7 +263,7 @@ func (w *writer) write(ctx context.Context, topic outbox.Topic[runtimetest.Said]
 		b := &pgx.Batch{}
 		queued := make([]*outbox.PendingReceipt, len(events))
 		for i, e := range events {
-			if queued[i], err = topic.Untyped().EnqueueInBatch(b, e); err != nil {
+			if queued[i], err = topic.EnqueueInBatch(b, e); err != nil {
 				return nil, err
 			}
 		}
@@ -279,14 +279,14 @@ func (w *writer) write(ctx context.Context, topic outbox.Topic[runtimetest.Said]
 		}
 	case way == 1 && len(events) < 20:
 		for _, e := range events {
-			r, err := topic.Untyped().Enqueue(ctx, w.tx, e)
+			r, err := topic.Enqueue(ctx, w.tx, e)
 			if err != nil {
 				return nil, err
 			}
 			receipts = append(receipts, r)
 		}
 	default:
-		if receipts, err = topic.Untyped().EnqueueMany(ctx, w.tx, events); err != nil {
+		if receipts, err = topic.EnqueueMany(ctx, w.tx, events); err != nil {
 			return nil, err
 		}
 	}

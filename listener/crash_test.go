@@ -251,7 +251,7 @@ func TestListenerPoisonAmongParked(t *testing.T) {
 		}
 		ps = slices.Insert(ps, rand.IntN(16), runtimetest.Said{Key: "bomb", N: 1})
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := runtimetest.SaidTopic.Untyped().EnqueueMany(t.Context(), tx, ps)
+			_, err := runtimetest.SaidTopic.EnqueueMany(t.Context(), tx, ps)
 			require.NoError(t, err)
 		})
 		n := 0

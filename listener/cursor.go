@@ -210,7 +210,7 @@ func delayOf(a *core.End) pgtype.Interval {
 // topicsOf returns the topics that go to any of targets.
 func topicsOf(targets []core.Target) (topics []string) {
 	for _, t := range targets {
-		topics = append(topics, t.(*target.Target).Topics...)
+		topics = append(topics, t.(*target.Target).Rest.Topics...)
 	}
 	return topics
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -30,14 +31,14 @@ type UserRenamed struct {
 var userRenamed = outbox.NewTopic[UserRenamed](outbox.TopicSpec{
 	Namespace: "accounts", Name: "user_renamed", Log: true,
 	Keys: func(p any) outbox.Keys {
-		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("user_id", p.(*UserRenamed).UserID))}
+		return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("user_id", p.(*UserRenamed).UserID))}
 	},
 })
 
 // rename enqueues an event for each renamed user.
 func rename(ctx context.Context, pool *pgxpool.Pool, users ...UserRenamed) {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := userRenamed.Untyped().EnqueueMany(ctx, tx, users)
+		_, err := userRenamed.EnqueueMany(ctx, tx, users)
 		return err
 	})
 	if err != nil {

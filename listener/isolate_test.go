@@ -138,7 +138,7 @@ func TestListenerHandlesManyParkedEventsOneByOne(t *testing.T) {
 		ps = append(ps, runtimetest.Said{Key: key, N: 1}, runtimetest.Said{Key: key, N: 2}, runtimetest.Said{Key: key, N: 3})
 	}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := runtimetest.SaidTopic.Untyped().EnqueueMany(t.Context(), tx, ps)
+		_, err := runtimetest.SaidTopic.EnqueueMany(t.Context(), tx, ps)
 		require.NoError(t, err)
 	})
 	h := runtimetest.NewNotes()
@@ -218,7 +218,7 @@ func TestListenerAttemptsBelongToAnEvent(t *testing.T) {
 			retry := outbox.Retry{MaxAttempts: 3}
 			before := runtimetest.ListenTo(t, pool, listener.Spec{Retry: retry}, listener.Config{}, h)
 			pgtest.InTx(t, pool, func(tx pgx.Tx) {
-				_, err := runtimetest.LooseTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
+				_, err := runtimetest.LooseTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
 				require.NoError(t, err)
 			})
 			runtimetest.Put(t, pool, "b", 1)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
@@ -33,7 +34,7 @@ func TestPublisherLearnsEarlierLanes(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	topic := outbox.NewTopic[benchPayload](outbox.TopicSpec{Namespace: "bench", Name: "spread", Version: 1, Log: true, Keys: func(v any) outbox.Keys {
-		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("n", strconv.FormatInt(v.(*benchPayload).N, 10)))}
+		return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("n", strconv.FormatInt(v.(*benchPayload).N, 10)))}
 	}})
 	two, one, three := []string{"outbox/relay/0-of-2", "outbox/relay/1-of-2"}, []string{"outbox/relay/0-of-1"}, []string{"outbox/relay/0-of-3", "outbox/relay/1-of-3", "outbox/relay/2-of-3"}
 	var lost publish.Lane
@@ -61,7 +62,7 @@ func TestPublisherLearnsEarlierLanes(t *testing.T) {
 			for n := range 40 {
 				events = append(events, benchPayload{N: int64(n)})
 			}
-			_, err := topic.Untyped().EnqueueMany(t.Context(), tx, events)
+			_, err := topic.EnqueueMany(t.Context(), tx, events)
 			require.NoError(t, err)
 		})
 		_, err = l.Drain(t.Context())
@@ -86,7 +87,7 @@ func TestPublisherAsksForTheLease(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := benchLogTopic.Untyped().EnqueueMany(t.Context(), tx, []benchPayload{{N: 1}})
+		_, err := benchLogTopic.EnqueueMany(t.Context(), tx, []benchPayload{{N: 1}})
 		require.NoError(t, err)
 	})
 	calls := 0

@@ -33,7 +33,7 @@ func TestListenerGetsWhatCommitsBehindItsCursor(t *testing.T) {
 	h := runtimetest.NewNotes()
 	l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h)
 	late := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: 1})
+	_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: 1})
 	require.NoError(t, err)
 	runtimetest.PutAll(t, pool, "a1", "b1")
 	runtimetest.DrainAll(t, l)

@@ -133,7 +133,7 @@ func TestListenerCallsEachEventOfAKeyInTurn(t *testing.T) {
 			p.permanent[e] = p.fails[e] > 0 && rapid.IntRange(0, 3).Draw(rt, "permanent") == 0
 		}
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := runtimetest.SaidTopic.Untyped().EnqueueMany(t.Context(), tx, events)
+			_, err := runtimetest.SaidTopic.EnqueueMany(t.Context(), tx, events)
 			require.NoError(rt, err)
 		})
 		var want []call

@@ -32,7 +32,7 @@ func TestListenerPausesBetweenEmptyChecks(t *testing.T) {
 			ended := runtimetest.SlowChecks(leases, look)
 			l := runtimetest.ListenTo(t, watched, listener.Spec{}, cfg, runtimetest.NewNotes())
 			tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-			_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
+			_, err := runtimetest.SaidTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
 			require.NoError(t, err)
 			watch := listener.Watch(l)
 			runtimetest.StartListener(t, l)

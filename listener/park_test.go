@@ -213,7 +213,7 @@ func TestListenerParkedEventsOfARemovedTopic(t *testing.T) {
 	h.Fail = func(outbox.Delivery[runtimetest.Said]) error { return runtimetest.ErrHandler }
 	l := runtimetest.ListenTo(t, pool, listener.Spec{ParkKeys: true}, listener.Config{}, h)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := runtimetest.LooseTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
+		_, err := runtimetest.LooseTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
 		require.NoError(t, err)
 	})
 	runtimetest.DrainAll(t, l)

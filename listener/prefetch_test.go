@@ -123,7 +123,7 @@ func TestLeaseContinuesPastEventsOfOthers(t *testing.T) {
 	for range 20 {
 		c.Enqueue(t, pool, 3)
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := unheard.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{})
+			_, err := unheard.Enqueue(t.Context(), tx, runtimetest.Said{})
 			require.NoError(t, err)
 		})
 	}
@@ -142,7 +142,7 @@ func TestPrefetchKeepsToTheWindow(t *testing.T) {
 	pool := pgtest.Database(t)
 	runtimetest.PutAll(t, pool, "a1", "a2", "a3", "a4")
 	late := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), late, runtimetest.Said{Key: "b", N: 1})
+	_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: "b", N: 1})
 	require.NoError(t, err)
 	runtimetest.PutAll(t, pool, "a5", "a6", "a7")
 	l, h := reading(t, pool, listener.Spec{}, 2, func(name string) error {
@@ -162,10 +162,10 @@ func TestPrefetchAmongStragglers(t *testing.T) {
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
 	late := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := runtimetest.SaidTopic.Untyped().EnqueueMany(t.Context(), late, []runtimetest.Said{{Key: "b", N: 1}, {Key: "b", N: 2}, {Key: "b", N: 3}})
+	_, err := runtimetest.SaidTopic.EnqueueMany(t.Context(), late, []runtimetest.Said{{Key: "b", N: 1}, {Key: "b", N: 2}, {Key: "b", N: 3}})
 	require.NoError(t, err)
 	runtimetest.PutAll(t, pool, "a1", "a2")
-	_, err = runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), late, runtimetest.Said{Key: "b", N: 4})
+	_, err = runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: "b", N: 4})
 	require.NoError(t, err)
 	runtimetest.PutAll(t, pool, "a3")
 	l, h := reading(t, pool, listener.Spec{}, 2, well)
@@ -325,7 +325,7 @@ func enqueueToBoth(t *testing.T, pool *pgxpool.Pool) (payloads []string) {
 	for n := range 20 {
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
 			for _, topic := range []outbox.Topic[runtimetest.Said]{bad, good} {
-				_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: n})
+				_, err := topic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: n})
 				require.NoError(t, err)
 			}
 		})
@@ -389,7 +389,7 @@ func TestPrefetchInEveryModeOfQueries(t *testing.T) {
 			t.Cleanup(narrow.Close)
 			runtimetest.NewCrowd("a", "b").Enqueue(t, pool, 7)
 			pgtest.InTx(t, pool, func(tx pgx.Tx) {
-				_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "c", N: 1}, outbox.WithHeaders(map[string]string{"of": "c"}))
+				_, err := runtimetest.SaidTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "c", N: 1}, outbox.WithHeaders(map[string]string{"of": "c"}))
 				require.NoError(t, err)
 			})
 			l, h := reading(t, narrow, listener.Spec{}, 3, well)

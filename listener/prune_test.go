@@ -82,7 +82,7 @@ func TestPruneLeavesWhatIsYoungOrNotNamed(t *testing.T) {
 	runtimetest.PutAll(t, pool, "a1")
 	ageAll(t, pool, 3)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := runtimetest.LooseTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "loose", N: 1})
+		_, err := runtimetest.LooseTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "loose", N: 1})
 		require.NoError(t, err)
 	})
 	runtimetest.PutAll(t, pool, "a2")
@@ -108,7 +108,7 @@ func TestPruneKeepsStragglers(t *testing.T) {
 	l := runtimetest.ListenTo(t, pool, listener.Spec{Retry: runtimetest.LateRetry}, listener.Config{}, h)
 	runtimetest.DrainAll(t, l)
 	open := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := runtimetest.SaidTopic.Untyped().EnqueueMany(t.Context(), open, []runtimetest.Said{{Key: "l", N: 1}, {Key: "m", N: 2}})
+	_, err := runtimetest.SaidTopic.EnqueueMany(t.Context(), open, []runtimetest.Said{{Key: "l", N: 1}, {Key: "m", N: 2}})
 	require.NoError(t, err)
 	runtimetest.PutAll(t, pool, "a1")
 	runtimetest.DrainAll(t, l)
@@ -171,7 +171,7 @@ func TestPruneLeavesNoHole(t *testing.T) {
 	ears := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, runtimetest.NewNotes())
 	runtimetest.DrainAll(t, ears)
 	late := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: 1})
+	_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: 1})
 	require.NoError(t, err)
 	const chunk, behind = retention.PruneScan, 200
 	pgtest.Execute(t, pool, `INSERT INTO outbox.log (namespace, topic, payload, partition_key)

@@ -101,7 +101,7 @@ func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 						}
 					}
 					pgtest.InTx(t, pool, func(tx pgx.Tx) {
-						_, err := runtimetest.SaidTopic.Untyped().EnqueueMany(t.Context(), tx, events)
+						_, err := runtimetest.SaidTopic.EnqueueMany(t.Context(), tx, events)
 						require.NoError(t, err)
 					})
 					o := &orderly{

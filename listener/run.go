@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
 	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
 	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
 	"github.com/outboxgen/outboxgen/internal/machine/target"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
@@ -102,7 +103,7 @@ func (r *listenerRun) callReturned(t *target.Target) {
 	ctx, cancel := r.l.limited(r.DBCtx)
 	defer cancel()
 	began := time.Now()
-	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, queries.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.Topics})
+	err := r.l.db.Each(r.l.pool).ParkedWake(ctx, queries.ParkedWakeParams{Listener: r.l.spec.Name, Topics: t.Rest.Topics})
 	r.l.rep.Statement("wake events that waited for a publisher", began, err)
 	if err != nil {
 		return
@@ -242,5 +243,5 @@ func (l *Listener) wakeOthers(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
 	defer cancel()
-	_ = l.db.Each(l.pool).BellRing(ctx, doorbell.OfLog(l.db).Channel)
+	_ = l.db.Each(l.pool).BellRing(ctx, bell.OfLog(l.db).Channel)
 }

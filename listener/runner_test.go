@@ -24,7 +24,7 @@ func TestRunnerOfHandler(t *testing.T) {
 		"drain": func(l *listener.Listener, ctx context.Context) error { _, err := l.Drain(ctx); return err },
 	} {
 		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			_, err := topic.Untyped().Enqueue(t.Context(), tx, ping{})
+			_, err := topic.Enqueue(t.Context(), tx, ping{})
 			return err
 		}))
 		ctx, cancel := context.WithCancel(t.Context())

@@ -254,7 +254,7 @@ func TestListenerReshardsWithStragglers(t *testing.T) {
 	for i, shards := range []int{1, 3, 2, 5, 1} {
 		late := pgtest.Begin(t, pool, pgx.TxOptions{})
 		for _, key := range []string{"x", "y", "z"} {
-			_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), late, runtimetest.Said{Key: fmt.Sprint(key, i), N: 1})
+			_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: fmt.Sprint(key, i), N: 1})
 			require.NoError(t, err)
 			want = append(want, fmt.Sprintf("%s%d1", key, i))
 		}

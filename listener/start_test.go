@@ -27,7 +27,7 @@ func TestListenerStarts(t *testing.T) {
 		pool := pgtest.Database(t)
 		runtimetest.Put(t, pool, "a", 1)
 		late := pgtest.Begin(t, pool, pgx.TxOptions{})
-		_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: 1})
+		_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: 1})
 		require.NoError(t, err)
 		runtimetest.Put(t, pool, "a", 2)
 		h := map[bool]*runtimetest.Notes{false: runtimetest.NewNotes(), true: runtimetest.NewNotes()}
@@ -78,7 +78,7 @@ func TestListenerStartsWithoutAGap(t *testing.T) {
 		writers.Go(func() {
 			for n := 1; running(over); n++ {
 				tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-				_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: n})
+				_, err := runtimetest.SaidTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: n})
 				require.NoError(t, err)
 				<-time.After(rand.N(3 * time.Millisecond)) // the others overtake this one
 				require.NoError(t, tx.Commit(t.Context()))

@@ -194,7 +194,7 @@ func TestLateCopyOfALeaseTakesNothing(t *testing.T) {
 			pgtest.Receive(t, watch.Idle, "sleep")
 			record.Lock() // the process may be checking
 			pgtest.InTx(t, pool, func(tx pgx.Tx) {
-				_, err := silent.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 4})
+				_, err := silent.Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 4})
 				require.NoError(t, err)
 			})
 			if len(edits) > 0 {

@@ -55,7 +55,7 @@ func TestListenerWakes(t *testing.T) {
 					pgtest.Receive(t, watch.Idle, "idleness")
 					begin := time.Now()
 					pgtest.InTx(t, pool, func(tx pgx.Tx) {
-						_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: n + 1})
+						_, err := topic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: n + 1})
 						require.NoError(t, err)
 					})
 					h.Await(t, n+1)
@@ -123,7 +123,7 @@ func TestListenerStaysAwakeWhileAnEnqueueIsOpen(t *testing.T) {
 	l := runtimetest.ListenTo(t, pool, listener.Spec{}, dozing(), h)
 	watch := listener.Watch(l)
 	tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-	_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
+	_, err := runtimetest.SaidTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
 	require.NoError(t, err)
 	runtimetest.StartListener(t, l)
 	pgtest.Receive(t, watch.Refused, "a refusal")
@@ -182,7 +182,7 @@ func TestListenerIdleWritesNothing(t *testing.T) {
 			silent = runtimetest.Altered(silent, func(s *outbox.TopicSpec) { s.Silent = true }) // otherwise it would keep the lock
 			for n := range 3 {
 				tx := pgtest.Begin(t, pool, pgx.TxOptions{}) // from now on
-				_, err := silent.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "z", N: n + 1})
+				_, err := silent.Enqueue(t.Context(), tx, runtimetest.Said{Key: "z", N: n + 1})
 				require.NoError(t, err)
 				h.Await(t, n)
 				pgtest.Settles(t, pool, 3, "SELECT count(*) FROM outbox.listeners WHERE NOT in_batch AND (high_seq > 0 OR $1 = 0)", n)

@@ -6,7 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -31,7 +32,7 @@ func newWatch(r *listenerRun) *watch {
 	w := &watch{of: r, states: make([]core.Activity, len(r.wakeups)), woken: make([]bool, len(r.wakeups)), pauses: make([]time.Duration, len(r.wakeups))}
 	var e *doorbell.Config
 	if r.l.cfg.Wake == outbox.WakeDoorbell {
-		e = &doorbell.Config{Bell: doorbell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log, Listening: r.l.rep.Listening(r.l.cfg.ListenPool != nil)}
+		e = &doorbell.Config{Bell: bell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log, Listening: r.l.rep.Listening(r.l.cfg.ListenPool != nil)}
 	}
 	w.Sleeper = doorbell.NewSleeper(e, r.l.cfg.PollInterval, r.l.cfg.MaxPollInterval)
 	return w

@@ -14,13 +14,14 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/broker/wireheader"
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
+	"github.com/outboxgen/outboxgen/internal/postgres/ownedtx"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 )
 
 // Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits.
@@ -46,10 +47,11 @@ func enqueue(ctx context.Context, tx Tx, schema string, m Message, wake bool) (R
 	if err != nil {
 		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
 	}
-	if fake, ok := begun(tx).(recorder); ok {
-		receipts, err := fake.record(ctx, db, []Message{m}, []Receipt{{ID: id}}, []int{0})
+	if fake, ok := ownedtx.Innermost(tx).(recorder); ok {
+		receipts := []Receipt{{ID: id}}
+		err := fake.RecordEvents(ctx, db, []Message{m}, receipts, []int{0})
 		if err != nil {
-			return Receipt{}, err
+			return Receipt{}, db.Wrap(m.what(), err)
 		}
 		return receipts[0], nil
 	}
@@ -99,9 +101,9 @@ func usable(ctx context.Context, tx Tx) error {
 
 // eventInsert returns the row of m, checked, for the queue.
 func eventInsert(db *schemadb.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) queries.EventInsertParams {
-	bell := doorbell.Of(db, m.Namespace)
+	ring := bell.Of(db, m.Namespace)
 	return queries.EventInsertParams{
-		Wake: wake, LockKey: bell.Key, Channel: bell.Channel,
+		Wake: wake, LockKey: ring.Key, Channel: ring.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,

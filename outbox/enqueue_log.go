@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
@@ -29,9 +29,9 @@ func bucketOf(m *Message, id uuid.UUID) int16 {
 
 // logInsert returns the row of m, checked, for the log.
 func logInsert(db *schemadb.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) queries.LogInsertParams {
-	bell := doorbell.OfLog(db)
+	ring := bell.OfLog(db)
 	return queries.LogInsertParams{
-		Wake: wake, LockKey: bell.Key, Channel: bell.Channel,
+		Wake: wake, LockKey: ring.Key, Channel: ring.Channel,
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,

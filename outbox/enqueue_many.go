@@ -10,11 +10,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
+	"github.com/outboxgen/outboxgen/internal/postgres/ownedtx"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 )
 
 // manyRows is how many events one statement of EnqueueMany carries.
@@ -59,8 +60,11 @@ func enqueueMany(ctx context.Context, tx Tx, schema string, ms []Message, wake b
 	}
 	// Keys are inserted in order, also across statements, so that concurrent callers cannot deadlock.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ms[a].DedupeKey, ms[b].DedupeKey) })
-	if fake, ok := begun(tx).(recorder); ok {
-		return fake.record(ctx, e.db, ms, e.receipts, order)
+	if fake, ok := ownedtx.Innermost(tx).(recorder); ok {
+		if err := fake.RecordEvents(ctx, e.db, ms, e.receipts, order); err != nil {
+			return nil, e.db.Wrap(ms[0].what(), err)
+		}
+		return e.receipts, nil
 	}
 	q := e.db.OnQuerier(tx)
 	for part := range slices.Chunk(order, manyRows) {
@@ -145,16 +149,16 @@ func (e *manyEvents) insertRows(ctx context.Context, q *queries.Queries, part []
 func (e *manyEvents) rows(part []int) queries.EventInsertManyParams {
 	ms := e.ms
 	first := &ms[part[0]]
-	bell := doorbell.Of(e.db, first.Namespace)
+	ring := bell.Of(e.db, first.Namespace)
 	if first.Log {
-		bell = doorbell.OfLog(e.db)
+		ring = bell.OfLog(e.db)
 	}
 	text := func(of func(*Message) string) []string {
 		return column(part, func(i int) (string, bool) { s := of(&ms[i]); return s, s != "" })
 	}
 	return queries.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
-		Wake: e.wake, LockKey: bell.Key, Channel: bell.Channel,
+		Wake: e.wake, LockKey: ring.Key, Channel: ring.Channel,
 		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(e.receipts[i].ID), true }),
 		TenantIds:      column(part, func(i int) (pgtype.UUID, bool) { id := ms[i].TenantID; return pgvalue.NullUUID(id), id.Valid }),
 		DedupeKeys:     text(func(m *Message) string { return m.DedupeKey }),

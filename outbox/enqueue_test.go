@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/migrate"
@@ -156,13 +157,13 @@ func TestTopicRefusesWhatMarshalLetsThrough(t *testing.T) {
 				continue
 			}
 			tried++
-			_, err := topic.Untyped().Enqueue(t.Context(), tx, m.Payload)
+			_, err := topic.Enqueue(t.Context(), tx, m.Payload)
 			require.ErrorIs(t, err, bad.want, name)
-			_, err = topic.Untyped().EnqueueMany(t.Context(), tx, []json.RawMessage{m.Payload})
+			_, err = topic.EnqueueMany(t.Context(), tx, []json.RawMessage{m.Payload})
 			require.ErrorIs(t, err, bad.want, name)
 		}
 		require.Greater(t, tried, 15)
-		_, err := topic.Untyped().Enqueue(t.Context(), tx, json.RawMessage(` {"a": "\u0001\ud83d\ude00"} `))
+		_, err := topic.Enqueue(t.Context(), tx, json.RawMessage(` {"a": "\u0001\ud83d\ude00"} `))
 		require.NoError(t, err)
 	})
 }
@@ -403,20 +404,20 @@ func TestEnqueueOptions(t *testing.T) {
 	pool := pgtest.Database(t)
 	headers := map[string]string{"traceparent": "00-abc-01", "x-note": "</script>\u2028"}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "due"}, outbox.WithHeaders(headers), outbox.WithTenant(runtimetest.TenantA))
+		_, err := noteTopic.Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "due"}, outbox.WithHeaders(headers), outbox.WithTenant(runtimetest.TenantA))
 		require.NoError(t, err)
-		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "later"}, outbox.WithNotBefore(time.Now().Add(runtimetest.LongLease)))
+		_, err = noteTopic.Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "later"}, outbox.WithNotBefore(time.Now().Add(runtimetest.LongLease)))
 		require.NoError(t, err)
-		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "foreign"}, outbox.WithTenant(uuid.New()))
+		_, err = noteTopic.Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "foreign"}, outbox.WithTenant(uuid.New()))
 		require.ErrorIs(t, err, outbox.ErrTenantMismatch)
 		_, err = outbox.NewTopic[note](outbox.TopicSpec{Namespace: runtimetest.Namespace, Name: "bare"}).Untyped().Enqueue(t.Context(), tx, note{}, outbox.WithTenant(runtimetest.TenantA))
 		require.ErrorIs(t, err, outbox.ErrTenantMismatch, "an event without a tenant is not this one's")
-		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA})
+		_, err = noteTopic.Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA})
 		require.ErrorIs(t, err, outbox.ErrEmptyKeyPart)
 		require.ErrorContains(t, err, "text")
-		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Text: "x"})
+		_, err = noteTopic.Enqueue(t.Context(), tx, note{Text: "x"})
 		require.ErrorIs(t, err, outbox.ErrEmptyKeyPart)
-		_, err = noteTopic.Untyped().Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "nul", Extra: "a\x00"})
+		_, err = noteTopic.Enqueue(t.Context(), tx, note{Tenant: runtimetest.TenantA, Text: "nul", Extra: "a\x00"})
 		require.ErrorIs(t, err, outbox.ErrPayloadInvalid)
 	})
 	claimed := runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 1)
@@ -438,7 +439,7 @@ func TestEmptyKeysAreOneLine(t *testing.T) {
 		"enqueue test/renamed: render dedupe key: field slug: empty key part":                                                                 {UserID: runtimetest.TenantA},
 	} {
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := renamedTopic.Untyped().Enqueue(t.Context(), tx, p)
+			_, err := renamedTopic.Enqueue(t.Context(), tx, p)
 			require.ErrorIs(t, err, outbox.ErrEmptyKeyPart)
 			require.EqualError(t, err, want)
 			var invalid *payload.ValidationError
@@ -464,9 +465,9 @@ var renamedTopic = outbox.NewTopic[renamed](outbox.TopicSpec{
 	Namespace: runtimetest.Namespace, Name: "renamed",
 	Keys: func(v any) outbox.Keys {
 		p := v.(*renamed)
-		user := outbox.NewKey(outbox.UUIDPart("user_id", p.UserID))
+		user := eventkey.NewKey(eventkey.UUIDPart("user_id", p.UserID))
 		return outbox.Keys{
-			Dedupe: outbox.NewKey(outbox.StringPart("slug", p.Slug)), Partition: user, EntityType: "user", EntityID: user,
+			Dedupe: eventkey.NewKey(eventkey.StringPart("slug", p.Slug)), Partition: user, EntityType: "user", EntityID: user,
 		}
 	},
 })
@@ -483,7 +484,7 @@ var noteTopic = outbox.NewTopic[note](outbox.TopicSpec{
 		p := v.(*note)
 		return outbox.Keys{
 			TenantID: outbox.Tenant(p.Tenant),
-			Dedupe:   outbox.NewKey(outbox.UUIDPart("tenant", p.Tenant), outbox.StringPart("text", p.Text)),
+			Dedupe:   eventkey.NewKey(eventkey.UUIDPart("tenant", p.Tenant), eventkey.StringPart("text", p.Text)),
 		}
 	},
 })

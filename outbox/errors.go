@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
@@ -17,9 +18,9 @@ var (
 	// ErrTenantMismatch: the dedupe key of an event does not start with its tenant, or the event is not
 	// the tenant's that WithTenant demands. Found before anything is sent.
 	ErrTenantMismatch = errors.New("tenant mismatch")
-	// ErrEmptyKeyPart: a field that a key is made of is an empty string or a zero UUID. Found before
+	// ErrEmptyKeyPart: a field that a key is made of is an empty string, a zero UUID or a zero date. Found before
 	// anything is sent.
-	ErrEmptyKeyPart = errors.New("empty key part")
+	ErrEmptyKeyPart = eventkey.ErrEmptyPart
 	// ErrKeyTooLong: a key is longer than MaxKeyBytes. Found before anything is sent.
 	ErrKeyTooLong = errors.New("key too long")
 	// ErrPayloadInvalid: a payload breaks a rule of its YAML, or holds what jsonb cannot. Found before

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
-	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/queue"
 )
 
@@ -31,7 +31,7 @@ type OrderPlaced struct {
 var orderPlaced = outbox.NewTopic[OrderPlaced](outbox.TopicSpec{
 	Namespace: "shop", Name: "order_placed",
 	Keys: func(p any) outbox.Keys {
-		return outbox.Keys{Dedupe: outbox.NewKey(outbox.StringPart("order_id", p.(*OrderPlaced).OrderID))}
+		return outbox.Keys{Dedupe: eventkey.NewKey(eventkey.StringPart("order_id", p.(*OrderPlaced).OrderID))}
 	},
 })
 
@@ -41,7 +41,7 @@ func deliver(cfg queue.Config, handle func(context.Context, outbox.Delivery[Orde
 	ctx := context.Background()
 	pool := connect()
 	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := orderPlaced.Untyped().Enqueue(ctx, tx, OrderPlaced{OrderID: "17", TotalCents: 4200})
+		_, err := orderPlaced.Enqueue(ctx, tx, OrderPlaced{OrderID: "17", TotalCents: 4200})
 		return err
 	}); err != nil {
 		log.Fatal(err)
@@ -71,7 +71,7 @@ func Example() {
 		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1, $2)", order.OrderID, order.TotalCents); err != nil {
 			return err
 		}
-		_, err := orderPlaced.Untyped().Enqueue(ctx, tx, order)
+		_, err := orderPlaced.Enqueue(ctx, tx, order)
 		return err
 	})
 	fmt.Println(err)
@@ -153,7 +153,7 @@ func ExampleNewTopic() {
 		Log: true, // for listeners; a topic of the queue, for a dispatcher, leaves it out
 		Keys: func(p any) outbox.Keys {
 			e := p.(*userRenamed)
-			user := outbox.NewKey(outbox.StringPart("user_id", e.UserID))
+			user := eventkey.NewKey(eventkey.StringPart("user_id", e.UserID))
 			return outbox.Keys{
 				TenantID:   outbox.Tenant(e.TenantID),
 				Partition:  user, // the events of a user are handled in order
@@ -171,9 +171,10 @@ func ExampleUntypedTopic_Enqueue() {
 	pool := connect()
 
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := orderPlaced.Untyped().Enqueue(ctx, tx, "order 17")
+		topic := orderPlaced.Untyped()
+		_, err := topic.Enqueue(ctx, tx, "order 17")
 		fmt.Println(err)
-		_, err = orderPlaced.Untyped().Enqueue(ctx, tx, OrderPlaced{OrderID: "17", TotalCents: 4200})
+		_, err = topic.Enqueue(ctx, tx, &OrderPlaced{OrderID: "17", TotalCents: 4200})
 		return err
 	})
 	fmt.Println(err)
@@ -188,7 +189,7 @@ func ExampleUntypedTopic_EnqueueMany() {
 	pool := connect()
 
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		receipts, err := orderPlaced.Untyped().EnqueueMany(ctx, tx, []OrderPlaced{{OrderID: "17"}, {OrderID: "18"}, {OrderID: "17"}})
+		receipts, err := orderPlaced.EnqueueMany(ctx, tx, []OrderPlaced{{OrderID: "17"}, {OrderID: "18"}, {OrderID: "17"}})
 		for _, r := range receipts {
 			fmt.Println(r.Duplicate)
 		}
@@ -217,7 +218,7 @@ func ExampleWithTenant() {
 
 	authenticated, other := uuid.New(), uuid.New()
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := topic.Untyped().Enqueue(ctx, tx, invoiceSent{TenantID: other}, outbox.WithTenant(authenticated))
+		_, err := topic.Enqueue(ctx, tx, invoiceSent{TenantID: other}, outbox.WithTenant(authenticated))
 		return err
 	})
 	fmt.Println(errors.Is(err, outbox.ErrTenantMismatch))
@@ -230,7 +231,7 @@ func ExampleWithNotBefore() {
 	pool := connect()
 
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := orderPlaced.Untyped().Enqueue(ctx, tx, OrderPlaced{OrderID: "17"},
+		_, err := orderPlaced.Enqueue(ctx, tx, OrderPlaced{OrderID: "17"},
 			outbox.WithNotBefore(time.Now().Add(24*time.Hour)),
 			outbox.WithHeaders(map[string]string{"reason": "reminder"}))
 		return err
@@ -261,7 +262,7 @@ func ExampleWithHeaders() {
 	pool := connect()
 
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := orderPlaced.Untyped().Enqueue(ctx, tx, OrderPlaced{OrderID: "18"},
+		_, err := orderPlaced.Enqueue(ctx, tx, OrderPlaced{OrderID: "18"},
 			outbox.WithHeaders(map[string]string{"locale": "en"}))
 		return err
 	})
@@ -295,7 +296,7 @@ func ExampleContextWithTrace() {
 	pool := connect()
 
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := orderPlaced.Untyped().Enqueue(ctx, tx, OrderPlaced{OrderID: "17"})
+		_, err := orderPlaced.Enqueue(ctx, tx, OrderPlaced{OrderID: "17"})
 		return err
 	})
 	if err != nil {
@@ -305,25 +306,6 @@ func ExampleContextWithTrace() {
 	err = pool.QueryRow(ctx, "SELECT headers->>'traceparent' FROM outbox.event_status").Scan(&traceparent)
 	fmt.Println(traceparent, err)
 	// Output: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 <nil>
-}
-
-// A key is made of the values of payload fields. An empty field is an error of the enqueue, because the events of all
-// payloads without it would be duplicates of each other.
-func ExampleNewKey() {
-	tenant := uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057")
-	fmt.Println(outbox.NewKey(outbox.UUIDPart("tenant_id", tenant), outbox.StringPart("path", "a/b")))
-	fmt.Println(outbox.NewKey(outbox.UUIDPart("tenant_id", uuid.Nil)).Err())
-	// Output:
-	// 01890a5d-ac96-774b-bcce-b302099a8057/a%2Fb
-	// render key: field tenant_id: empty key part
-}
-
-// The parts of a key may be dates, numbers and literals as well, with text before or after their value.
-func ExampleKeyPart_Affix() {
-	day := payload.Date{Year: 2026, Month: time.March, Day: 1}
-	fmt.Println(outbox.NewKey(
-		outbox.LiteralPart("report"), outbox.DatePart("day", day), outbox.IntPart("page", int32(3)).Affix("page-", "")))
-	// Output: report/2026-03-01/page-3
 }
 
 // No retry can fix this order, so its event becomes a dead letter immediately.
@@ -411,24 +393,4 @@ func ExampleEvent_LogValue() {
 		Namespace: "shop", Topic: "order_placed", Attempt: 1, Headers: map[string]string{"locale": "en"},
 	})
 	// Output: level=INFO msg=mailed event.namespace=shop event.topic=order_placed event.event_id=0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e11 event.attempt=1
-}
-
-// An operation commits only with one of its outcomes. Generated code wraps this function, so that a program without an
-// outcome does not compile.
-func ExampleRunOperation() {
-	ctx := context.Background()
-	pool := connect()
-	place := func(do func(context.Context, *outbox.Operation) (outbox.OperationOutcome, error)) {
-		fmt.Println(outbox.RunOperation(ctx, pool, "place_order", do))
-	}
-	place(func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
-		// Change your rows with o.Tx() here.
-		return o.Emit(ctx, "placed", nil, outbox.Emission{Topic: orderPlaced.Untyped(), Payload: &OrderPlaced{OrderID: "17", TotalCents: 4200}})
-	})
-	place(func(context.Context, *outbox.Operation) (outbox.OperationOutcome, error) {
-		return outbox.OperationOutcome{}, nil
-	})
-	// Output:
-	// <nil>
-	// operation place_order: no valid outcome: it returned a zero outcome and no error
 }

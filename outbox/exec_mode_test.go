@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -32,23 +33,23 @@ func TestEveryExecMode(t *testing.T) {
 				keys := func(v any) outbox.Keys {
 					p := v.(*runtimetest.Job)
 					return outbox.Keys{
-						TenantID: outbox.Tenant(p.TenantID), Partition: outbox.NewKey(outbox.IntPart("n", p.N)),
-						Dedupe: outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID), outbox.IntPart("n", p.N)),
+						TenantID: outbox.Tenant(p.TenantID), Partition: eventkey.NewKey(eventkey.IntPart("n", p.N)),
+						Dedupe: eventkey.NewKey(eventkey.UUIDPart("tenant_id", p.TenantID), eventkey.IntPart("n", p.N)),
 					}
 				}
 				topic := runtimetest.Altered(runtimetest.JobTopic("any"), func(s *outbox.TopicSpec) { s.Log, s.Keys = log, keys })
 				jobs := runtimetest.NumberedJobs(4)
 				headers := outbox.WithHeaders(map[string]string{"a": "b"})
 				pgtest.InTx(t, pool, func(tx pgx.Tx) {
-					_, err := topic.Untyped().Enqueue(t.Context(), tx, jobs[0], headers)
+					_, err := topic.Enqueue(t.Context(), tx, jobs[0], headers)
 					require.NoError(t, err)
-					again, err := topic.Untyped().Enqueue(t.Context(), tx, jobs[0])
+					again, err := topic.Enqueue(t.Context(), tx, jobs[0])
 					require.NoError(t, err)
 					require.True(t, again.Duplicate)
-					_, err = topic.Untyped().EnqueueMany(t.Context(), tx, jobs[:3], headers)
+					_, err = topic.EnqueueMany(t.Context(), tx, jobs[:3], headers)
 					require.NoError(t, err)
 					b := &pgx.Batch{}
-					queued, err := topic.Untyped().EnqueueInBatch(b, jobs[3], headers)
+					queued, err := topic.EnqueueInBatch(b, jobs[3], headers)
 					require.NoError(t, err)
 					require.NoError(t, tx.SendBatch(t.Context(), b).Close())
 					receipt, err := queued.Receipt()

@@ -44,7 +44,7 @@ func TestNilListsAndMapsGoOutEmpty(t *testing.T) {
 	written := func(p fillPayload) map[string]any {
 		var receipt outbox.Receipt
 		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
-			receipt, err = topic.Untyped().Enqueue(t.Context(), tx, p)
+			receipt, err = topic.Enqueue(t.Context(), tx, p)
 			return err
 		}))
 		return pgtest.Value[map[string]any](t, pool, "SELECT payload FROM testing.events WHERE id = $1", receipt.ID)

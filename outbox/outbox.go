@@ -1,7 +1,11 @@
 // Package outbox enqueues events in the caller's transaction. It also has the types that producers and handlers share.
 //
-// Generated functions such as EnqueueTurnFinalized are the usual way in. Without generated code, use Enqueue,
-// EnqueueMany or EnqueueInBatch.
+// An event is delivered at least once if and only if the transaction that enqueued it commits. A handler must tolerate
+// repeats. Package queue delivers the events of queue topics, and package listener those of log topics.
+//
+// # Enqueue
+//
+// Generated functions such as EnqueueTurnFinalized are the usual way in:
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if err := finishTurn(ctx, tx, turn); err != nil {
@@ -11,11 +15,35 @@
 //		return err
 //	})
 //
-// An event is delivered at least once if and only if the transaction that enqueued it commits. A handler must tolerate
-// repeats.
+// They take a [Tx] and an [EnqueueOption]: [WithHeaders], [WithNotBefore], [WithTenant]. They return a [Receipt], or a
+// [PendingReceipt] in a batch. Package operation makes an event and its rows inseparable, package outboxfake tests code
+// that enqueues without a database, and package outboxtest with one.
 //
-// A handler needs only this package. It gets a Delivery, and marks its error with Permanent, RetryAfter or Unavailable.
-// Package queue delivers the events of queue topics, and package listener those of log topics.
+// Without generated code, make a [Topic] with [NewTopic] from a [TopicSpec], and call its methods. Package eventkey
+// makes the keys of its events. If the payload has no Go type, pass a [Message], with its [Entity] and [Fairness], to
+// [Enqueue], [EnqueueMany] or [EnqueueInBatch].
+//
+// # Handle
+//
+// A handler needs only this package. It gets a [Delivery], which is an [Event] and its payload. It marks its error with
+// [Permanent], [RetryAfter], [Unavailable] or [BrokerUnavailable]; [IsPermanent], [IsUnavailable] and
+// [IsBrokerUnavailable] tell what is marked. [RunnerFromContext] says who calls it.
+//
+// # Run
+//
+// The configurations of package queue and package listener share [Retry], [Retention], [Breaker], [Wake] and
+// [Middleware]. What a drain may do and has done is a [DrainLimit], a [DrainReport] and a [DrainEnd].
+//
+// # Observe
+//
+// [ContextWithTrace] sends traces along. An [Observer] is told of each [Enqueued] call, and of each [Settlement] of a
+// [Runner]; see [ContextWithObserver] and [JoinObservers].
+//
+// # For generated code and for other packages of this module
+//
+// [UntypedTopic], [Keys], [Tenant], [FairnessTenant], [MaskPayload], [Unimplemented], [ContextWithRunner] and the
+// constants IsAtLeastVersion are what generated code, dispatchers and listeners call. [Keys], [Tenant] and
+// [FairnessTenant] are also for a [TopicSpec] by hand.
 package outbox
 
 import (

@@ -13,14 +13,19 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// Topic is one kind of event with payload P. outboxgen generates a variable per topic. A Topic cannot be changed and may be
-// used concurrently. The zero value is not a topic: nothing can be enqueued with it.
+// Topic is one kind of event with payload P. outboxgen generates a variable per topic; without it, make one with NewTopic. A
+// Topic cannot be changed, may be copied and may be used concurrently. The zero value is not a topic: nothing can be enqueued
+// with it.
 type Topic[P any] struct{ untyped *UntypedTopic }
+
+// The compiler makes all methods of Topic for each topic of a package, also those that nobody calls. So they are few, most are
+// methods of the pointer, which have one copy where others have two, and these are not inlined, so that the copies are small.
 
 // TopicSpec describes a topic to NewTopic.
 type TopicSpec struct {
@@ -85,6 +90,35 @@ func newTopic(spec *TopicSpec, pointer any) *UntypedTopic {
 // validator is a payload that knows its rules.
 type validator interface{ Validate() error }
 
+// Enqueue writes one event with tx: it is delivered if and only if tx commits. If the topic already has an event with its
+// dedupe key, nothing is written and the receipt has Duplicate set. If the transaction of that event is still open, Enqueue
+// waits for its end.
+//
+// What is wrong with p, its keys or opts is found before anything is sent, and leaves tx usable. ErrSerialization and errors of
+// PostgreSQL abort tx. If ContextWithTrace has added a trace to ctx, the event gets it.
+//
+//go:noinline
+func (t *Topic[P]) Enqueue(ctx context.Context, tx Tx, p P, opts ...EnqueueOption) (Receipt, error) {
+	return t.untyped.Enqueue(ctx, tx, &p, opts...)
+}
+
+// EnqueueMany writes one event for each of ps, with one statement per 1,000, and returns their receipts in the order of ps.
+// Each event is written as by Enqueue, and opts are those of each. If two of ps have the same dedupe key, one is a duplicate
+// of the other. If one payload is invalid, nothing is sent.
+//
+//go:noinline
+func (t *Topic[P]) EnqueueMany(ctx context.Context, tx Tx, ps []P, opts ...EnqueueOption) ([]Receipt, error) {
+	return t.untyped.EnqueueMany(ctx, tx, ps, opts...)
+}
+
+// EnqueueInBatch adds one event to b, which the caller sends in a transaction. It writes the same as Enqueue, without another
+// round trip. The receipt is filled in when the results of b are read. If EnqueueInBatch returns an error, b is unchanged.
+//
+//go:noinline
+func (t *Topic[P]) EnqueueInBatch(b *pgx.Batch, p P, opts ...EnqueueOption) (*PendingReceipt, error) {
+	return t.untyped.EnqueueInBatch(b, &p, opts...)
+}
+
 // Untyped returns t without the type of its payload.
 func (t Topic[P]) Untyped() *UntypedTopic { return t.untyped }
 
@@ -117,6 +151,9 @@ func (t *UntypedTopic) Payload() reflect.Type {
 
 // String returns "namespace/name".
 func (t *UntypedTopic) String() string {
+	if t == nil {
+		return "the zero topic"
+	}
 	s := t.Spec()
 	return s.Namespace + "/" + s.Name
 }
@@ -124,9 +161,9 @@ func (t *UntypedTopic) String() string {
 // Keys are the columns of an event that come from its payload.
 type Keys struct {
 	TenantID          uuid.NullUUID
-	Dedupe, Partition Key
+	Dedupe, Partition eventkey.Key
 	EntityType        string
-	EntityID          Key
+	EntityID          eventkey.Key
 	EntityVersion     int64
 }
 
@@ -212,7 +249,7 @@ func (t *UntypedTopic) EnqueueInBatch(b *pgx.Batch, payload any, opts ...Enqueue
 	return enqueueInBatch(b, t.spec.Schema, m, !t.spec.Silent)
 }
 
-var errZeroTopic = errors.New("the topic was not made by NewTopic")
+var errZeroTopic = errors.New("it was not made by NewTopic")
 
 // message validates the payload p and turns it into a Message.
 //
@@ -302,10 +339,9 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 // check returns an error in one line that names each field once whose value is empty, and the keys that it is a part of. It
 // continues invalid, which may name the field already: a required field that is a part of a key. invalid may be nil.
 func (k *Keys) check(invalid error) error {
-	keys := [...]struct {
-		name string
-		Key
-	}{{"dedupe key", k.Dedupe}, {"partition key", k.Partition}, {"entity id", k.EntityID}}
+	keys := [...]struct{ name, empty string }{
+		{"dedupe key", k.Dedupe.EmptyField()}, {"partition key", k.Partition.EmptyField()}, {"entity id", k.EntityID.EmptyField()},
+	}
 	var told []string
 	err := invalid
 	for i, first := range keys {
@@ -333,7 +369,7 @@ func (k *Keys) check(invalid error) error {
 	return err
 }
 
-// Unimplemented returns the error of a topic whose handler is not written yet.
+// Unimplemented returns the error of a topic whose handler is not written yet. Generated stubs return it.
 func Unimplemented(topic string) error {
 	return fmt.Errorf("%s: %w", topic, ErrUnimplemented)
 }

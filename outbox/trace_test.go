@@ -53,7 +53,7 @@ func TestEventsTakeTheTraceOfTheirContext(t *testing.T) {
 		enqueue(withSpan(root, rootSpan), 4, map[string]string{"Traceparent": "mine"})
 		_, err := outbox.EnqueueMany(withSpan(root, rootSpan), tx, "", []outbox.Message{runtimetest.Message(runtimetest.TenantA, 5), runtimetest.Message(runtimetest.TenantA, 6)})
 		require.NoError(t, err)
-		_, err = noteTopic.Untyped().Enqueue(withSpan(root, rootSpan), tx, note{Tenant: runtimetest.TenantA, Text: "typed"}, outbox.WithHeaders(own))
+		_, err = noteTopic.Enqueue(withSpan(root, rootSpan), tx, note{Tenant: runtimetest.TenantA, Text: "typed"}, outbox.WithHeaders(own))
 		require.NoError(t, err)
 	})
 	require.Equal(t, map[string]string{"x-own": "yes", "TraceState": "x=y"}, own, "the caller's map stays as it is")

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // Tx is the transaction that an enqueue writes with. A pgx.Tx is one. Module sqltx makes one of a transaction of
@@ -16,4 +18,11 @@ type Tx interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 	Commit(ctx context.Context) error
 	Rollback(ctx context.Context) error
+}
+
+// recorder is a transaction of package outboxfake, which records events in place of PostgreSQL.
+type recorder interface {
+	// RecordEvents records ms, which were checked and have the ids in receipts. It takes their dedupe keys in the order of
+	// order, which are indexes of ms, and marks the duplicates in receipts. If it returns an error, nothing is recorded.
+	RecordEvents(ctx context.Context, db *schemadb.Schema, ms []Message, receipts []Receipt, order []int) error
 }

@@ -26,7 +26,7 @@ func placeOrder(ctx context.Context, tx pgx.Tx, id string, totalCents int) error
 	if totalCents <= 0 {
 		return errors.New("place order: it is empty")
 	}
-	_, err := orderPlaced.Untyped().Enqueue(ctx, tx, OrderPlaced{OrderID: id, TotalCents: totalCents})
+	_, err := orderPlaced.Enqueue(ctx, tx, OrderPlaced{OrderID: id, TotalCents: totalCents})
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	chat "github.com/outboxgen/outboxgen/generator/testdata/minichat/want" // in your code: your events
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Turns is the code under test.
@@ -52,7 +53,7 @@ func Example_fake() {
 	turn.TenantID = uuid.Nil
 	fmt.Println(errors.Is(turns.Finish(ctx, turn), outbox.ErrEmptyKeyPart)) // the rules are those of the real enqueue
 
-	first := outbox.FakeEvents(fake.Fake, chat.TurnFinalizedTopic)[0]
+	first := outboxfake.Events(fake.DB, chat.TurnFinalizedTopic)[0]
 	fmt.Println(first.Payload.Usage.OutputTokens, first.Entity.Type)
 	// Output:
 	// <nil> 1

@@ -18,6 +18,7 @@ import (
 
 	events "github.com/outboxgen/outboxgen/generator/testdata/fakes/want"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 	"github.com/outboxgen/outboxgen/outboxtest"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -216,8 +217,8 @@ func TestFakeEqualsPostgreSQL(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
 	fake := events.NewFakeShop()
-	shared := fake.Fake
-	calendar := events.FakeCalendar{Fake: shared}
+	shared := fake.DB
+	calendar := &events.FakeCalendar{DB: shared}
 	worlds := []*world{
 		{begin: pool.Begin, shop: events.ShopOutbox{}, calendar: events.CalendarOutbox{}},
 		{begin: fake.Begin, shop: fake, calendar: calendar},
@@ -266,21 +267,21 @@ func TestFakeEqualsPostgreSQL(t *testing.T) {
 		}
 		have = append(have, r.line(t, faked.ids))
 	}
-	for _, e := range outbox.FakeEvents(fake.Fake, events.OrderPlacedTopic) {
+	for _, e := range outboxfake.Events(fake.DB, events.OrderPlacedTopic) {
 		add(e.Event, e.Payload)
 	}
-	for _, e := range outbox.FakeEvents(fake.Fake, events.NoteAddedTopic) {
+	for _, e := range outboxfake.Events(fake.DB, events.NoteAddedTopic) {
 		add(e.Event, e.Payload)
 	}
-	for _, e := range outbox.FakeEvents(fake.Fake, events.EventsTopic) {
+	for _, e := range outboxfake.Events(fake.DB, events.EventsTopic) {
 		add(e.Event, e.Payload)
 	}
-	for _, e := range outbox.FakeEvents(fake.Fake, events.BeginTopic) {
+	for _, e := range outboxfake.Events(fake.DB, events.BeginTopic) {
 		add(e.Event, e.Payload)
 	}
 	require.ElementsMatch(t, want, have)
 	require.Len(t, fake.Events(), len(have))
-	require.Len(t, fake.OrderPlaced(), len(outbox.FakeEvents(fake.Fake, events.OrderPlacedTopic)))
+	require.Len(t, fake.OrderPlaced(), len(outboxfake.Events(fake.DB, events.OrderPlacedTopic)))
 	require.Equal(t, []events.Begin{{Text: "none"}}, calendar.Begin()[:1])
 }
 
@@ -318,7 +319,7 @@ func TestFakeIsDocumented(t *testing.T) {
 	require.NoError(t, err)
 	_, example, found := strings.Cut(string(source), "// Turns is the code under test.")
 	require.True(t, found)
-	docs, err := os.ReadFile("../docs/testing.md")
+	docs, err := os.ReadFile("../docs/model/testing.md")
 	require.NoError(t, err)
 	require.Contains(t, string(docs), strings.TrimSpace(example))
 }

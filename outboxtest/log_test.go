@@ -19,7 +19,7 @@ func TestLogTopicIsReadAndDrained(t *testing.T) {
 	pool := outboxtest.Postgres(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		outboxtest.RequireNotEnqueued(t, tx, loggedTopic, nil)
-		receipt, err := loggedTopic.Untyped().Enqueue(t.Context(), tx, note{ID: "a"})
+		receipt, err := loggedTopic.Enqueue(t.Context(), tx, note{ID: "a"})
 		require.NoError(t, err)
 		require.Equal(t, "a", outboxtest.RequireEnqueued(t, tx, loggedTopic, is("a")).ID)
 		require.Equal(t, "no event of notes/logged matches; there are 1:\n\t"+receipt.ID.String()+` in the log key "a"`,
@@ -44,7 +44,7 @@ func TestDrainListenerLetsHandlersFailTheTest(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := loggedTopic.Untyped().Enqueue(t.Context(), tx, note{ID: "a"})
+		_, err := loggedTopic.Enqueue(t.Context(), tx, note{ID: "a"})
 		return err
 	}))
 	message := failure(t, func(t testing.TB) {

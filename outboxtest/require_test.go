@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 	"github.com/outboxgen/outboxgen/payload"
@@ -24,7 +25,7 @@ type note struct {
 
 var noteTopic = outbox.NewTopic[note](outbox.TopicSpec{Namespace: "notes", Name: "written", Version: 1, Keys: func(v any) outbox.Keys {
 	n := v.(*note)
-	return outbox.Keys{Dedupe: outbox.NewKey(outbox.StringPart("id", n.ID))}
+	return outbox.Keys{Dedupe: eventkey.NewKey(eventkey.StringPart("id", n.ID))}
 }})
 
 type noteHandlers interface {
@@ -73,7 +74,7 @@ func TestRequireEnqueued(t *testing.T) {
 	require.Equal(t, "no event of notes/written matches; there are none",
 		failure(t, func(t testing.TB) { outboxtest.RequireEnqueued(t, tx, noteTopic, nil) }))
 
-	receipt, err := noteTopic.Untyped().Enqueue(t.Context(), tx, note{ID: "a", Secret: "hush"})
+	receipt, err := noteTopic.Enqueue(t.Context(), tx, note{ID: "a", Secret: "hush"})
 	require.NoError(t, err)
 	require.Equal(t, note{ID: "a", Secret: "hush"}, outboxtest.RequireEnqueued(t, tx, noteTopic, is("a")))
 	require.Equal(t, "a", outboxtest.RequireEnqueued(t, tx, noteTopic, nil).ID)
@@ -97,7 +98,7 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 	t.Parallel()
 	pool := outboxtest.Postgres(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := noteTopic.Untyped().EnqueueMany(t.Context(), tx, []note{{ID: "good"}, {ID: "bad"}, {ID: "hopeless"}})
+		_, err := noteTopic.EnqueueMany(t.Context(), tx, []note{{ID: "good"}, {ID: "bad"}, {ID: "hopeless"}})
 		return err
 	}))
 	var order []string // without a lock: the race detector would report another goroutine
@@ -137,7 +138,7 @@ func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {
 		})).HandleWritten))
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := noteTopic.Untyped().Enqueue(t.Context(), tx, note{ID: "last"})
+		_, err := noteTopic.Enqueue(t.Context(), tx, note{ID: "last"})
 		return err
 	}))
 	returned := false

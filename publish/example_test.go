@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -83,8 +84,8 @@ func ExamplePublication() {
 	publication := publish.Publication{
 		Broker:      "kafka",
 		Destination: "users.renamed",
-		Key: func(p any) outbox.Key {
-			return outbox.NewKey(outbox.LiteralPart("user"), outbox.StringPart("user_id", p.(*userRenamed).UserID))
+		Key: func(p any) eventkey.Key {
+			return eventkey.NewKey(eventkey.LiteralPart("user"), eventkey.StringPart("user_id", p.(*userRenamed).UserID))
 		},
 		Headers: func(p any) map[string]string {
 			return map[string]string{"plan": p.(*userRenamed).Plan}

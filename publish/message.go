@@ -12,7 +12,7 @@
 //
 // To write a publisher for a broker that takes one message at a time, implement Publisher with Each. Each keeps the
 // order of keys and reports what was not sent. Your function encodes one event with Encoder.Encode, sends it, and says
-// what an error means. docs/publishers.md has a complete publisher of 60 lines. Package publishtest tests it.
+// what an error means. docs/run/publishers.md has a complete publisher of 60 lines. Package publishtest tests it.
 //
 // # What can go wrong
 //

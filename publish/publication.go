@@ -1,6 +1,8 @@
 package publish
 
-import "github.com/outboxgen/outboxgen/outbox"
+import (
+	"github.com/outboxgen/outboxgen/eventkey"
+)
 
 // Publication says where a topic is published and as what. Generated code fills it from the YAML.
 type Publication struct {
@@ -17,7 +19,7 @@ type Publication struct {
 	WireName string
 	// Key keeps events in order at the broker. It is made from the payload, a pointer to a value of the topic's type. nil
 	// means the partition key of the event.
-	Key func(payload any) outbox.Key
+	Key func(payload any) eventkey.Key
 	// Headers are made from the payload, a pointer to a value of the topic's type, and sent with those of the event. nil means
 	// none. If both have a header of the same name, the event's is sent.
 	Headers func(payload any) map[string]string

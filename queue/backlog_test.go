@@ -46,7 +46,7 @@ func TestLateEventsAreFoundInABacklog(t *testing.T) {
 	})))
 	pgtest.Receive(t, under, "the backlog to be under way")
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := topic.Untyped().EnqueueMany(t.Context(), tx, runtimetest.NumberedJobs(backlog + late)[backlog:])
+		_, err := topic.EnqueueMany(t.Context(), tx, runtimetest.NumberedJobs(backlog + late)[backlog:])
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), predate, backlog)
 		require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestLateEventIsFoundAfterABacklog(t *testing.T) {
 	}
 	late := runtimetest.Job{TenantID: runtimetest.NumberedJobs(1)[0].TenantID, N: 2}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := topic.Untyped().Enqueue(t.Context(), tx, late)
+		_, err := topic.Enqueue(t.Context(), tx, late)
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), predate, 2)
 		require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
 // The two statements of a claim agree, whatever the table holds: EventClaimFresh takes what EventClaim takes without
@@ -36,13 +37,13 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 		FROM generate_series(1, $1) AS n, LATERAL (SELECT (array['pending', 'pending', 'pending', 'processing', 'delivered', 'dead'])[1 + n * 7 % 6] AS status) AS u`, events)
 	require.NoError(t, err)
 
-	var places []place
+	var places []core.Place
 	rows, err := pool.Query(t.Context(), "SELECT next_attempt_at, id FROM testing.events")
 	require.NoError(t, err)
-	var p place
+	var p core.Place
 	var id pgtype.UUID
-	_, err = pgx.ForEachRow(rows, []any{&p.due, &id}, func() error {
-		places = append(places, place{p.due, id.Bytes})
+	_, err = pgx.ForEachRow(rows, []any{&p.Due, &id}, func() error {
+		places = append(places, core.Place{Due: p.Due, ID: id.Bytes})
 		return nil
 	})
 	require.NoError(t, err)
@@ -54,42 +55,42 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 			_, err = pool.Exec(t.Context(), "DROP INDEX outbox.queue_due")
 			require.NoError(t, err)
 		}
-		c := &claim{size: events, lease: time.Hour, maxAttempts: random.IntN(4)}
+		c := &claim{Claim: core.Claim{Size: events}, lease: time.Hour, maxAttempts: random.IntN(4)}
 		if random.IntN(2) == 0 {
-			c.topics = []string{"t1", "t2"}[:1+random.IntN(2)]
+			c.Topics = []string{"t1", "t2"}[:1+random.IntN(2)]
 		}
 		if random.IntN(3) == 0 {
 			c.tenants = []uuid.UUID{uuid.MustParse("cfcd2084-95d5-65ef-66e7-dff9f98764da")} // md5('0')
 		}
 		lanes := 1 + random.IntN(3)
 		for n := range lanes {
-			c.starts = append(c.starts, start{lane: int16(n), quota: events, piece: 10 * events})
+			c.Starts = append(c.Starts, core.Start{Lane: int16(n), Quota: events, Piece: 10 * events})
 		}
 		all := claimed(t, s, pool, func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
-		for i := range c.starts {
-			c.starts[i].piece = 0
+		for i := range c.Starts {
+			c.Starts[i].Piece = 0
 		}
 		got := claimed(t, s, pool, func(q *queries.Queries) { s.claimFrom(t.Context(), q, c) })
 		require.Equal(t, all, got)
 		taken += len(got.claimed)
-		c.size = random.IntN(10) + 1
-		for i := range c.starts {
+		c.Size = random.IntN(10) + 1
+		for i := range c.Starts {
 			if random.IntN(2) == 0 {
-				c.starts[i].after = places[random.IntN(len(places))]
+				c.Starts[i].After = places[random.IntN(len(places))]
 			}
-			c.starts[i].quota = random.IntN(c.size) + 1
+			c.Starts[i].Quota = random.IntN(c.Size) + 1
 		}
 		got = claimed(t, s, pool, func(q *queries.Queries) { s.claimFrom(t.Context(), q, c) })
 		requireInTurn(t, c, all.claimed, got)
-		for i := range c.starts {
-			c.starts[i].quota, c.starts[i].piece = max(c.size/lanes, 1), 1+random.IntN(2*c.size)
+		for i := range c.Starts {
+			c.Starts[i].Quota, c.Starts[i].Piece = max(c.Size/lanes, 1), 1+random.IntN(2*c.Size)
 		}
 		want := claimed(t, s, pool, func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
 		requireShared(t, c, all.claimed, want)
 		if lanes == 1 {
-			c.starts[0].quota, c.starts[0].piece = c.size, 10*events
+			c.Starts[0].Quota, c.Starts[0].Piece = c.Size, 10*events
 			want = claimed(t, s, pool, func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
-			c.starts[0].piece = 0
+			c.Starts[0].Piece = 0
 			got = claimed(t, s, pool, func(q *queries.Queries) { s.claimFrom(t.Context(), q, c) })
 			require.Equal(t, want.claimed, got.claimed)
 			require.Equal(t, want.table, got.table)
@@ -100,7 +101,7 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	c := &claim{size: events, lease: time.Hour, starts: []start{{lane: 0, quota: events}, {lane: 1, quota: events}, {lane: 2, quota: events}}}
+	c := &claim{Claim: core.Claim{Size: events, Starts: []core.Start{{Lane: 0, Quota: events}, {Lane: 1, Quota: events}, {Lane: 2, Quota: events}}}, lease: time.Hour}
 	fresh := func() []*Claimed {
 		return claimed(t, s, pool, func(q *queries.Queries) { s.claimFrom(t.Context(), q, c) }).claimed
 	}
@@ -113,18 +114,18 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 // traces holds what a claim returned, and what the table holds after it except for the times that the claim set.
 type traces struct {
 	claimed []*Claimed
-	ends    map[int16]place
+	ends    map[int16]core.Place
 	table   []*string
 }
 
 // walked returns which of all, the events that could be claimed, a claim of c meets in each lane.
-func walked(c *claim, all []*Claimed, ends map[int16]place) map[int16][]*Claimed {
+func walked(c *claim, all []*Claimed, ends map[int16]core.Place) map[int16][]*Claimed {
 	m := make(map[int16][]*Claimed)
-	for _, s := range c.starts {
+	for _, s := range c.Starts {
 		for _, e := range all {
-			end, ended := ends[s.lane]
-			if e.lane == s.lane && placeOf(e).compare(s.after) > 0 && (!ended || placeOf(e).compare(end) <= 0) {
-				m[s.lane] = append(m[s.lane], e)
+			end, ended := ends[s.Lane]
+			if e.lane == s.Lane && placeOf(e).Compare(s.After) > 0 && (!ended || placeOf(e).Compare(end) <= 0) {
+				m[s.Lane] = append(m[s.Lane], e)
 			}
 		}
 	}
@@ -135,28 +136,28 @@ func walked(c *claim, all []*Claimed, ends map[int16]place) map[int16][]*Claimed
 // its quota while another has more.
 func requireShared(t *testing.T, c *claim, all []*Claimed, got traces) {
 	t.Helper()
-	met, took := walked(c, all, got.ends), walked(&claim{starts: c.starts}, got.claimed, nil)
+	met, took := walked(c, all, got.ends), walked(&claim{Claim: core.Claim{Starts: c.Starts}}, got.claimed, nil)
 	possible := 0
-	for _, s := range c.starts {
-		n := len(took[s.lane])
-		require.Equal(t, ids(met[s.lane][:n]), ids(took[s.lane]), "the oldest of the lane")
-		possible += len(met[s.lane])
-		if len(c.starts)*s.quota <= c.size {
-			require.GreaterOrEqual(t, n, min(s.quota, len(met[s.lane])))
+	for _, s := range c.Starts {
+		n := len(took[s.Lane])
+		require.Equal(t, ids(met[s.Lane][:n]), ids(took[s.Lane]), "the oldest of the lane")
+		possible += len(met[s.Lane])
+		if len(c.Starts)*s.Quota <= c.Size {
+			require.GreaterOrEqual(t, n, min(s.Quota, len(met[s.Lane])))
 		}
 	}
-	require.LessOrEqual(t, len(got.claimed), c.size)
-	require.Len(t, got.claimed, min(possible, c.size), "what a lane does not use goes to the others")
+	require.LessOrEqual(t, len(got.claimed), c.Size)
+	require.Len(t, got.claimed, min(possible, c.Size), "what a lane does not use goes to the others")
 }
 
 // requireInTurn checks a claim of EventClaimFresh: from each lane the oldest, up to its quota, until the batch is full.
 func requireInTurn(t *testing.T, c *claim, all []*Claimed, got traces) {
 	t.Helper()
-	met, took := walked(c, all, nil), walked(&claim{starts: c.starts}, got.claimed, nil)
-	left := c.size
-	for _, s := range c.starts {
-		n := min(s.quota, len(met[s.lane]), left)
-		require.Equal(t, ids(met[s.lane][:n]), ids(took[s.lane]))
+	met, took := walked(c, all, nil), walked(&claim{Claim: core.Claim{Starts: c.Starts}}, got.claimed, nil)
+	left := c.Size
+	for _, s := range c.Starts {
+		n := min(s.Quota, len(met[s.Lane]), left)
+		require.Equal(t, ids(met[s.Lane][:n]), ids(took[s.Lane]))
 		left -= n
 	}
 	require.Empty(t, got.ends)
@@ -182,7 +183,7 @@ func claimed(t *testing.T, s *Store, pool *pgxpool.Pool, call func(*queries.Quer
 	var x roundTrip
 	require.NoError(t, s.scanClaimed(rows, &x, time.Time{}))
 	require.Empty(t, x.strays)
-	r.claimed, r.ends = append([]*Claimed{}, x.claimed...), x.ends
+	r.claimed, r.ends = append([]*Claimed{}, x.claimed...), x.found.Ends
 	rows, err = tx.Query(t.Context(), `SELECT (to_jsonb(e) - '{locked_until,updated_at}'::text[])::text || (locked_until > now() + interval '50 min')::text ||
 		(updated_at >= now())::text FROM testing.events AS e ORDER BY e.id`)
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ func (b *book) transaction(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	receipts, err := topic.Untyped().EnqueueMany(ctx, tx, runtimetest.NumberedJobs(1+rand.IntN(5)))
+	receipts, err := topic.EnqueueMany(ctx, tx, runtimetest.NumberedJobs(1+rand.IntN(5)))
 	if err != nil {
 		return err // nothing was recorded, so nothing can have been committed
 	}

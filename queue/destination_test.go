@@ -81,7 +81,7 @@ func enqueueFor(t testing.TB, pool *pgxpool.Pool, n int, destinations ...string)
 		}
 	}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := runtimetest.PublishedTopic.Untyped().EnqueueMany(t.Context(), tx, all)
+		_, err := runtimetest.PublishedTopic.EnqueueMany(t.Context(), tx, all)
 		require.NoError(t, err)
 	})
 }

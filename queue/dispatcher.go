@@ -34,6 +34,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
 // Config tunes a dispatcher. The zero value is a good start.
@@ -142,9 +143,10 @@ type Dispatcher struct {
 	handlers map[string]Handler
 	topics   []string // what is claimed
 	versions *versions
-	lanes    lanes // where it is
 	targets  *target.Targets
-	pauses   atomic.Pointer[pauses] // as they were read last; never nil
+	machine  core.Config // of a run
+	targetOf map[*core.Target]*target.Target
+	pauses   atomic.Pointer[core.Pauses] // as they were read last; never nil
 	log      *slog.Logger
 	hooks    *report.Hooks
 	rep      *report.Log
@@ -185,7 +187,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	}
 	store.policies = make(map[string]policy, len(handlers))
 	d := &Dispatcher{cfg: cfg, store: store, pool: pool, handlers: make(map[string]Handler, len(handlers))}
-	d.pauses.Store(noPauses)
+	d.pauses.Store(core.NoPauses)
 	d.orphanAge = heartbeat.OrphanAge
 	d.lastAttemptLimit = min(longestLastAttempt, cfg.LeaseDuration/10)
 	d.log = usercode.Logger(cfg.Logger).With("dispatcher", store.namespace, "worker_id", store.worker)
@@ -228,84 +230,16 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 		known[topic] = d.handlers[topic].version
 	}
 	d.versions = versionsOf(known)
-	d.lanes = lanesOf(d.topics, cfg.TenantIDs)
+	d.machine = d.machineOf()
 	return d, nil
 }
 
 // scope returns what the dispatcher is responsible for, as a claim of nothing.
 func (d *Dispatcher) scope() *claim {
 	return &claim{
-		maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, topics: d.topics, versions: d.versions, tenants: d.cfg.TenantIDs, paused: d.pauses.Load(),
+		Claim:       core.Claim{Topics: d.topics, Paused: d.pauses.Load()},
+		maxAttempts: d.cfg.MaxAttempts, lease: d.cfg.LeaseDuration, versions: d.versions, tenants: d.cfg.TenantIDs,
 	}
-}
-
-// target returns where the events of a topic go.
-func (d *Dispatcher) target(topic string) *target.Target {
-	return d.targets.ByTopic[d.store.namespace+"/"+topic]
-}
-
-// request returns a claim of up to size events of the topics that are neither resting, stalled nor paused, or nil if all
-// topics are. With reclaim, the claim includes events whose lease ran out.
-func (d *Dispatcher) request(size int, reclaim bool) *claim {
-	c := d.scope()
-	c.size = size
-	if d.targets.Publishes || d.targets.Away.Load() > 0 {
-		now := time.Now()
-		c.topics = d.topicsWhere(func(t *target.Target) bool {
-			stalled, _ := t.Stalled(now)
-			return !stalled && !t.Resting()
-		})
-		if len(c.topics) == 0 {
-			return nil
-		}
-	}
-	if c.paused.every(c.topics) {
-		return nil
-	}
-	if reclaim {
-		c.reclaims = reclaimsPerClaim
-	}
-	return c
-}
-
-// tryable returns a resting target of this dispatcher for which one event should be tried now, or nil.
-func (d *Dispatcher) tryable() *target.Target {
-	if d.targets.Away.Load() == 0 {
-		return nil
-	}
-	paused := d.pauses.Load()
-	for _, topic := range d.topics {
-		if t := d.target(topic); !paused.topic(topic) && t.Tryable() {
-			return t
-		}
-	}
-	return nil
-}
-
-// requestTry returns a claim of one event of t, which finds out whether t is available again. With reclaim, this may be
-// an event whose lease ran out. There may be no other such claim. The result must be passed to t.OnTry.
-func (d *Dispatcher) requestTry(t *target.Target, reclaim bool) *claim {
-	t.RequestTry()
-	c := d.scope()
-	c.size, c.topics = 1, d.topicsWhere(func(o *target.Target) bool { return o == t })
-	if reclaim {
-		c.reclaims = 1
-	}
-	return c
-}
-
-// topicsWhere returns the topics whose target is wanted. It allocates nothing in the usual case, when all are.
-func (d *Dispatcher) topicsWhere(wanted func(*target.Target) bool) []string {
-	if !slices.ContainsFunc(d.targets.All, func(t *target.Target) bool { return !wanted(t) }) {
-		return d.topics
-	}
-	topics := make([]string, 0, len(d.topics))
-	for _, topic := range d.topics {
-		if wanted(d.target(topic)) {
-			topics = append(topics, topic)
-		}
-	}
-	return topics
 }
 
 var (
@@ -345,14 +279,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.warnSmallPool()
 	over := d.rep.Run("dispatcher", "topics", report.Topics(d.topics), "lease", d.cfg.LeaseDuration, "batch_size", d.cfg.BatchSize,
 		"concurrency", d.cfg.Concurrency, "poll", d.cfg.PollInterval, "wake", d.cfg.Wake, "tenants", len(d.cfg.TenantIDs))
-	err := newLoop(ctx, d).run()
+	err := d.run(ctx)
 	over(err)
 	return err
 }
 
 // ownConns is how many connections a dispatcher uses at the same time, without its handlers: its passes, the renewal of
 // leases, and sweep or prune. The one that listens is not the pool's.
-const ownConns = maxPasses + 2
+const ownConns = core.MaxPasses + 2
 
 // warnSmallPool warns when handlers that use the pool, as most do, could delay the renewal of their own leases.
 func (d *Dispatcher) warnSmallPool() {

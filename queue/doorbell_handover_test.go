@@ -185,7 +185,7 @@ func TestSilentTopicAllowsPrepareTransaction(t *testing.T) {
 		defer conn.Release()
 		tx, err := conn.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = topic.Untyped().Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0])
+		_, err = topic.Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0])
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), "PREPARE TRANSACTION '"+name+"'")
 		require.NoError(t, errIf(err != nil, tx.Rollback(t.Context())))

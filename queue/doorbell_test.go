@@ -110,7 +110,7 @@ func TestBellIsRungOnlyForSleepers(t *testing.T) {
 	for range 50 {
 		runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(2)...)
 		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Job{})
+			_, err := topic.Enqueue(t.Context(), tx, runtimetest.Job{})
 			require.Error(t, err) // the zero tenant
 			return nil
 		}))
@@ -144,7 +144,7 @@ func TestOpenTransactionKeepsDispatcherAwake(t *testing.T) {
 			topic := runtimetest.JobTopic("one")
 			tx, err := pool.Begin(t.Context())
 			require.NoError(t, err)
-			_, err = topic.Untyped().Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0])
+			_, err = topic.Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0])
 			require.NoError(t, err)
 			got := make(chan struct{}, 1)
 			d := runtimetest.Dispatcher(t, pool, runtimetest.SleeperConfig(), runtimetest.OnJob(topic, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
@@ -277,7 +277,7 @@ func burst(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[runtimetest.Job]
 	require.NoError(t, err)
 	jobs := runtimetest.NumberedJobs(1 + rand.IntN(4))
 	for _, j := range jobs {
-		_, err := topic.Untyped().Enqueue(ctx, tx, j)
+		_, err := topic.Enqueue(ctx, tx, j)
 		require.NoError(t, err)
 		if rand.IntN(3) == 0 { // dispatchers go to sleep or wake up meanwhile
 			_, err = tx.Exec(ctx, "SELECT pg_sleep($1)", rand.Float64()*0.005)
@@ -301,7 +301,7 @@ func TestRollbackRingsNobody(t *testing.T) {
 	for range 100 {
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = topic.Untyped().Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0])
+		_, err = topic.Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0])
 		require.NoError(t, err)
 		require.NoError(t, tx.Rollback(t.Context()))
 	}

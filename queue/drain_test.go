@@ -46,7 +46,7 @@ func TestDrainReport(t *testing.T) {
 			return errors.Join(err, errors.New("no"))
 		case "enqueues":
 			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-				_, err := topic.Untyped().EnqueueMany(ctx, tx, runtimetest.NumberedJobs(7))
+				_, err := topic.EnqueueMany(ctx, tx, runtimetest.NumberedJobs(7))
 				return err
 			})
 		}
@@ -60,7 +60,7 @@ func TestDrainReport(t *testing.T) {
 	}
 	runtimetest.EnqueueJobs(t, pool, topic, jobs...)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0], outbox.WithNotBefore(time.Now().Add(time.Hour)))
+		_, err := topic.Enqueue(t.Context(), tx, runtimetest.NumberedJobs(1)[0], outbox.WithNotBefore(time.Now().Add(time.Hour)))
 		return err
 	}))
 	spent := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(1)...)[0]

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/queue"
@@ -32,7 +33,7 @@ var orderPlaced = outbox.NewTopic[OrderPlaced](outbox.TopicSpec{Namespace: "shop
 // place enqueues an event for each order.
 func place(ctx context.Context, pool *pgxpool.Pool, orders ...OrderPlaced) {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := orderPlaced.Untyped().EnqueueMany(ctx, tx, orders)
+		_, err := orderPlaced.EnqueueMany(ctx, tx, orders)
 		return err
 	})
 	if err != nil {
@@ -130,7 +131,9 @@ func ExamplePublish() {
 		queue.Config{Publishers: map[string]publish.Publisher{"kafka": Printer{}}},
 		queue.Publish(orderPlaced, publish.Publication{
 			Broker: "kafka", Destination: "shop.orders",
-			Key: func(p any) outbox.Key { return outbox.NewKey(outbox.StringPart("order_id", p.(*OrderPlaced).OrderID)) },
+			Key: func(p any) eventkey.Key {
+				return eventkey.NewKey(eventkey.StringPart("order_id", p.(*OrderPlaced).OrderID))
+			},
 		}))
 	if err != nil {
 		log.Fatal(err)

@@ -32,7 +32,7 @@ func ConfigOf(d *Dispatcher) Config { return d.cfg }
 // Sweep runs a sweep of d, which has inFlight in flight.
 func Sweep(ctx context.Context, d *Dispatcher, inFlight []uuid.UUID) (died, noted int, err error) {
 	c := d.scope()
-	c.inFlight = inFlight
+	c.InFlight = inFlight
 	return d.store.sweep(ctx, c, d.grace(), nil)
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -49,7 +49,7 @@ func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 					jobs[i] = runtimetest.Job{TenantID: tenant, N: int64(i)}
 				}
 				pgtest.InTx(t, pool, func(tx pgx.Tx) {
-					_, err := topic.Untyped().EnqueueMany(t.Context(), tx, jobs)
+					_, err := topic.EnqueueMany(t.Context(), tx, jobs)
 					require.NoError(t, err)
 				})
 			}
@@ -269,7 +269,7 @@ func TestLateCommitIsFoundWhileBusy(t *testing.T) {
 			pool := pgtest.Database(t)
 			topic := runtimetest.JobTopic("own")
 			tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-			_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Job{TenantID: uuid.New(), N: -1})
+			_, err := topic.Enqueue(t.Context(), tx, runtimetest.Job{TenantID: uuid.New(), N: -1})
 			require.NoError(t, err)
 			_, err = tx.Exec(t.Context(), "UPDATE outbox.queue SET next_attempt_at = now() - interval '1 min'") // as if it had taken long
 			require.NoError(t, err)
@@ -287,7 +287,7 @@ func TestLateCommitIsFoundWhileBusy(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			enqueue := func() bool {
 				err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-					_, err := topic.Untyped().Enqueue(ctx, tx, runtimetest.Job{TenantID: uuid.New(), N: 1})
+					_, err := topic.Enqueue(ctx, tx, runtimetest.Job{TenantID: uuid.New(), N: 1})
 					return err
 				})
 				return err == nil

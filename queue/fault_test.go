@@ -15,12 +15,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
 // A producer that commits asynchronously may lose its last commits in a crash. An event that was handled must not be
@@ -166,7 +168,8 @@ func TestDeadlockIsRetried(t *testing.T) {
 		start := make(chan struct{})
 		var wg sync.WaitGroup
 		for i, s := range []*Store{a, b} {
-			x := &roundTrip{acks: pointers(claimed[i : i+1]), nacks: []Failure{{Claimed: claimed[1-i], Err: outbox.Permanent(errors.New("x"))}}}
+			why := errclass.Of(outbox.Permanent(errors.New("x")))
+			x := &roundTrip{settlements: []settlement{{kind: acking, claimed: &claimed[i]}, {kind: nacking, claimed: &claimed[1-i], why: &why}}}
 			wg.Go(func() {
 				<-start
 				if err := s.roundTrip(t.Context(), x); err != nil {
@@ -223,7 +226,7 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 		require.NoError(t, err)
 		c, err := ClaimConfig{BatchSize: 5}.claim()
 		require.NoError(t, err)
-		c.starts = new(walk).pieces(c.size, false)
+		c.Starts = new(core.Walk).Pieces(c.Size, false)
 		rows, err := s.db.On(tx).EventClaim(t.Context(), s.claimParams(c))
 		rows = slices.DeleteFunc(rows, func(r queries.EventClaimRow) bool { return r.ClaimNo == 0 }) // the ends
 		require.Len(t, rows, 5)

@@ -287,7 +287,7 @@ func enqueueLater(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[runtimete
 	t.Helper()
 	var ids []uuid.UUID
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		receipts, err := topic.Untyped().EnqueueMany(t.Context(), tx, jobs, outbox.WithNotBefore(time.Now().Add(time.Hour)))
+		receipts, err := topic.EnqueueMany(t.Context(), tx, jobs, outbox.WithNotBefore(time.Now().Add(time.Hour)))
 		for _, r := range receipts {
 			ids = append(ids, r.ID)
 		}

@@ -3,70 +3,60 @@ package queue
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
+	"github.com/outboxgen/outboxgen/internal/machine/report"
 	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
 	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
-// loop is one Run: a single goroutine that owns the events in flight, claims when there is room, and settles what
-// workers report. Each pass is one round trip that finalises and claims together. Reports accumulate while it is under
-// way, so batches are larger when the database is busier. A second pass starts when there is enough for it to do, so
-// that a backlog keeps both PostgreSQL and the handlers busy.
+// loop is the shell of one Run or Drain: it owns goroutines, channels and the clock, tells the core what has happened, and
+// does what the core says.
 type loop struct {
 	*shutdown.Stages
-	d      *Dispatcher
-	ctx    context.Context // ends the claiming
-	leases *leases
-	*doorbell.Sleeper
-	workers sync.WaitGroup
+	d    *Dispatcher
+	ctx  context.Context // ends the claiming
+	core *core.Core
+	bell *doorbell.Doorbell // nil without one
 
-	queue      chan *task                    // claimed, not started; has room for everything in flight
-	publish    map[*target.Target]chan *task // likewise, by destination
-	inFlightBy map[*target.Target]int        // claimed and not reported, by destination
-	routers    map[*target.Target]*router    // of the targets whose events say where they go
-	over       chan struct{}                 // closed when nobody reads reports any more
-	reports    chan *task                    // finished; likewise
-	donePasses chan *pass                    // passes that are done; has room for all that may be under way
-	capacity   int                           // how many may be in flight, not counting those of stalled publishers and one per resting target to try it
-	inFlight   int                           // claimed and not known to be settled
-	finished   []*task
-	stopping   bool            // nothing is started any more
-	endPause   <-chan struct{} // ends pauses
+	queue   chan *task     // for the workers
+	reports chan *task     // of the workers
+	events  chan happening // of everybody else
+	asks    chan func()    // questions to the core
+	over    chan struct{}  // closed when nobody reads these any more
+	timer   *time.Timer    // of core.Timer
+	// statement records the results of passes; nil in a drain, which returns their errors.
+	statement func(what string, began time.Time, err error)
+	calls     chan func() // calls of user code in the goroutine of the caller; nil if they have goroutines of their own
 
-	lastAttempt        *task            // a reclaimed event on its last attempt, which is run alone if possible
-	lastAttemptStarted bool             // it is queued or running
-	lastAttemptSince   time.Time        // when it was claimed, then when it was queued
-	lastAttemptTick    <-chan time.Time // when to check on it again
+	workers sync.WaitGroup // and calls of publishers
+	others  sync.WaitGroup // what uses the database
+	started int            // workers
+	given   int            // tasks that they have
+	steps   int            // so far
+	stopped bool           // the core knows that ctx has ended
+	reported
+	total Report
+	end   *core.End
+}
 
-	passes      int  // passes under way
-	sent        int  // passes so far
-	reclaiming  bool // one of them may reclaim events
-	settling    int  // events that they settle
-	claiming    int  // events that they may claim
-	reserved    int  // the room they need for those, in addition to what they settle in the same transaction
-	dbRetry     backoff.Retrier
-	pace        doorbell.Pace // of claims that find nothing
-	settleErr   error         // why finished could not be settled
-	reclaimFrom time.Time     // after an outage: the time when other processes have settled what they have in flight
+// reported is the memory of an event that comes often.
+type reported struct{ event core.Reported }
 
-	checkPauses   testsignal.Signal // makes watchPauses read what is paused
-	pausesChanged testsignal.Signal // makes the loop take notice
-
-	claimable  bool  // there may be something to claim
-	generation int   // how often something has made it claimable
-	returns    int64 // how many returns of targets the loop has seen
-	backlog    bool  // the latest claim was full
-	claims     *claims
-	looks      looks
+// happening is an event for the core, and what it adds to the report of a drain.
+type happening struct {
+	event core.Event
+	adds  Report
 }
 
 // signals let tests wait for what happens inside; nil channels cost nothing.
@@ -79,64 +69,253 @@ type signals struct {
 	paused     testsignal.Signal // read what is paused
 }
 
-func newLoop(ctx context.Context, d *Dispatcher) *loop {
-	room := max(d.cfg.BatchSize, d.cfg.Concurrency)
-	l := &loop{
-		Stages: shutdown.New(outbox.ContextWithRunner(ctx, d.runner())), d: d, ctx: ctx, leases: newLeases(d), claimable: true, endPause: ctx.Done(), capacity: room, claims: newClaims(d),
-		looks: looks{wanted: true, walk: walk{in: d.lanes}},
-		queue: make(chan *task, room+len(d.targets.All)), donePasses: make(chan *pass, maxPasses),
-		publish: make(map[*target.Target]chan *task), routers: make(map[*target.Target]*router), over: make(chan struct{}), inFlightBy: make(map[*target.Target]int),
-		checkPauses: make(testsignal.Signal, 1), pausesChanged: make(testsignal.Signal, 1),
+// machineOf returns what every core of d has in common.
+func (d *Dispatcher) machineOf() core.Config {
+	cfg := core.Config{
+		Lanes: core.LanesOf(d.topics, d.cfg.TenantIDs), BatchSize: d.cfg.BatchSize, Concurrency: d.cfg.Concurrency,
+		LeaseDuration: d.cfg.LeaseDuration, PollInterval: d.cfg.PollInterval, MaxPollInterval: d.cfg.MaxPollInterval,
+		FirstPause: d.cfg.Breaker.FirstPause,
 	}
+	d.targetOf = make(map[*core.Target]*target.Target, len(d.targets.All))
+	of := make(map[*target.Target]*core.Target, len(d.targets.All))
 	for _, t := range d.targets.All {
-		if t.Publisher != nil { // when it stalls it may hold all the capacity, and the events being claimed then
-			l.publish[t] = make(chan *task, 2*room)
-		}
-		if t.ByEvent != nil {
-			l.routers[t] = newRouter(l, t)
-		}
+		of[t] = &core.Target{Rest: t.Rest, ByEvent: t.ByEvent}
+		d.targetOf[of[t]] = t
+		cfg.Targets = append(cfg.Targets, of[t])
 	}
-	l.reports = make(chan *task, cap(l.queue)+2*room*len(l.publish))
-	var e *doorbell.Config
-	if d.cfg.Wake == outbox.WakeDoorbell {
-		e = &doorbell.Config{Bell: doorbell.Of(d.store.db, d.store.namespace), DB: d.store.db, Main: d.pool, Listen: d.cfg.ListenPool, Log: d.log, Listening: d.rep.Listening(d.cfg.ListenPool != nil)}
+	for _, topic := range d.topics {
+		cfg.Topics = append(cfg.Topics, core.Topic{
+			Name: topic, Target: of[d.targets.ByTopic[d.store.namespace+"/"+topic]], Fair: d.handlers[topic].fairness == outbox.FairnessTenant,
+		})
 	}
-	l.Sleeper = doorbell.NewSleeper(e, d.cfg.PollInterval, d.cfg.MaxPollInterval)
-	return l
+	return cfg
 }
 
-func (l *loop) run() error {
-	defer l.Enforce(l.ctx, l.d.cfg.ShutdownTimeout, errShutdown)()
-	helpers, stop := context.WithCancel(context.WithoutCancel(l.ctx))
-	var owned sync.WaitGroup
-	owned.Go(func() { l.leases.renew(helpers, l.DBCtx) })
-	owned.Go(func() { l.d.maintain(l.ctx, l.leases.atRisk) })
-	owned.Go(func() { l.Sleeper.Run(l.ctx, l.DBCtx) })
-	owned.Go(func() { l.watchPauses(l.ctx) })
-	owned.Go(func() { l.d.heart().Run(l.ctx) })
-	for range l.d.cfg.Concurrency {
-		l.workers.Go(l.worker)
+func newLoop(ctx context.Context, d *Dispatcher, cfg core.Config) *loop {
+	cfg.Pauses, cfg.LastAttemptLimit = d.pauses.Load(), d.lastAttemptLimit
+	return &loop{
+		Stages: shutdown.New(outbox.ContextWithRunner(ctx, d.runner())), d: d, ctx: ctx, core: core.New(time.Now(), cfg),
+		queue: make(chan *task, cfg.Concurrency), reports: make(chan *task, cfg.Concurrency), events: make(chan happening, 2*core.MaxPasses),
+		asks: make(chan func()), over: make(chan struct{}), timer: time.NewTimer(time.Hour),
 	}
-	for t, queue := range l.publish {
-		send := func(tasks []*task) { l.d.publish(l.WorkCtx, l.leases, t, tasks, func(k *task) { l.reports <- k }) }
-		if r := l.routers[t]; r != nil {
-			send = r.route
+}
+
+// run runs a dispatcher until ctx ends.
+func (d *Dispatcher) run(ctx context.Context) error {
+	cfg := d.machine
+	cfg.Doorbell = d.cfg.Wake == outbox.WakeDoorbell
+	l := newLoop(ctx, d, cfg)
+	l.statement = d.rep.Statement
+	defer l.Enforce(ctx, d.cfg.ShutdownTimeout, errShutdown)()
+	if cfg.Doorbell {
+		l.bell = doorbell.New(&doorbell.Config{
+			Bell: bell.Of(d.store.db, d.store.namespace), DB: d.store.db, Main: d.pool, Listen: d.cfg.ListenPool, Log: d.log,
+			Listening: d.rep.Listening(d.cfg.ListenPool != nil),
+		})
+		l.others.Go(func() { l.bell.Run(ctx, l.DBCtx) })
+	}
+	l.others.Go(func() { d.maintain(ctx, l.atRisk) })
+	heart := d.heart()
+	heart.Resting, heart.Listed = l.reasons, func() { l.post(core.Listed{}, Report{}) }
+	l.others.Go(func() { heart.Run(ctx) })
+	switch end := l.loop(); {
+	case end.Unsettled > 0:
+		return fmt.Errorf("stop dispatcher: %d events could not be settled: %w", end.Unsettled, end.Err)
+	case len(end.Running) > 0:
+		return fmt.Errorf("stop dispatcher: still running after %s: %s", d.cfg.ShutdownTimeout, namesOf(end.Running))
+	}
+	return nil
+}
+
+// namesOf lists the events of tasks.
+func namesOf(tasks []*core.Task) string {
+	var names []string
+	for _, t := range tasks {
+		e := &taskOf(t).claimed.Event
+		names = append(names, e.Namespace+"/"+e.Topic+" "+e.ID.String())
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// loop tells the core what happens until it ends, and then waits for what still runs.
+func (l *loop) loop() *core.End {
+	defer l.timer.Stop()
+	var rang <-chan struct{}
+	var answers <-chan doorbell.Answer
+	if l.bell != nil {
+		rang, answers = l.bell.Rang(), l.bell.Answers()
+	}
+	stop, giveUp, databaseOver := l.ctx.Done(), l.GiveUp, l.DBCtx.Done()
+	for l.step(core.Started{}); l.end == nil; {
+		select {
+		case t := <-l.reports:
+			l.step(l.collect(t))
+		case h := <-l.events:
+			l.total.Add(h.adds)
+			l.step(h.event)
+		case <-l.timer.C:
+			l.step(core.Tick{})
+		case <-rang:
+			l.step(core.Rang{})
+		case a := <-answers:
+			l.step(core.Answered{Request: a.Request(), Bell: a.State()})
+		case ask := <-l.asks:
+			ask()
+		case <-stop:
+			stop = nil
+			l.step(core.Tick{})
+		case <-giveUp:
+			giveUp = nil
+			l.step(core.GiveUp{})
+		case <-databaseOver:
+			databaseOver = nil
+			l.step(core.DatabaseOver{})
 		}
-		l.workers.Go(func() { l.publisher(queue, send) })
 	}
-	defer close(l.over)
-	l.deliver()
-	err := l.stop()
+	close(l.over)
 	close(l.queue)
-	for _, queue := range l.publish {
-		close(queue)
-	}
-	if err == nil {
+	if len(l.end.Running) == 0 {
 		l.workers.Wait()
 	}
-	stop()
-	owned.Wait()
-	return err
+	l.others.Wait()
+	return l.end
+}
+
+// collect returns the event of all reports that there are, of which t is the first.
+func (l *loop) collect(t *task) core.Event {
+	tasks := append(l.event.Tasks[:0], &t.Task)
+	for n := len(l.reports); n > 0; n-- {
+		tasks = append(tasks, &(<-l.reports).Task)
+	}
+	l.event.Tasks = tasks
+	l.given -= len(tasks)
+	return &l.event
+}
+
+// step tells the core of e. It tells first that the context has ended, so that nothing more is started.
+func (l *loop) step(e core.Event) {
+	if !l.stopped && l.ctx.Err() != nil {
+		l.stopped = true
+		l.tell(core.Stop{})
+	}
+	l.tell(e)
+}
+
+// tell tells the core of e and does what it says.
+func (l *loop) tell(e core.Event) {
+	l.steps++
+	for _, c := range l.core.Step(time.Now(), e) {
+		l.obey(c)
+	}
+}
+
+// obey does what the core says. Nothing here waits, except for a log or an observer that is slow.
+func (l *loop) obey(c core.Command) {
+	switch c := c.(type) {
+	case core.Run:
+		l.start(taskOf(c.Task))
+	case *core.Send:
+		l.call(func() {
+			sent, failed := l.send(c)
+			l.report(failed)
+			l.post(sent, Report{})
+		})
+	case *core.Route:
+		l.call(func() {
+			routed, failed := l.route(c)
+			l.report(failed)
+			l.post(routed, Report{})
+		})
+	case *core.Pass:
+		l.others.Go(func() { l.pass(c) })
+	case *core.Renew:
+		l.others.Go(func() { l.post(l.renew(c), Report{}) })
+	case core.Lost:
+		l.lose(taskOf(c.Task))
+	case core.Drop:
+		l.drop(taskOf(c.Task))
+	case core.ReadPauses:
+		l.others.Go(func() {
+			p, err := l.d.readPauses(l.ctx)
+			l.post(&core.PausesRead{Pauses: p, Err: err}, Report{})
+		})
+	case core.Sweep:
+		l.others.Go(func() {
+			n, _, err := l.d.store.sweep(l.ctx, l.d.scope(), 0, l.d.onSwept)
+			l.post(core.Swept{Err: err}, Report{Dead: n})
+		})
+	case core.AskBell:
+		l.bell.Request(c.Asleep)
+	case core.Tell:
+		l.d.targets.Tell(c.Notes)
+	case core.Timer:
+		l.wakeAt(c.At)
+	case core.Signal:
+		l.signal(c)
+	case *core.End:
+		l.end = c
+	}
+}
+
+// post tells the loop of e. After the end nobody is interested.
+func (l *loop) post(e core.Event, adds Report) {
+	select {
+	case l.events <- happening{e, adds}:
+	case <-l.over:
+	}
+}
+
+// report tells the loop of tasks for which nothing runs any more.
+func (l *loop) report(tasks []*core.Task) {
+	if len(tasks) > 0 {
+		l.post(&core.Reported{Tasks: tasks}, Report{})
+	}
+}
+
+// wakeAt sets the timer.
+func (l *loop) wakeAt(at time.Time) {
+	if at.IsZero() {
+		l.timer.Stop()
+	} else {
+		l.timer.Reset(time.Until(at))
+	}
+}
+
+func (l *loop) signal(s core.Signal) {
+	to := [...]testsignal.Signal{
+		core.SignalIdle: l.d.signals.idle, core.SignalRefused: l.d.signals.refused,
+		core.SignalRenewed: l.d.signals.renewed, core.SignalPaused: l.d.signals.paused,
+	}
+	to[s].Emit()
+}
+
+// start gives t to a worker, which is started if all others have something to do.
+func (l *loop) start(t *task) {
+	t.ctx, t.cancel = context.WithCancelCause(l.WorkCtx)
+	if l.given++; l.calls != nil {
+		l.call(func() { l.handle(t) })
+		return
+	}
+	if l.given > l.started {
+		l.started++
+		l.workers.Go(l.worker)
+	}
+	l.queue <- t // has room for all that the core gives
+}
+
+// call calls user code in a goroutine of its own, or in that of the caller.
+func (l *loop) call(f func()) {
+	if l.calls == nil {
+		l.workers.Go(f)
+		return
+	}
+	l.workers.Go(func() {
+		select {
+		case l.calls <- f:
+		case <-l.over:
+		}
+	})
 }
 
 // worker runs queued tasks until the queue is closed. A handler that ends its goroutine ends the worker, and another
@@ -149,295 +328,111 @@ func (l *loop) worker() {
 		}
 	}()
 	for t := range l.queue {
-		l.d.runHandler(l.WorkCtx, l.leases, t, func(t *task) { l.reports <- t })
+		l.handle(t)
 	}
 	closed = true
 }
 
-// publisher sends queued tasks, as many per call as are queued, until the queue is closed.
-func (l *loop) publisher(queue <-chan *task, send func([]*task)) {
-	for first := range queue {
-		tasks := []*task{first}
-		for more := true; more && len(tasks) < target.BatchSize; {
-			select {
-			case k, ok := <-queue:
-				if more = ok; ok {
-					tasks = append(tasks, k)
-				}
-			default:
-				more = false
-			}
-		}
-		send(tasks)
-	}
-}
-
-// start queues t for the workers or the publisher of its topic.
-func (l *loop) start(t *task) {
-	if to := l.d.target(t.Topic); to.Publisher != nil {
-		l.publish[to] <- t
-	} else {
-		l.queue <- t
-	}
-}
-
-// deliver claims and settles until ctx ends.
-func (l *loop) deliver() {
-	defer l.Sleeper.Stop()
-	for l.ctx.Err() == nil {
-		l.collect()
-		l.startLastAttempt()
-		want := l.room()
-		if !l.worthwhile(want) && (l.passes == maxPasses || l.tryable() == nil) {
-			l.wait()
-			continue
-		}
-		l.send(want)
-	}
-}
-
-// requestClaim makes the loop claim once more, whatever the current claims find.
-func (l *loop) requestClaim() {
-	l.claimable = true
-	l.generation++
-}
-
-// requestLook makes the loop claim once more, and look from the head soon.
-func (l *loop) requestLook() {
-	l.looks.soon()
-	l.requestClaim()
-}
-
-// startLastAttempt queues the pending event on its last attempt once nothing else is in flight. This event may have
-// killed its process before. If it does so again, every other event in flight loses an attempt. The wait for long
-// handlers is bounded: by lastAttemptLimit if they would lose one attempt of several, and by a lease if one of them
-// would become a dead letter.
-func (l *loop) startLastAttempt() {
-	if l.lastAttempt == nil || l.lastAttemptStarted {
-		return
-	}
-	limit, lease, waited := l.d.lastAttemptLimit, l.d.cfg.LeaseDuration, time.Since(l.lastAttemptSince)
-	alone := l.inFlight == 1 && l.claiming == 0
-	switch {
-	case alone, waited >= lease, waited >= limit && !l.leases.hasLastAttempt(l.lastAttempt):
-		l.lastAttemptStarted = true
-		l.watchLastAttempt(limit)
-		l.start(l.lastAttempt)
-	case waited >= limit && l.lastAttemptTick == nil:
-		l.lastAttemptTick = time.After(lease - waited)
-	}
-}
-
-// watchLastAttempt makes the loop check that event again after d.
-func (l *loop) watchLastAttempt(d time.Duration) {
-	l.lastAttemptSince, l.lastAttemptTick = time.Now(), time.After(d)
-}
-
-// claimsPaused reports whether an event on its last attempt stops other claims. It does so for lastAttemptLimit while
-// it waits for the others to finish, and again after its start, because an event that kills its process usually does so
-// soon.
-func (l *loop) claimsPaused() bool {
-	return l.lastAttempt != nil && time.Since(l.lastAttemptSince) < l.d.lastAttemptLimit
-}
-
-// collect handles all reports, finished passes and changes of what is paused that are ready.
-func (l *loop) collect() {
-	for {
+// handle runs the handler of t.
+func (l *loop) handle(t *task) {
+	l.d.runHandler(t, func(t *task) {
 		select {
-		case t := <-l.reports:
-			l.onReport(t)
-		case p := <-l.donePasses:
-			l.onPassDone(p)
-		case <-l.pausesChanged:
-			l.onPauses()
-		default:
-			return
+		case l.reports <- t:
+		case <-l.over:
 		}
+	})
+}
+
+// pass makes the round trip p.
+func (l *loop) pass(p *core.Pass) {
+	x := &roundTrip{settlements: settlementsOfPass(p)}
+	if p.Claim != nil {
+		x.claim = l.d.scope()
+		x.claim.Claim = *p.Claim
+	}
+	began := time.Now()
+	err := l.d.roundTrip(l.DBCtx, x)
+	done := &core.PassDone{Pass: p, Open: openOf(p, x), Claimed: tasksOf(x.claimed), Found: x.found, Err: err}
+	adds := l.d.account(x, p.HandedBack)
+	if l.statement != nil {
+		l.statement("claim and settle", began, err)
+	}
+	l.post(done, adds)
+}
+
+// renew makes the renewal r.
+func (l *loop) renew(r *core.Renew) *core.Renewed {
+	x := &roundTrip{lease: l.d.cfg.LeaseDuration, settlements: make([]settlement, len(r.Tasks))}
+	for i, t := range r.Tasks {
+		x.settlements[i] = settlement{kind: extending, claimed: taskOf(t).claimed}
+	}
+	ctx, cancel := context.WithDeadline(l.DBCtx, r.Until)
+	defer cancel()
+	began := time.Now()
+	err := l.d.store.roundTripByParts(ctx, x)
+	if l.DBCtx.Err() == nil {
+		l.d.rep.Statement("renew leases", began, err)
+	}
+	done := &core.Renewed{Renew: r}
+	if err != nil {
+		return done
+	}
+	for i := range x.settlements {
+		f := &x.settlements[i]
+		became := core.Renewal
+		switch f.outcome {
+		case Lost:
+			became = core.Gone
+		case refused:
+			became = core.Kept
+			l.d.logRefusal(f)
+		case Locked:
+			became = core.Kept
+			l.d.rep.Trouble(report.Locked, "renew lease: another transaction has the event locked", f.claimed.Event, "another transaction has the event locked")
+		}
+		done.Outcomes = append(done.Outcomes, became)
+	}
+	return done
+}
+
+// lose cancels the handler of t, if it runs.
+func (l *loop) lose(t *task) {
+	if t.cancel != nil {
+		t.cancel(outbox.ErrLeaseLost)
+	}
+	l.d.rep.Trouble(report.Lapsed, "lease lost", t.claimed.Event, outbox.ErrLeaseLost.Error())
+	l.d.signals.lost.Emit()
+}
+
+// drop tells that t has failed after its lease was lost.
+func (l *loop) drop(t *task) {
+	e := t.claimed.Event
+	l.total.Lost++
+	l.d.rep.Trouble(report.Lost, "event lost", e, t.Result.Text)
+	l.d.rep.Add(Report{Lost: 1})
+	if l.d.hooks.WantsEnds() {
+		l.d.hooks.Ended([]report.End{{Event: e}})
 	}
 }
 
-// onReport handles the report of a worker, or an event that is released unstarted.
-func (l *loop) onReport(t *task) {
-	if to := l.d.target(t.Topic); to.Publisher != nil {
-		l.inFlightBy[to]--
-	}
-	if t.try != nil {
-		t.try.OnTry(true)
-	}
-	if n := l.d.targets.Returns.Load(); n != l.returns {
-		l.returns = n
-		l.requestClaim() // earlier claims have left out the events that wait for that target
-	}
-	if l.leases.finish(t) {
-		l.finished = append(l.finished, t)
-	} else {
-		l.inFlight--
-	}
-	if t == l.lastAttempt {
-		l.lastAttempt, l.lastAttemptStarted, l.lastAttemptTick = nil, false, nil
-	}
-}
-
-// wait sleeps until there is something to do.
-func (l *loop) wait() {
-	var try, look <-chan time.Time
-	if now := time.Now(); l.passes < maxPasses {
-		if at := l.d.targets.Next(now); !at.IsZero() {
-			timer := time.NewTimer(at.Sub(now))
-			defer timer.Stop()
-			try = timer.C
-		}
-		if l.looks.wanted && l.looks.from.After(now) {
-			timer := time.NewTimer(l.looks.from.Sub(now))
-			defer timer.Stop()
-			look = timer.C
-		}
-	}
+// ask calls f while the core does nothing else, unless the loop is over.
+func (l *loop) ask(f func()) {
+	done := make(chan struct{})
 	select {
-	case <-l.ctx.Done():
-	case <-try:
-	case <-look:
-	case t := <-l.reports:
-		l.onReport(t)
-	case p := <-l.donePasses:
-		l.onPassDone(p)
-	case <-l.leases.lapsed:
-		l.withdraw(l.leases.isLost)
-	case <-l.pausesChanged:
-		l.onPauses()
-	case <-l.lastAttemptTick:
-		l.lastAttemptTick = nil
-	case <-l.Rang():
-		if l.d.pauses.Load().any() {
-			l.checkPauses.Emit() // a resume rings
-		}
-		l.requestClaim()
-		l.OnRing()
-	case a := <-l.Answers():
-		l.onWake(a)
-	case <-l.Polls():
-		if !l.looks.running { // a look that is slower than its pause is not followed by another without a pause
-			l.requestLook()
-		}
-		l.OnPoll(l.pace.Pause())
+	case l.asks <- func() { f(); close(done) }:
+		<-done
+	case <-l.over:
 	}
 }
 
-// onWake handles an answer of the doorbell: the loop claims once more, immediately or after a pause.
-func (l *loop) onWake(a doorbell.Answer) {
-	look, pause := l.OnAnswer(a)
-	switch {
-	case look && pause == 0: // what was committed before this answer rang nobody
-		l.requestLook()
-	case look:
-		l.requestClaim()
-	}
-	if pause > 0 {
-		l.d.signals.refused.Emit()
-		l.pause(max(pause, l.pace.Pause()))
-	}
+// atRisk returns the events in flight whose lease may have run out.
+func (l *loop) atRisk() (ids []uuid.UUID) {
+	l.ask(func() { ids = l.core.AtRisk(time.Now()) })
+	return ids
 }
 
-// pause waits for d, or until endPause, and handles reports and passes meanwhile.
-func (l *loop) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for {
-		select {
-		case <-l.endPause:
-			return
-		case <-timer.C:
-			return
-		case t := <-l.reports:
-			l.onReport(t)
-		case p := <-l.donePasses:
-			l.onPassDone(p)
-		case <-l.leases.lapsed:
-			l.withdraw(l.leases.isLost)
-		}
-	}
-}
-
-// withdraw takes queued events back before they start: those that are gone, for example because their lease was lost while
-// they waited for a worker. Each is released under its fence, so its attempt is not counted unless another worker has claimed it
-// since.
-func (l *loop) withdraw(gone func(*task) bool) {
-	if l.lastAttempt != nil && !l.lastAttemptStarted && gone(l.lastAttempt) {
-		l.handBack(l.lastAttempt)
-		l.lastAttempt = nil
-	}
-	l.withdrawRouted(gone)
-	for _, queue := range append(slices.Collect(maps.Values(l.publish)), l.queue) {
-		for range len(queue) {
-			select {
-			case t := <-queue:
-				if gone(t) {
-					l.handBack(t)
-				} else {
-					queue <- t // has room: nobody else sends
-				}
-			default: // a worker took it first
-			}
-		}
-	}
-}
-
-// withdrawRouted does the same for events that wait for a call to their own destination.
-func (l *loop) withdrawRouted(gone func(*task) bool) {
-	for _, r := range l.routers {
-		for _, t := range r.withdraw(gone) {
-			l.handBack(t)
-		}
-	}
-}
-
-// handBack makes the next pass release t, which was not started.
-func (l *loop) handBack(t *task) {
-	t.unstarted, t.result = true, notStarted
-	l.onReport(t)
-}
-
-// stop releases what was not started, waits for the handlers that run, and settles their events.
-func (l *loop) stop() error {
-	l.stopping = true
-	l.endPause = l.DBCtx.Done()
-	l.withdraw(func(*task) bool { return true })
-	abandon := l.GiveUp
-	for {
-		l.collect()
-		switch {
-		case len(l.finished) > 0 && l.DBCtx.Err() == nil && l.passes < maxPasses:
-			l.send(0)
-		case l.passes > 0:
-		case len(l.finished) > 0: // dbCtx is over
-			return fmt.Errorf("stop dispatcher: %d events could not be settled: %w", len(l.finished), l.settleErr)
-		case l.inFlight == 0:
-			return nil
-		case l.GivenUp():
-			return fmt.Errorf("stop dispatcher: still running after %s: %s", l.d.cfg.ShutdownTimeout, l.leases.names())
-		}
-		select {
-		case t := <-l.reports:
-			l.onReport(t)
-		case p := <-l.donePasses:
-			l.onPassDone(p)
-		case <-abandon:
-			abandon = nil
-		}
-	}
-}
-
-// names lists the events whose handlers are running.
-func (l *leases) names() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var names []string
-	for t := range l.tasks {
-		if t.finished {
-			continue
-		}
-		names = append(names, t.Namespace+"/"+t.Topic+" "+t.ID.String())
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+// reasons returns why each of the targets that are unavailable rests.
+func (l *loop) reasons() (all map[string]string) {
+	l.ask(func() { all = core.Reasons(l.d.machine.Targets) })
+	return all
 }

@@ -50,7 +50,7 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 				d.rep.Statement("check rows", began, err)
 			}
 			c := d.scope()
-			c.inFlight = inFlight()
+			c.InFlight = inFlight()
 			began = time.Now()
 			_, noted, err := d.store.sweep(ctx, c, d.grace(), d.onSwept)
 			if ctx.Err() == nil {

@@ -120,7 +120,7 @@ func TestUnavailablePublisherInAnOutage(t *testing.T) {
 	cfg.Logger, cfg.Publishers = log.Logger(), map[string]publish.Publisher{"kafka": b}
 	d := runtimetest.Dispatcher(t, proxy.Pool(t), cfg, queue.Publish(topic, publish.Publication{Broker: "kafka", Destination: "x"}))
 	pgtest.InTx(t, database, func(tx pgx.Tx) {
-		_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a"})
+		_, err := topic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "a"})
 		require.NoError(t, err)
 	})
 	stop := runtimetest.StartDispatcher(t, d)

@@ -31,7 +31,7 @@ func TestDispatcherPausesBetweenEmptyClaims(t *testing.T) {
 			}
 			topic := runtimetest.JobTopic("one")
 			tx := pgtest.Begin(t, pool, pgx.TxOptions{})
-			_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Job{TenantID: uuid.New(), N: 1})
+			_, err := topic.Enqueue(t.Context(), tx, runtimetest.Job{TenantID: uuid.New(), N: 1})
 			require.NoError(t, err)
 			d := runtimetest.Dispatcher(t, watched, cfg, runtimetest.OnJob(topic, runtimetest.Succeed))
 			watch := queue.Watch(d)

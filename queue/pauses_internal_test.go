@@ -10,6 +10,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
 // TestPausedDispatcherIsIdle: a dispatcher whose topics are all paused does not run in a loop.
@@ -26,12 +27,12 @@ func TestPausedDispatcherIsIdle(t *testing.T) {
 	d.signals.paused = make(testsignal.Signal, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	l, over := newLoop(ctx, d), make(chan error, 1)
-	go func() { over <- l.run() }()
+	l, over := newLoop(ctx, d, d.machine), make(chan *core.End, 1)
+	go func() { over <- l.loop() }()
 	for range 20 {
 		pgtest.Receive(t, d.signals.paused, "the pauses to be read")
 	}
 	cancel()
-	require.NoError(t, pgtest.Receive(t, over, "Run"))
-	require.Less(t, l.sent, 1000)
+	require.Equal(t, &core.End{}, pgtest.Receive(t, over, "Run"))
+	require.Less(t, l.steps, 1000)
 }

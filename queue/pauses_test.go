@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -331,5 +332,37 @@ func TestConcurrentPausesAreHarmless(t *testing.T) {
 	pgtest.Settles(t, p.pool, total, runtimetest.DeliveredSQL+" AND attempts = 1")
 	for _, stop := range stops {
 		require.NoError(t, stop())
+	}
+}
+
+// TestResumeBeforeADispatcherIsListed: who ends the pause of a tenant in all namespaces rings the dispatchers that stand in
+// the table processes. One that sleeps and is listed only afterwards reads what is paused once more.
+func TestResumeBeforeADispatcherIsListed(t *testing.T) {
+	t.Parallel()
+	for _, wake := range []outbox.Wake{outbox.WakeDoorbell, outbox.WakePoll} {
+		t.Run(string(wake), func(t *testing.T) {
+			t.Parallel()
+			p := newPausable(t, "")
+			total := p.enqueue(t, 1)
+			tenantA, tenantB := admin.Scope{TenantID: outbox.Tenant(p.tenantA)}, admin.Scope{TenantID: outbox.Tenant(p.tenantB)}
+			a := runtimetest.AdminOf(t, p.pool)
+			runtimetest.Pause(t, a, tenantA)
+			runtimetest.Pause(t, a, tenantB)
+			unlisted := pgtest.Begin(t, p.pool, pgx.TxOptions{})
+			_, err := unlisted.Exec(t.Context(), "LOCK TABLE outbox.processes IN SHARE MODE") // nobody can be listed
+			require.NoError(t, err)
+			d := runtimetest.Dispatcher(t, p.pool, queue.Config{
+				PollInterval: runtimetest.Rarely, MaxPollInterval: runtimetest.Rarely, LeaseDuration: 3 * runtimetest.Rarely, Wake: wake,
+				Logger: runtimetest.DiscardLogger(),
+			}, p.handlers(runtimetest.Succeed)...)
+			watch := queue.Watch(d)
+			runtimetest.StartDispatcher(t, d)
+			pgtest.Receive(t, watch.Idle, "the dispatcher to sleep")
+			runtimetest.Resume(t, a, tenantA)
+			runtimetest.Resume(t, a, tenantB)
+			require.Zero(t, pgtest.Count(t, p.pool, runtimetest.DeliveredSQL))
+			require.NoError(t, unlisted.Rollback(t.Context()))
+			pgtest.Settles(t, p.pool, total, runtimetest.DeliveredSQL)
+		})
 	}
 }

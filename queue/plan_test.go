@@ -14,10 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/machine/retention"
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
 const (
@@ -91,41 +92,41 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 	var keys []string
 	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT array_agg(dedupe_key) FROM (SELECT dedupe_key FROM outbox.events WHERE topic = 't1' AND dedupe_key IS NOT NULL LIMIT 1000) AS k").Scan(&keys))
 	worker := pgvalue.UUID(s.worker)
-	fronts := make(map[int16]place) // in each lane, past the events in flight
+	fronts := make(map[int16]core.Place) // in each lane, past the events in flight
 	rows, err = s.pool.Query(t.Context(), `SELECT lane, next_attempt_at, id FROM (
 		SELECT lane, next_attempt_at, id, row_number() OVER (PARTITION BY lane ORDER BY next_attempt_at, id) AS n
 		FROM outbox.queue WHERE locked_until IS NULL) AS q WHERE n = 100`)
 	require.NoError(t, err)
 	var n16 int16
-	var front place
-	_, err = pgx.ForEachRow(rows, []any{&n16, &front.due, &id}, func() error {
-		fronts[n16] = place{front.due, id.Bytes}
+	var front core.Place
+	_, err = pgx.ForEachRow(rows, []any{&n16, &front.Due, &id}, func() error {
+		fronts[n16] = core.Place{Due: front.Due, ID: id.Bytes}
 		return nil
 	})
 	require.NoError(t, err)
 	require.Len(t, fronts, tenantlane.Count)
 	const tenant = "c4ca4238-a0b9-2382-0dcc-509a6f75849b"
-	paused := &pauses{keys: []string{"t1/00000000-0000-4000-8000-000000000001", tenant, "t3"}}
+	paused := core.PausesOf(false, []string{"t1/00000000-0000-4000-8000-000000000001", tenant, "t3"})
 	fresh := func(onward bool) func(q *queries.Queries) {
 		return func(q *queries.Queries) {
-			c := &claim{size: 100, lease: time.Minute}
+			c := &claim{Claim: core.Claim{Size: 100}, lease: time.Minute}
 			for n := range int16(tenantlane.Count) {
-				s := start{lane: n, quota: 4}
+				s := core.Start{Lane: n, Quota: 4}
 				if onward {
-					s.after = fronts[n]
+					s.After = fronts[n]
 				}
-				c.starts = append(c.starts, s)
+				c.Starts = append(c.Starts, s)
 			}
 			s.claimFrom(t.Context(), q, c)
 		}
 	}
-	claim := func(cfg ClaimConfig, paused ...*pauses) func(q *queries.Queries) {
+	claim := func(cfg ClaimConfig, paused ...*core.Pauses) func(q *queries.Queries) {
 		c, err := cfg.claim()
 		require.NoError(t, err)
 		for _, p := range paused {
-			c.paused = p
+			c.Paused = p
 		}
-		c.starts = new(walk).pieces(c.size, false)
+		c.Starts = new(core.Walk).Pieces(c.Size, false)
 		return func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) }
 	}
 	nack := queries.EventNackParams{
@@ -134,9 +135,9 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 	}
 	// A claim from the head reads the events in flight and what it takes, or a piece of each lane. It sorts what it has met:
 	// at most a batch, and a few to reclaim, of each lane.
-	const head, pieces = planInFlight + planDead, tenantlane.Count * firstPiece
-	from := columnsOf(new(walk).pieces(0, false))
-	met := func(size int) float64 { return float64(tenantlane.Count * (size + reclaimsPerClaim)) }
+	const head, pieces = planInFlight + planDead, tenantlane.Count * core.FirstPiece
+	from := columnsOf(new(core.Walk).Pieces(0, false))
+	met := func(size int) float64 { return float64(tenantlane.Count * (size + core.ReclaimsPerClaim)) }
 	return []pgtest.Explained{
 		{Name: "claim 1", Call: claim(ClaimConfig{BatchSize: 1}), Reads: head + met(1), Sorts: met(1)},
 		{Name: "claim 100", Call: claim(ClaimConfig{BatchSize: 100}), Reads: head + met(100), Sorts: met(100)},

@@ -15,6 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
 // testPatience is how long a test waits for something that must happen; it expires only if something is broken.
@@ -191,10 +192,10 @@ func TestSweepKeepsToTheFiltersAndTheLimitOfTheDispatcher(t *testing.T) {
 	}{
 		{claim{}, 0}, // 3 of 25 attempts
 		{claim{maxAttempts: 4}, 0},
-		{claim{maxAttempts: 3, topics: []string{"none"}}, 0},
+		{claim{Claim: core.Claim{Topics: []string{"none"}}, maxAttempts: 3}, 0},
 		{claim{maxAttempts: 3, tenants: []uuid.UUID{uuid.New()}}, 0},
-		{claim{maxAttempts: 3, topics: []string{"ping"}, tenants: []uuid.UUID{mine}}, 1},
-		{claim{maxAttempts: 2, topics: []string{"ping"}}, 1},
+		{claim{Claim: core.Claim{Topics: []string{"ping"}}, maxAttempts: 3, tenants: []uuid.UUID{mine}}, 1},
+		{claim{Claim: core.Claim{Topics: []string{"ping"}}, maxAttempts: 2}, 1},
 		{claim{maxAttempts: 1, tenants: []uuid.UUID{other}}, 1},
 		{claim{maxAttempts: 3}, 1},
 	} {

@@ -1,14 +1,13 @@
 package queue
 
 import (
-	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
 // Publish ties t to a publisher instead of a handler.
@@ -22,50 +21,78 @@ func published(t *outbox.UntypedTopic, p publish.Publication) Handler {
 	return th
 }
 
-// publish sends the events of tasks, all of one target, and reports the results.
-func (d *Dispatcher) publish(ctx context.Context, l *leases, t *target.Target, tasks []*task, report func(*task)) {
-	begun := make([]*task, 0, len(tasks))
-	for _, k := range tasks {
-		if l.begin(k, func(error) {}) {
-			begun = append(begun, k)
+// send makes the call s and returns what was sent. failed are the tasks that could not be sent.
+func (l *loop) send(s *core.Send) (sent *core.Sent, failed []*core.Task) {
+	to := l.d.targetOf[s.To]
+	tasks := make([]*core.Task, 0, len(s.Tasks))
+	for _, t := range s.Tasks {
+		if late(t, "published") {
+			failed = append(failed, t)
 		} else {
-			k.result = errclass.New(errclass.ClassNotSent, "its lease ran out before it was published")
-			report(k)
+			tasks = append(tasks, t)
 		}
 	}
-	admitted, why := t.Admit(len(begun))
-	for _, k := range begun[admitted:] {
-		k.result = why
-		report(k)
+	sent = &core.Sent{Send: s}
+	var events []publish.Outgoing
+	if s.To.ByEvent {
+		to = to.Named(s.Destination)
+		for _, t := range tasks {
+			events = append(events, *taskOf(t).outgoing)
+		}
+		sent.Tasks = tasks
+	} else {
+		var unfit []*core.Task
+		sent.Tasks, events, unfit = l.d.prepare(tasks)
+		if failed = append(failed, unfit...); len(unfit) > 0 && len(events) > 0 {
+			l.report(failed) // they do not wait for the call
+			failed = nil
+		}
 	}
-	if begun = begun[:admitted]; len(begun) == 0 {
-		return
+	if len(events) == 0 { // nothing was tried
+		return sent, failed
 	}
-	sent, events := d.prepare(begun, report)
-	if len(events) == 0 {
-		t.OnResults(time.Now(), nil, nil) // nothing was tried
-		return
+	var results []errclass.Result
+	results, sent.Cut = to.Call(l.WorkCtx, events, s.Try, func() {})
+	for i, t := range sent.Tasks {
+		t.Result, t.Tried = results[i], true
 	}
-	for i, r := range t.Send(ctx, events) {
-		sent[i].result, sent[i].tried = r, true
-		report(sent[i])
-	}
+	return sent, failed
 }
 
-// prepare makes the outgoing form of the events of tasks. It reports those that cannot be published.
-func (d *Dispatcher) prepare(tasks []*task, report func(*task)) ([]*task, []publish.Outgoing) {
+// route finds out where the events of tasks go. failed are those that cannot be published.
+func (l *loop) route(r *core.Route) (routed *core.Routed, failed []*core.Task) {
+	tasks, events, failed := l.d.prepare(r.Tasks)
+	routed = &core.Routed{Route: r}
+	lines := make(map[string]int)
+	for i, t := range tasks {
+		taskOf(t).outgoing = &events[i]
+		to := events[i].Destination
+		n, known := lines[to]
+		if !known {
+			n = len(routed.Lines)
+			lines[to] = n
+			routed.Lines = append(routed.Lines, core.Destined{Destination: to})
+		}
+		routed.Lines[n].Tasks = append(routed.Lines[n].Tasks, t)
+	}
+	return routed, failed
+}
+
+// prepare makes the outgoing form of the events of tasks. failed are those that cannot be published.
+func (d *Dispatcher) prepare(tasks []*core.Task) (ready []*core.Task, events []publish.Outgoing, failed []*core.Task) {
 	made, results := target.Prepare(len(tasks), func(i int) (*target.Route, *outbox.Event, json.RawMessage) {
-		return d.handlers[tasks[i].Topic].publication, &tasks[i].Event, tasks[i].Payload
+		c := taskOf(tasks[i]).claimed
+		return d.handlers[c.Topic].publication, &c.Event, c.Payload
 	})
-	events := make([]publish.Outgoing, 0, len(tasks))
-	ready := make([]*task, 0, len(tasks))
-	for i, k := range tasks {
+	events = make([]publish.Outgoing, 0, len(tasks))
+	ready = make([]*core.Task, 0, len(tasks))
+	for i, t := range tasks {
 		if results[i].Class != errclass.ClassDone {
-			k.result = results[i]
-			report(k)
+			t.Result = results[i]
+			failed = append(failed, t)
 			continue
 		}
-		events, ready = append(events, made[i]), append(ready, k)
+		events, ready = append(events, made[i]), append(ready, t)
 	}
-	return ready, events
+	return ready, events, failed
 }

@@ -32,123 +32,41 @@ func isRefusal(err error) bool {
 // reason.
 func (s *Store) roundTripByParts(ctx context.Context, x *roundTrip) error {
 	err := s.roundTrip(ctx, x)
-	if x.committed || !isRefusal(err) {
+	if x.committed || !isRefusal(err) || len(x.settlements) == 0 {
 		return err
 	}
-	claim := &roundTrip{claim: x.claim}
-	if all := x.finals(); len(all) > 0 {
-		x.outcomes()
-		if err := s.roundTripHalves(ctx, x, all, claim.claim == nil); err != nil {
-			return err // a repeat answers Already for what is settled
-		}
-	} else {
-		return err
+	if err := s.settleHalves(ctx, x, x.settlements, x.claim == nil); err != nil {
+		return err // a repeat answers Already for what is settled
 	}
 	x.committed = true
-	if claim.claim == nil {
+	if x.claim == nil {
 		return nil
 	}
+	claim := &roundTrip{claim: x.claim}
 	err = s.roundTrip(ctx, claim)
-	x.buried = claim.buried
-	x.claimed, x.strays, x.ends, x.claimedAt, x.claimTook = claim.claimed, claim.strays, claim.ends, claim.claimedAt, claim.claimTook
+	x.claimed, x.strays, x.buried, x.found = claim.claimed, claim.strays, claim.buried, claim.found
 	return err
 }
 
-// final is one finalisation of a round trip: its list, and its index in that list.
-type final struct {
-	kind finalisation
-	i    int
-}
-
-func (x *roundTrip) finals() []final {
-	var all []final
-	for of, n := range [...]int{acking: len(x.acks), nacking: len(x.nacks), releasing: len(x.releases), extending: len(x.extends)} {
-		for i := range n {
-			all = append(all, final{finalisation(of), i})
-		}
-	}
-	return all
-}
-
-// outcomes makes room for the outcomes of x, all unknown.
-func (x *roundTrip) outcomes() {
-	x.acked, x.released, x.extended = make([]Outcome, len(x.acks)), make([]Outcome, len(x.releases)), make([]Outcome, len(x.extends))
-	x.nacked, x.died = make([]Outcome, len(x.nacks)), make([]bool, len(x.nacks))
-	x.refusals = make(map[fence]error)
-}
-
-// part returns a round trip of some of the finalisations of x.
-func (x *roundTrip) part(some []final) *roundTrip {
-	p := &roundTrip{lease: x.lease}
-	for _, f := range some {
-		switch f.kind {
-		case acking:
-			p.acks = append(p.acks, x.acks[f.i])
-		case nacking:
-			p.nacks = append(p.nacks, x.nacks[f.i])
-		case releasing:
-			p.releases = append(p.releases, x.releases[f.i])
-		case extending:
-			p.extends = append(p.extends, x.extends[f.i])
-		}
-	}
-	return p
-}
-
-// merge copies the outcomes of p, which is the part of some, into x.
-func (x *roundTrip) merge(some []final, p *roundTrip) {
-	x.unsettled += p.unsettled
-	var next [extending + 1]int
-	for _, f := range some {
-		i := next[f.kind]
-		next[f.kind]++
-		switch f.kind {
-		case acking:
-			x.acked[f.i] = p.acked[i]
-		case nacking:
-			x.nacked[f.i], x.died[f.i] = p.nacked[i], p.died[i]
-		case releasing:
-			x.released[f.i] = p.released[i]
-		case extending:
-			x.extended[f.i] = p.extended[i]
-		}
-	}
-}
-
-// refuse records that f is refused, and why.
-func (x *roundTrip) refuse(f final, because error) {
-	var c *Claimed
-	switch f.kind {
-	case acking:
-		c, x.acked[f.i] = x.acks[f.i], refused
-	case nacking:
-		c, x.nacked[f.i] = &x.nacks[f.i].Claimed, refused
-	case releasing:
-		c, x.released[f.i] = x.releases[f.i], refused
-	case extending:
-		c, x.extended[f.i] = x.extends[f.i], refused
-	}
-	x.refusals[fence{c.ID, c.ClaimNo}] = because
-}
-
-// roundTripHalves settles some of x. known says that all of them together have been refused already.
-func (s *Store) roundTripHalves(ctx context.Context, x *roundTrip, some []final, known bool) error {
+// settleHalves settles some of x. known says that all of them together have been refused already.
+func (s *Store) settleHalves(ctx context.Context, x *roundTrip, some []settlement, known bool) error {
 	if !known || len(some) == 1 {
-		p := x.part(some)
-		switch err := s.roundTrip(ctx, p); {
-		case p.committed:
-			x.merge(some, p)
+		part := &roundTrip{settlements: some, lease: x.lease}
+		err := s.roundTrip(ctx, part)
+		x.unsettled += part.unsettled
+		switch {
+		case part.committed:
 			return err // if it is not nil, some outcomes are not known yet
 		case !isRefusal(err):
 			return err
 		case len(some) == 1:
-			x.refuse(some[0], err)
+			some[0].outcome, some[0].refusal = refused, err
 			return nil
 		}
 	}
 	half := len(some) / 2
-	if err := s.roundTripHalves(ctx, x, some[:half], false); err != nil {
+	if err := s.settleHalves(ctx, x, some[:half], false); err != nil {
 		return err
 	}
-	return s.roundTripHalves(ctx, x, some[half:], false)
+	return s.settleHalves(ctx, x, some[half:], false)
 }

@@ -95,7 +95,7 @@ func TestIntegersBeyond2To53ReachTheHandlerExactly(t *testing.T) {
 	topic := outbox.NewTopic[numbers](outbox.TopicSpec{Namespace: "test", Name: "numbers"})
 	want := numbers{A: math.MaxInt64, B: math.MinInt64, C: 0.1, D: []byte("123456789012345678901234567890.5"), E: map[string]int64{"x": 1<<53 + 1}}
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := topic.Untyped().Enqueue(t.Context(), tx, want)
+		_, err := topic.Enqueue(t.Context(), tx, want)
 		return err
 	}))
 	s, err := NewStore(pool, StoreConfig{Namespace: "test"})

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -22,16 +23,16 @@ func TestDispatcherDelivers(t *testing.T) {
 	keys := func(v any) outbox.Keys {
 		p := v.(*runtimetest.Job)
 		return outbox.Keys{
-			TenantID: outbox.Tenant(p.TenantID), Partition: outbox.NewKey(outbox.IntPart("n", p.N)),
-			Dedupe:     outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID), outbox.IntPart("n", p.N)),
-			EntityType: "job", EntityID: outbox.NewKey(outbox.IntPart("n", p.N)), EntityVersion: 7,
+			TenantID: outbox.Tenant(p.TenantID), Partition: eventkey.NewKey(eventkey.IntPart("n", p.N)),
+			Dedupe:     eventkey.NewKey(eventkey.UUIDPart("tenant_id", p.TenantID), eventkey.IntPart("n", p.N)),
+			EntityType: "job", EntityID: eventkey.NewKey(eventkey.IntPart("n", p.N)), EntityVersion: 7,
 		}
 	}
 	topic := runtimetest.Altered(runtimetest.JobTopic("one"), func(s *outbox.TopicSpec) { s.Keys = keys })
 	tenant := uuid.New()
 	var receipt outbox.Receipt
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
-		receipt, err = topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Job{TenantID: tenant, N: 1 << 62}, outbox.WithHeaders(map[string]string{"traceparent": "x"}))
+		receipt, err = topic.Enqueue(t.Context(), tx, runtimetest.Job{TenantID: tenant, N: 1 << 62}, outbox.WithHeaders(map[string]string{"traceparent": "x"}))
 		return err
 	}))
 	got := make(chan outbox.Delivery[runtimetest.Job], 1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,37 +17,52 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
 // Ack marks events delivered. The outcomes are in the order of the events. When one of them is Lost, Ack also returns
 // an error that wraps ErrLeaseLost and says how many are; the others are settled. Ack is safe to repeat after any other
 // error, whose statement may have been committed: a repeat answers Already.
 func (s *Store) Ack(ctx context.Context, events ...Claimed) ([]Outcome, error) {
-	x := roundTrip{acks: pointers(events)}
-	if err := s.roundTrip(ctx, &x); err != nil {
-		return x.acked, err
-	}
-	return x.acked, lostError("ack", x.acked)
+	return s.settle(ctx, roundTrip{settlements: settlementsOf(acking, events)})
 }
 
 // Nack ends failed attempts. An event is due again after its backoff, or becomes a dead letter if its attempts are used
 // up or the error is Permanent; the database decides which. Outcomes, errors and repeats as in Ack.
 func (s *Store) Nack(ctx context.Context, failures ...Failure) ([]Outcome, error) {
-	x := roundTrip{nacks: failures}
-	if err := s.roundTrip(ctx, &x); err != nil {
-		return x.nacked, err
+	x := roundTrip{settlements: make([]settlement, len(failures))}
+	for i := range failures {
+		f := &failures[i]
+		x.settlements[i] = settlement{kind: nacking, claimed: &f.Claimed, why: f.why(), retryAt: f.RetryAt}
 	}
-	return x.nacked, lostError("nack", x.nacked)
+	return s.settle(ctx, x)
 }
 
 // Release hands back events that were not started: they are due as before, and the attempt is not counted. Outcomes,
 // errors and repeats as in Ack.
 func (s *Store) Release(ctx context.Context, events ...Claimed) ([]Outcome, error) {
-	x := roundTrip{releases: pointers(events)}
-	if err := s.roundTrip(ctx, &x); err != nil {
-		return x.released, err
+	return s.settle(ctx, roundTrip{settlements: settlementsOf(releasing, events)})
+}
+
+// Extend renews leases: they now end after the given duration. An expired lease is renewed too, unless somebody has
+// reclaimed the event. Outcomes and errors as in Ack, except that an event is never Already, and Locked when another
+// transaction has its row locked: Extend does not wait for locks, so that one such row does not cost the other leases.
+// Locked is an error too.
+func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claimed) ([]Outcome, error) {
+	if lease < config.MinLease {
+		return nil, fmt.Errorf("extend: lease %s is shorter than %s", lease, config.MinLease)
 	}
-	return x.released, lostError("release", x.released)
+	return s.settle(ctx, roundTrip{settlements: settlementsOf(extending, events), lease: lease})
+}
+
+// settle runs x, whose settlements are of one kind, and returns their outcomes.
+func (s *Store) settle(ctx context.Context, x roundTrip) ([]Outcome, error) {
+	what := x.what()
+	if err := s.roundTrip(ctx, &x); err != nil {
+		return x.outcomes(), err
+	}
+	outcomes := x.outcomes()
+	return outcomes, lostError(what, outcomes)
 }
 
 // lostError counts what was not done, so that a caller who ignores the outcomes gets an error.
@@ -72,61 +86,80 @@ func lostError(what string, outcomes []Outcome) error {
 	return err
 }
 
-// Extend renews leases: they now end after the given duration. An expired lease is renewed too, unless somebody has
-// reclaimed the event. Outcomes and errors as in Ack, except that an event is never Already, and Locked when another
-// transaction has its row locked: Extend does not wait for locks, so that one such row does not cost the other leases.
-// Locked is an error too.
-func (s *Store) Extend(ctx context.Context, lease time.Duration, events ...Claimed) ([]Outcome, error) {
-	if lease < config.MinLease {
-		return nil, fmt.Errorf("extend: lease %s is shorter than %s", lease, config.MinLease)
-	}
-	x := roundTrip{extends: pointers(events), lease: lease}
-	if err := s.roundTrip(ctx, &x); err != nil {
-		return x.extended, err
-	}
-	return x.extended, lostError("extend", x.extended)
+// settlement is what is done to one claim, and what has come of it.
+type settlement struct {
+	kind    settling
+	claimed *Claimed
+	why     *errclass.Result // of a failure
+	retryAt time.Time        // of a failure: when the next attempt is due; zero leaves it to the backoff
+	after   time.Duration    // how long after now a release makes it due; 0 keeps the time at which it was due
+
+	outcome Outcome // 0 is not known
+	died    bool    // the failure has made it a dead letter
+	refusal error   // the reason of the outcome refused
 }
 
-// roundTrip is what one round trip to the database does: any mix of finalisations, then a claim, in one
-// transaction.
+// settling is what is done to a claim.
+type settling int
+
+const (
+	acking settling = iota
+	nacking
+	releasing
+	extending
+)
+
+// String returns what errors call it.
+func (k settling) String() string { return [...]string{"ack", "nack", "release", "extend"}[k] }
+
+func settlementsOf(kind settling, events []Claimed) []settlement {
+	all := make([]settlement, len(events))
+	for i := range events {
+		all[i] = settlement{kind: kind, claimed: &events[i]}
+	}
+	return all
+}
+
+// roundTrip is what one round trip to the database does: any mix of settlements, then a claim, in one transaction.
 type roundTrip struct {
-	acks, releases, extends []*Claimed
-	nacks                   []Failure
-	handedBack              int           // how many of releases came back because their target is unavailable
-	lease                   time.Duration // of extends
-	claim                   *claim        // nil claims nothing
-	readPauses              bool          // reads what is paused too, after the claim
+	settlements []settlement
+	lease       time.Duration // of those that are extending
+	claim       *claim        // nil claims nothing
+	readPauses  bool          // reads what is paused too, after the claim
 
 	encoding  string // of the database
 	committed bool   // the outcomes that are not 0, and what was claimed, are known
 
-	acked, nacked, released, extended []Outcome
-	died                              []bool // by nack
-	claimed                           []*Claimed
-	strays                            []*Claimed      // claimed too, but their events are gone: they are made dead letters
-	buried                            []*Claimed      // those of strays that became dead letters
-	ends                              map[int16]place // of pieces, by lane
-	claimedAt                         time.Time       // by the clock of the database
-	claimTook                         time.Duration   // there
-	paused                            *pauses         // as readPauses has read them
-	unsettled                         int             // final states that were deleted, because their events were queued as well
-	refusals                          map[fence]error // the reasons of refused outcomes
+	claimed   []*Claimed
+	strays    []*Claimed   // claimed too, but their events are gone: they are made dead letters
+	buried    []*Claimed   // those of strays that became dead letters
+	found     core.Found   // what the claim walks on from, with the strays, whose rows it has walked over too
+	paused    *core.Pauses // as readPauses has read them
+	unsettled int          // final states that were deleted, because their events were queued as well
 }
 
-// leased returns what x has claimed, with the strays, whose rows it has walked over too.
-func (x *roundTrip) leased() []*Claimed {
-	if len(x.strays) == 0 {
-		return x.claimed
+// outcomes returns the outcomes of the settlements, nil if there are none.
+func (x *roundTrip) outcomes() []Outcome {
+	if len(x.settlements) == 0 {
+		return nil
 	}
-	return slices.Concat(x.claimed, x.strays)
+	outcomes := make([]Outcome, len(x.settlements))
+	for i := range outcomes {
+		outcomes[i] = x.settlements[i].outcome
+	}
+	return outcomes
 }
 
-func pointers(events []Claimed) []*Claimed {
-	p := make([]*Claimed, len(events))
-	for i := range events {
-		p[i] = &events[i]
+// what says what x does, for errors: the first of its kinds.
+func (x *roundTrip) what() string {
+	if len(x.settlements) == 0 {
+		return "claim"
 	}
-	return p
+	first := extending
+	for i := range x.settlements {
+		first = min(first, x.settlements[i].kind)
+	}
+	return first.String()
 }
 
 // deadlockTries is how often a transaction is run that PostgreSQL aborts to end a deadlock. We take locks in one order,
@@ -134,7 +167,7 @@ func pointers(events []Claimed) []*Claimed {
 const deadlockTries = 5
 
 func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
-	if x.claim == nil && len(x.acks)+len(x.nacks)+len(x.releases)+len(x.extends) == 0 {
+	if x.claim == nil && len(x.settlements) == 0 {
 		return nil
 	}
 	var err error
@@ -168,11 +201,10 @@ func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
 // has both only if somebody has written it by hand.
 func (s *Store) unsettle(ctx context.Context, x *roundTrip) (n int) {
 	var ids []pgtype.UUID
-	for _, c := range x.acks {
-		ids = append(ids, pgvalue.UUID(c.ID))
-	}
-	for i := range x.nacks {
-		ids = append(ids, pgvalue.UUID(x.nacks[i].ID))
+	for i := range x.settlements {
+		if c := &x.settlements[i]; c.kind == acking || c.kind == nacking {
+			ids = append(ids, pgvalue.UUID(c.claimed.ID))
+		}
 	}
 	_ = s.guarded(ctx, x.what(), func(q *queries.Queries) error {
 		rows, err := q.EventUnsettle(ctx, ids)
@@ -187,65 +219,18 @@ var errStray = outbox.Permanent(errors.New("the event is gone from the table eve
 // bury makes dead letters of claims whose events are gone, and returns them. If it fails, their leases run out and the next
 // claim tries again.
 func (s *Store) bury(ctx context.Context, strays []*Claimed) (buried []*Claimed) {
-	x := roundTrip{}
-	for _, c := range strays {
-		x.nacks = append(x.nacks, Failure{Claimed: *c, Err: errStray})
+	why := errclass.Of(errStray)
+	x := roundTrip{settlements: make([]settlement, len(strays))}
+	for i, c := range strays {
+		x.settlements[i] = settlement{kind: nacking, claimed: c, why: &why}
 	}
 	_ = s.roundTrip(ctx, &x)
-	for i, c := range strays {
-		if i < len(x.died) && x.died[i] {
-			buried = append(buried, c)
+	for i := range x.settlements {
+		if x.settlements[i].died {
+			buried = append(buried, strays[i])
 		}
 	}
 	return buried
-}
-
-// divide splits finished, whose settlement is x. settled are the settled ones. open must be settled again, because x
-// failed or their outcome is not known.
-func (x *roundTrip) divide(finished []*task) (settled, open []*task) {
-	if !x.committed {
-		return nil, finished
-	}
-	unknown := make(map[fence]struct{})
-	note := func(c *Claimed, o Outcome) {
-		if o == 0 {
-			unknown[fence{c.ID, c.ClaimNo}] = struct{}{}
-		}
-	}
-	for i, c := range x.acks {
-		note(c, x.acked[i])
-	}
-	for i := range x.nacks {
-		note(&x.nacks[i].Claimed, x.nacked[i])
-	}
-	for i, c := range x.releases {
-		note(c, x.released[i])
-	}
-	if len(unknown) == 0 {
-		return finished, nil
-	}
-	for _, t := range finished {
-		if _, ok := unknown[fence{t.ID, t.ClaimNo}]; ok {
-			open = append(open, t)
-		} else {
-			settled = append(settled, t)
-		}
-	}
-	return settled, open
-}
-
-func (x *roundTrip) what() string {
-	switch {
-	case len(x.acks) > 0:
-		return "ack"
-	case len(x.nacks) > 0:
-		return "nack"
-	case len(x.releases) > 0:
-		return "release"
-	case len(x.extends) > 0:
-		return "extend"
-	}
-	return "claim"
 }
 
 // try sends x as one batch.
@@ -255,28 +240,28 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 		return err
 	}
 	defer conn.Release()
+	x.encoding = errclass.EncodingOf(conn.Conn())
+	for i := range x.settlements {
+		x.settlements[i].outcome, x.settlements[i].died = 0, false // of an earlier try
+	}
 	b := &pgx.Batch{}
 	s.db.Begin(b)
-	keep, drop := s.byHistory(x.acks)
-	x.acked = make([]Outcome, len(x.acks))
-	s.queueAck(b, x, keep, false)
-	s.queueAck(b, x, drop, true)
-	x.encoding = errclass.EncodingOf(conn.Conn())
-	s.queueNack(b, x)
-	x.released = s.queueChange(b, x.releases, func(q *queries.Queries, ids []pgtype.UUID, nos []int64) {
+	s.queueAcks(b, x)
+	s.queueNacks(b, x)
+	s.queueChange(b, x.of(func(f *settlement) bool { return f.kind == releasing }), func(q *queries.Queries, some []*settlement, ids []pgtype.UUID, nos []int64) {
 		p := queries.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), DelaysUs: make([]int64, len(ids))}
-		for i, c := range x.releases {
-			p.DelaysUs[i] = c.after.Microseconds()
+		for i, f := range some {
+			p.DelaysUs[i] = f.after.Microseconds()
 		}
 		_, _ = q.EventRelease(ctx, p)
 	})
-	x.extended = s.queueChange(b, x.extends, func(q *queries.Queries, ids []pgtype.UUID, nos []int64) {
+	s.queueChange(b, x.of(func(f *settlement) bool { return f.kind == extending }), func(q *queries.Queries, _ []*settlement, ids []pgtype.UUID, nos []int64) {
 		_, _ = q.EventExtend(ctx, queries.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(x.lease)})
 	})
 	if x.claim != nil {
 		deadline := time.Now().Add(x.claim.lease)
 		s.queue(b, func(q *queries.Queries) { s.claimFrom(ctx, q, x.claim) }).Query(func(rows pgx.Rows) error {
-			x.claimed, x.strays, x.ends = nil, nil, nil // of an earlier try
+			x.claimed, x.strays, x.found = nil, nil, core.Found{} // of an earlier try
 			return s.scanClaimed(rows, x, deadline)
 		})
 	}
@@ -288,7 +273,7 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 	}
 	s.db.Commit(b)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		x.claimed, x.strays = nil, nil // rolled back, or unknown: their leases run out
+		x.claimed, x.strays, x.found = nil, nil, core.Found{} // rolled back, or unknown: their leases run out
 		return err
 	}
 	return nil
@@ -298,52 +283,42 @@ func (s *Store) queue(b *pgx.Batch, call func(*queries.Queries)) *pgx.QueuedQuer
 	return s.db.Queue(b, call)
 }
 
-// byHistory splits the indexes of events: keep are those whose topic keeps delivered events.
-func (s *Store) byHistory(events []*Claimed) (keep, drop []int) {
-	for i := range events {
-		if s.policyOf(events[i].Topic).retention.DeleteOnAck {
-			drop = append(drop, i)
-		} else {
-			keep = append(keep, i)
+// of returns the settlements that are wanted.
+func (x *roundTrip) of(wanted func(*settlement) bool) (some []*settlement) {
+	for i := range x.settlements {
+		if f := &x.settlements[i]; wanted(f) {
+			if some == nil {
+				some = make([]*settlement, 0, len(x.settlements)-i)
+			}
+			some = append(some, f)
 		}
 	}
-	return keep, drop
+	return some
 }
 
-func (s *Store) queueAck(b *pgx.Batch, x *roundTrip, indexes []int, drop bool) {
-	if len(indexes) == 0 {
-		return
-	}
-	picked := x.acks
-	if len(indexes) < len(x.acks) {
-		picked = make([]*Claimed, len(indexes))
-		for n, i := range indexes {
-			picked[n] = x.acks[i]
-		}
-	}
-	s.queueChange(b, picked, func(q *queries.Queries, ids []pgtype.UUID, nos []int64) {
-		if drop {
-			_, _ = q.EventAckDelete(context.Background(), queries.EventAckDeleteParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
-		} else {
-			_, _ = q.EventAck(context.Background(), queries.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
-		}
-	}, func(outcomes []Outcome) {
-		for n, i := range indexes {
-			x.acked[i] = outcomes[n]
-		}
+// queueAcks queues the acks: some delete their events, those of topics that do not keep what is delivered.
+func (s *Store) queueAcks(b *pgx.Batch, x *roundTrip) {
+	drops := func(f *settlement) bool { return s.policyOf(f.claimed.Topic).retention.DeleteOnAck }
+	s.queueChange(b, x.of(func(f *settlement) bool { return f.kind == acking && !drops(f) }), func(q *queries.Queries, _ []*settlement, ids []pgtype.UUID, nos []int64) {
+		_, _ = q.EventAck(context.Background(), queries.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
+	})
+	s.queueChange(b, x.of(func(f *settlement) bool { return f.kind == acking && drops(f) }), func(q *queries.Queries, _ []*settlement, ids []pgtype.UUID, nos []int64) {
+		_, _ = q.EventAckDelete(context.Background(), queries.EventAckDeleteParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
 	})
 }
 
-// queueChange queues a statement that returns the claims it changed, and returns the outcomes that its answer
-// fills in: Applied, or 0 where resolveOutcomes has to find out.
-func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*queries.Queries, []pgtype.UUID, []int64), then ...func([]Outcome)) []Outcome {
-	if len(events) == 0 {
-		return nil
+// queueChange queues a statement that returns the claims it changed, and sets the outcomes from its answer: Applied, or 0
+// where resolveOutcomes has to find out.
+func (s *Store) queueChange(b *pgx.Batch, some []*settlement, call func(*queries.Queries, []*settlement, []pgtype.UUID, []int64)) {
+	if len(some) == 0 {
+		return
 	}
-	ids, nos := fences(events)
-	outcomes := make([]Outcome, len(events))
-	s.queue(b, func(q *queries.Queries) { call(q, ids, nos) }).Query(func(rows pgx.Rows) error {
-		changed := make([]fence, 0, len(events))
+	ids, nos := make([]pgtype.UUID, len(some)), make([]int64, len(some))
+	for i, f := range some {
+		ids[i], nos[i] = pgvalue.UUID(f.claimed.ID), f.claimed.ClaimNo
+	}
+	s.queue(b, func(q *queries.Queries) { call(q, some, ids, nos) }).Query(func(rows pgx.Rows) error {
+		changed := make([]fence, 0, len(some))
 		var id pgtype.UUID
 		var no int64
 		if _, err := pgx.ForEachRow(rows, []any{&id, &no}, func() error {
@@ -352,20 +327,16 @@ func (s *Store) queueChange(b *pgx.Batch, events []*Claimed, call func(*queries.
 		}); err != nil {
 			return err
 		}
-		markApplied(outcomes, events, changed)
-		for _, f := range then {
-			f(outcomes)
-		}
+		markApplied(some, changed)
 		return nil
 	})
-	return outcomes
 }
 
-// markApplied records which of events were changed. Usually all were, and each fence is returned once.
-func markApplied(outcomes []Outcome, events []*Claimed, changed []fence) {
-	if len(changed) == len(events) {
-		for i := range outcomes {
-			outcomes[i] = Applied
+// markApplied records which of some were changed. Usually all were, and each fence is returned once.
+func markApplied(some []*settlement, changed []fence) {
+	if len(changed) == len(some) {
+		for _, f := range some {
+			f.outcome = Applied
 		}
 		return
 	}
@@ -373,39 +344,37 @@ func markApplied(outcomes []Outcome, events []*Claimed, changed []fence) {
 	for _, f := range changed {
 		set[f] = struct{}{}
 	}
-	for i, e := range events {
-		if _, ok := set[fence{e.ID, e.ClaimNo}]; ok {
-			outcomes[i] = Applied
+	for _, f := range some {
+		if _, ok := set[fenceOf(f.claimed)]; ok {
+			f.outcome = Applied
 		}
 	}
 }
 
-func (s *Store) queueNack(b *pgx.Batch, x *roundTrip) {
-	x.nacked, x.died = make([]Outcome, len(x.nacks)), make([]bool, len(x.nacks))
-	if len(x.nacks) == 0 {
+func (s *Store) queueNacks(b *pgx.Batch, x *roundTrip) {
+	some := x.of(func(f *settlement) bool { return f.kind == nacking })
+	if len(some) == 0 {
 		return
 	}
 	p := queries.EventNackParams{WorkerID: pgvalue.UUID(s.worker)}
-	index := make(map[fence]int, len(x.nacks))
-	for i := range x.nacks {
-		f := &x.nacks[i]
-		index[fence{f.ID, f.ClaimNo}] = i
-		p.Ids = append(p.Ids, pgvalue.UUID(f.ID))
-		p.ClaimNos = append(p.ClaimNos, f.ClaimNo)
-		why := f.why()
-		retry := s.policyOf(f.Topic).retry
-		p.DelaysUs = append(p.DelaysUs, why.Delay(retry.BaseDelay, retry.MaxDelay, f.Attempt).Microseconds())
-		p.RetryAts = append(p.RetryAts, pgvalue.Time(pgvalue.Clamp(f.RetryAt)))
-		p.Permanents = append(p.Permanents, why.Class == errclass.ClassRefused)
-		p.Errors = append(p.Errors, errclass.Storable(why.Text, x.encoding))
+	index := make(map[fence]*settlement, len(some))
+	for _, f := range some {
+		index[fenceOf(f.claimed)] = f
+		p.Ids = append(p.Ids, pgvalue.UUID(f.claimed.ID))
+		p.ClaimNos = append(p.ClaimNos, f.claimed.ClaimNo)
+		retry := s.policyOf(f.claimed.Topic).retry
+		p.DelaysUs = append(p.DelaysUs, f.why.Delay(retry.BaseDelay, retry.MaxDelay, f.claimed.Attempt).Microseconds())
+		p.RetryAts = append(p.RetryAts, pgvalue.Time(pgvalue.Clamp(f.retryAt)))
+		p.Permanents = append(p.Permanents, f.why.Class == errclass.ClassRefused)
+		p.Errors = append(p.Errors, errclass.Storable(f.why.Text, x.encoding))
 	}
 	s.queue(b, func(q *queries.Queries) { _, _ = q.EventNack(context.Background(), p) }).Query(func(rows pgx.Rows) error {
 		var id pgtype.UUID
 		var no int64
 		var died bool
 		_, err := pgx.ForEachRow(rows, []any{&id, &no, &died}, func() error {
-			i := index[fence{id.Bytes, no}]
-			x.nacked[i], x.died[i] = Applied, died
+			f := index[fence{id.Bytes, no}]
+			f.outcome, f.died = Applied, died
 			return nil
 		})
 		return err
@@ -419,42 +388,21 @@ type fence struct {
 	no int64
 }
 
-func fences(events []*Claimed) (ids []pgtype.UUID, nos []int64) {
-	ids, nos = make([]pgtype.UUID, len(events)), make([]int64, len(events))
-	for i := range events {
-		ids[i], nos[i] = pgvalue.UUID(events[i].ID), events[i].ClaimNo
-	}
-	return ids, nos
-}
+func fenceOf(c *Claimed) fence { return fence{c.ID, c.ClaimNo} }
 
 // resolveOutcomes reads the state of the events that x did not change, and sets their outcomes. Usually there are none.
 func (s *Store) resolveOutcomes(ctx context.Context, x *roundTrip) error {
-	var open []pgtype.UUID
-	each := func(visit func(kind finalisation, i int, c *Claimed, o *Outcome)) {
-		for i := range x.acks {
-			visit(acking, i, x.acks[i], &x.acked[i])
-		}
-		for i := range x.nacks {
-			visit(nacking, i, &x.nacks[i].Claimed, &x.nacked[i])
-		}
-		for i := range x.releases {
-			visit(releasing, i, x.releases[i], &x.released[i])
-		}
-		for i := range x.extends {
-			visit(extending, i, x.extends[i], &x.extended[i])
-		}
-	}
-	each(func(_ finalisation, _ int, c *Claimed, o *Outcome) {
-		if *o == 0 {
-			open = append(open, pgvalue.UUID(c.ID))
-		}
-	})
+	open := x.of(func(f *settlement) bool { return f.outcome == 0 })
 	if len(open) == 0 {
 		return nil
 	}
+	ids := make([]pgtype.UUID, len(open))
+	for i, f := range open {
+		ids[i] = pgvalue.UUID(f.claimed.ID)
+	}
 	var rows []queries.EventStatusesRow
 	if err := s.guarded(ctx, x.what(), func(q *queries.Queries) (err error) {
-		rows, err = q.EventStatuses(ctx, open)
+		rows, err = q.EventStatuses(ctx, ids)
 		return err
 	}); err != nil {
 		return err
@@ -463,43 +411,28 @@ func (s *Store) resolveOutcomes(ctx context.Context, x *roundTrip) error {
 	for _, row := range rows {
 		statuses[row.ID.Bytes] = row
 	}
-	each(func(kind finalisation, i int, c *Claimed, o *Outcome) {
-		if *o != 0 {
-			return
+	for _, f := range open {
+		row, there := statuses[f.claimed.ID]
+		if f.outcome = Lost; there && row.ClaimNo == f.claimed.ClaimNo && row.LockedBy == pgvalue.UUID(s.worker) {
+			s.resolve(f, &row, x.encoding)
+		} else if f.kind == acking && !there && s.policyOf(f.claimed.Topic).retention.DeleteOnAck {
+			f.outcome = Already
 		}
-		row, there := statuses[c.ID]
-		same := there && row.ClaimNo == c.ClaimNo && row.LockedBy == pgvalue.UUID(s.worker)
-		*o = Lost
-		switch kind {
-		case acking:
-			deleted := !there && s.policyOf(c.Topic).retention.DeleteOnAck
-			if deleted || same && row.Status == "delivered" {
-				*o = Already
-			}
-		case nacking: // a release has one attempt less, and a sweep has its own error text
-			if same && int(row.Attempts) == c.Attempt &&
-				(row.Status == "pending" || row.Status == "dead" && row.LastError == errclass.Storable(x.nacks[i].why().Text, x.encoding)) {
-				*o, x.died[i] = Already, row.Status == "dead"
-			}
-		case releasing:
-			if same && row.Status == "pending" && int(row.Attempts) < c.Attempt {
-				*o = Already
-			}
-		case extending:
-			if same && row.Status == "processing" {
-				*o = Locked
-			}
-		}
-	})
+	}
 	return nil
 }
 
-// finalisation is what is done to a claim.
-type finalisation int
-
-const (
-	acking finalisation = iota
-	nacking
-	releasing
-	extending
-)
+// resolve sets the outcome of f, which has changed nothing, if row, which its own claim has left, says that it was not lost.
+func (s *Store) resolve(f *settlement, row *queries.EventStatusesRow, encoding string) {
+	switch {
+	case f.kind == acking && row.Status == "delivered":
+		f.outcome = Already
+	case f.kind == nacking && int(row.Attempts) == f.claimed.Attempt && // a release has one attempt less
+		(row.Status == "pending" || row.Status == "dead" && row.LastError == errclass.Storable(f.why.Text, encoding)): // a sweep has its own text
+		f.outcome, f.died = Already, row.Status == "dead"
+	case f.kind == releasing && row.Status == "pending" && int(row.Attempts) < f.claimed.Attempt:
+		f.outcome = Already
+	case f.kind == extending && row.Status == "processing":
+		f.outcome = Locked
+	}
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
 // StoreConfig selects the events that a Store works on.
@@ -69,9 +70,8 @@ type Claimed struct {
 	// Reclaimed is set when the lease of an earlier claim ran out. The event may have killed the process that had it.
 	Reclaimed bool
 
-	due      time.Time     // by the database's clock
-	deadline time.Time     // on this process's monotonic clock, counted from before the claim was sent
-	after    time.Duration // how long after now a release makes it due; 0 keeps the time at which it was due
+	due      time.Time // by the database's clock
+	deadline time.Time // on this process's monotonic clock, counted from before the claim was sent
 	lane     int16
 }
 
@@ -83,21 +83,15 @@ type Failure struct {
 	// RetryAt, if not zero, is when the next attempt is due. Otherwise a backoff decides: that of the topic in a
 	// dispatcher, and the default of Retry in a Store, which does not know the topics.
 	RetryAt time.Time
-
-	result *errclass.Result // of Err, if it is known
 }
 
-// why returns the result of classifying Err, which happens once.
-func (f *Failure) why() errclass.Result {
-	switch {
-	case f.result != nil:
-	case f.Err == nil:
-		f.result = &errclass.Result{Class: errclass.ClassFailed, Text: "no error given"}
-	default:
-		r := errclass.Of(f.Err)
-		f.result = &r
+// why returns the result of classifying Err.
+func (f *Failure) why() *errclass.Result {
+	r := errclass.Result{Class: errclass.ClassFailed, Text: "no error given"}
+	if f.Err != nil {
+		r = errclass.Of(f.Err)
 	}
-	return *f.result
+	return &r
 }
 
 // Outcome is what a finalisation did to one event.
@@ -141,8 +135,8 @@ type Store struct {
 	db        *schemadb.Schema
 	namespace string
 	worker    uuid.UUID
-	policies  map[string]policy      // by topic, for those whose retention is known
-	paused    atomic.Pointer[pauses] // as the latest Claim has read them; nil before
+	policies  map[string]policy           // by topic, for those whose retention is known
+	paused    atomic.Pointer[core.Pauses] // as the latest Claim has read them; nil before
 }
 
 // NewStore checks cfg and returns a Store on pool. The caller closes pool.
@@ -183,10 +177,6 @@ func (s *Store) policyOf(topic string) policy {
 	return policy{retry: config.RetryWithDefaults(outbox.Retry{}), retention: config.RetentionWithDefaults(outbox.Retention{})}
 }
 
-// reclaimsPerClaim is how many events with an expired lease a claim takes. It is small, because one of them may have
-// killed the previous holder.
-const reclaimsPerClaim = 5
-
 // Claim leases events that are due and returns them in the order in which they are due. It takes as many from each lane
 // (of a topic, or of a tenant of a topic with fairness: tenant) as from the others, as far as they have any, and the
 // oldest of each. If none is due, the slice is empty. The lease is committed and on disk before Claim returns. If ctx ends
@@ -199,51 +189,51 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, found := &walk{}, []*Claimed{}
+	w, found := &core.Walk{}, []*Claimed{}
 	if cfg.Cursor != nil {
 		w = &cfg.Cursor.walk
 	}
-	w.in = lanesOf(c.topics, c.tenants)
-	if c.paused = s.paused.Load(); c.paused == nil || c.paused.every(c.topics) {
-		if c.paused, err = s.readPauses(ctx); err != nil {
+	w.In = core.LanesOf(c.Topics, c.tenants)
+	if c.Paused = s.paused.Load(); c.Paused == nil || c.Paused.Every(c.Topics) {
+		if c.Paused, err = s.readPauses(ctx); err != nil {
 			return nil, fmt.Errorf("claim: %w", err)
 		}
-		s.paused.Store(c.paused)
+		s.paused.Store(c.Paused)
 	}
-	if cfg.Cursor != nil && cfg.Cursor.paused != nil && c.paused.ended(cfg.Cursor.paused) {
-		w.restart()
+	if cfg.Cursor != nil && cfg.Cursor.paused != nil && c.Paused.Ended(cfg.Cursor.paused) {
+		w.Restart()
 	}
 	for {
 		if cfg.Cursor != nil {
-			cfg.Cursor.paused = c.paused
+			cfg.Cursor.paused = c.Paused
 		}
-		if c.paused.every(c.topics) {
-			w.end()
+		if c.Paused.Every(c.Topics) {
+			w.End()
 			return claimedOf(found), nil
 		}
 		part := *c
-		part.size -= len(found)
-		part.starts = w.pieces(part.size, false)
+		part.Size -= len(found)
+		part.Starts = w.Pieces(part.Size, false)
 		x := roundTrip{claim: &part, readPauses: true}
 		if err := s.roundTrip(ctx, &x); err != nil {
-			w.failed()
+			w.Failed()
 			if len(found) == 0 {
 				return nil, err
 			}
 			return claimedOf(found), nil // the rest is still there
 		}
-		w.advance(&x)
-		if !x.paused.equal(c.paused) { // the claim was sent with what was paused before
+		w.Advance(time.Now(), &part.Claim, &x.found)
+		if !x.paused.Equal(c.Paused) { // the claim was sent with what was paused before
 			x.claimed = s.releasePaused(ctx, &x)
-			if x.paused.ended(c.paused) {
-				w.restart()
+			if x.paused.Ended(c.Paused) {
+				w.Restart()
 			}
-			c.paused = x.paused
-			s.paused.Store(c.paused)
+			c.Paused = x.paused
+			s.paused.Store(c.Paused)
 		}
 		found = append(found, x.claimed...)
 		reclaimed := slices.ContainsFunc(x.claimed, func(c *Claimed) bool { return c.Reclaimed }) // few at a time
-		if cfg.Cursor != nil || reclaimed || len(found) == c.size || !w.more() {
+		if cfg.Cursor != nil || reclaimed || len(found) == c.Size || !w.More() {
 			return claimedOf(found), nil
 		}
 	}
@@ -253,8 +243,8 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 func (s *Store) releasePaused(ctx context.Context, x *roundTrip) (rest []*Claimed) {
 	var back roundTrip
 	for _, c := range x.claimed {
-		if x.paused.event(&c.Event) {
-			back.releases = append(back.releases, c)
+		if x.paused.Event(c.Topic, c.TenantID) {
+			back.settlements = append(back.settlements, settlement{kind: releasing, claimed: c})
 		} else {
 			rest = append(rest, c)
 		}
@@ -265,7 +255,7 @@ func (s *Store) releasePaused(ctx context.Context, x *roundTrip) (rest []*Claime
 
 // claimedOf returns events in the order in which they are due.
 func claimedOf(found []*Claimed) []Claimed {
-	slices.SortFunc(found, func(a, b *Claimed) int { return placeOf(a).compare(placeOf(b)) })
+	slices.SortFunc(found, func(a, b *Claimed) int { return placeOf(a).Compare(placeOf(b)) })
 	claimed := make([]Claimed, len(found))
 	for i, c := range found {
 		claimed[i] = *c
@@ -273,35 +263,31 @@ func claimedOf(found []*Claimed) []Claimed {
 	return claimed
 }
 
+func placeOf(c *Claimed) core.Place { return core.Place{Due: c.due, ID: c.ID} }
+
 // claim is a checked ClaimConfig, with fields that only a walk and a dispatcher set.
 type claim struct {
-	size, reclaims, maxAttempts int
-	lease                       time.Duration
-	topics                      []string
-	versions                    *versions // nil means all
-	tenants                     []uuid.UUID
-	starts                      []start
-	inFlight                    []uuid.UUID // of the claimer: not taken although their lease has run out
-	paused                      *pauses
+	core.Claim
+	maxAttempts int
+	lease       time.Duration
+	versions    *versions // nil means all
+	tenants     []uuid.UUID
 }
-
-// inPieces reports whether c walks in pieces, with EventClaim.
-func (c *claim) inPieces() bool { return c.starts[0].piece > 0 }
 
 func (cfg ClaimConfig) claim() (*claim, error) {
 	c := &claim{
-		size: cfg.BatchSize, reclaims: reclaimsPerClaim, maxAttempts: cfg.MaxAttempts,
-		lease: cfg.LeaseDuration, topics: cfg.Topics, versions: versionsOf(cfg.Versions), tenants: cfg.TenantIDs,
+		Claim:       core.Claim{Size: cfg.BatchSize, Reclaims: core.ReclaimsPerClaim, Topics: cfg.Topics},
+		maxAttempts: cfg.MaxAttempts, lease: cfg.LeaseDuration, versions: versionsOf(cfg.Versions), tenants: cfg.TenantIDs,
 	}
-	if c.size == 0 {
-		c.size = config.DefaultBatchSize
+	if c.Size == 0 {
+		c.Size = config.DefaultBatchSize
 	}
 	if c.lease == 0 {
 		c.lease = config.DefaultLease
 	}
 	switch {
-	case c.size < 0 || c.size > config.MaxBatchSize:
-		return nil, fmt.Errorf("claim: BatchSize %d is not between 1 and %d", c.size, config.MaxBatchSize)
+	case c.Size < 0 || c.Size > config.MaxBatchSize:
+		return nil, fmt.Errorf("claim: BatchSize %d is not between 1 and %d", c.Size, config.MaxBatchSize)
 	case c.lease < config.MinLease:
 		return nil, fmt.Errorf("claim: LeaseDuration %s is shorter than %s", c.lease, config.MinLease)
 	case c.maxAttempts < 0 || c.maxAttempts > 1<<31-1:
@@ -313,12 +299,12 @@ func (cfg ClaimConfig) claim() (*claim, error) {
 // claimFrom calls the query for c.
 func (s *Store) claimFrom(ctx context.Context, q *queries.Queries, c *claim) {
 	p := s.claimParams(c)
-	if c.reclaims > 0 || c.inPieces() {
+	if c.Reclaims > 0 || c.InPieces() {
 		_, _ = q.EventClaim(ctx, p)
 		return
 	}
 	_, _ = q.EventClaimFresh(ctx, queries.EventClaimFreshParams{
-		Lanes: p.Lanes, AfterDues: p.AfterDues, AfterIds: p.AfterIds, Quotas: columnsOf(c.starts).quotas, Namespace: p.Namespace, MaxAttempts: p.MaxAttempts,
+		Lanes: p.Lanes, AfterDues: p.AfterDues, AfterIds: p.AfterIds, Quotas: columnsOf(c.Starts).quotas, Namespace: p.Namespace, MaxAttempts: p.MaxAttempts,
 		Topics: p.Topics, EveryVersion: p.EveryVersion, Versions: p.Versions, VersionTopics: p.VersionTopics,
 		TenantIds: p.TenantIds, Paused: p.Paused, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
 	})
@@ -326,12 +312,12 @@ func (s *Store) claimFrom(ctx context.Context, q *queries.Queries, c *claim) {
 
 // claimParams are the parameters of EventClaim, which shares the batch among the lanes.
 func (s *Store) claimParams(c *claim) queries.EventClaimParams {
-	from, known := columnsOf(c.starts), c.versions.params()
+	from, known := columnsOf(c.Starts), c.versions.params()
 	return queries.EventClaimParams{
 		Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
-		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics),
+		Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.Topics),
 		EveryVersion: known.every, Versions: known.newest, VersionTopics: known.topics, TenantIds: pgvalue.UUIDs(c.tenants),
-		Paused: c.paused.texts(), BatchSize: int32(c.size), Reclaims: int32(c.reclaims), InFlight: pgvalue.UUIDs(c.inFlight),
+		Paused: c.Paused.Texts(), BatchSize: int32(c.Size), Reclaims: int32(c.Reclaims), InFlight: pgvalue.UUIDs(c.InFlight),
 		WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease),
 	}
 }
@@ -370,16 +356,17 @@ func (s *Store) scanClaimed(rows pgx.Rows, x *roundTrip, deadline time.Time) err
 		c.ID, c.Payload, c.CreatedAt, c.due = id.Bytes, payload, createdAt.Time, due.Time
 		switch {
 		case c.lane < 0:
-			x.claimedAt, x.claimTook = due.Time, createdAt.Time.Sub(due.Time)
+			x.found.At, x.found.Took = due.Time, createdAt.Time.Sub(due.Time)
 			continue
 		case c.ClaimNo == 0:
-			if x.ends == nil {
-				x.ends = make(map[int16]place)
+			if x.found.Ends == nil {
+				x.found.Ends = make(map[int16]core.Place)
 			}
-			x.ends[c.lane] = placeOf(c)
+			x.found.Ends[c.lane] = placeOf(c)
 			continue
 		}
 		slab = slab[1:]
+		x.found.Rows = append(x.found.Rows, core.Seen{Lane: c.lane, At: placeOf(c), Reclaimed: c.Reclaimed, Last: c.Attempt >= c.MaxAttempts})
 		c.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
 		c.Headers = pgvalue.Headers(headers)
 		if payload == nil {
@@ -407,20 +394,20 @@ const sweepChunk = 250
 // out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace. tell, if not nil,
 // gets the dead letters of each transaction, without keys, entity and headers.
 func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell func([]report.End)) (died, noted int, err error) {
-	if c.paused.every(c.topics) {
+	if c.Paused.Every(c.Topics) {
 		return 0, 0, nil
 	}
-	w := walk{in: lanesOf(c.topics, c.tenants), piece: 2 * firstPiece}
-	for starts := w.pieces(0, false); len(starts) > 0; {
+	w := core.SweepOf(core.LanesOf(c.Topics, c.tenants))
+	for starts := w.Pieces(0, false); len(starts) > 0; {
 		var rows []queries.EventSweepDeadRow
 		var dead []report.End
 		from, known := columnsOf(starts), c.versions.params()
 		if err := s.guarded(ctx, "sweep dead", func(q *queries.Queries) (err error) {
 			rows, err = q.EventSweepDead(ctx, queries.EventSweepDeadParams{
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
-				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.topics),
+				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.Topics),
 				EveryVersion: known.every, Versions: known.newest, VersionTopics: known.topics,
-				TenantIds: pgvalue.UUIDs(c.tenants), Paused: c.paused.texts(), InFlight: pgvalue.UUIDs(c.inFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
+				TenantIds: pgvalue.UUIDs(c.tenants), Paused: c.Paused.Texts(), InFlight: pgvalue.UUIDs(c.InFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
 			})
 			return err
 		}); err != nil {
@@ -440,7 +427,7 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell f
 				}})
 				continue
 			}
-			starts = append(starts, start{lane: int16(row.Lane), after: place{row.ToDue.Time, row.ToID.Bytes}, piece: w.piece})
+			starts = append(starts, core.Start{Lane: int16(row.Lane), After: core.Place{Due: row.ToDue.Time, ID: row.ToID.Bytes}, Piece: w.Piece()})
 		}
 		if tell != nil && len(dead) > 0 {
 			tell(dead)

@@ -3,299 +3,108 @@ package queue
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
-	"github.com/outboxgen/outboxgen/internal/machine/target"
-	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
-// task is one claimed event in this process. The loop owns it until it is queued, the worker while it runs, the loop
-// again once it is reported; leases owns its lease.
+// task is one claimed event in this process. The core owns it, except while it runs.
 type task struct {
-	*Claimed
-	result    errclass.Result         // what the handler made of it
-	tried     bool                    // the handler or the publisher was called
-	try       *target.Target          // set if it was claimed to find out whether this target is available again
-	wait      time.Duration           // until an event is due again whose own destination is unavailable; 0 leaves it to the topic
-	unstarted bool                    // handed back by the loop, or because its lease was over
-	cancel    context.CancelCauseFunc // of the handler's context, set by leases.begin
-	lost      bool                    // its lease is not renewed any more
-	finished  bool                    // nothing runs any more; it is to be settled
+	core.Task
+	claimed  *Claimed
+	ctx      context.Context         // of the handler
+	cancel   context.CancelCauseFunc // of ctx; nil before the handler starts
+	outgoing *publish.Outgoing       // of an event that says where it goes
 }
 
-// notStarted is the result of an event that is released unstarted.
-var notStarted = errclass.New(errclass.ClassNotSent, "it was handed back before it was handled")
+// taskOf returns the task of the shell.
+func taskOf(t *core.Task) *task { return t.Own.(*task) }
 
-// leases knows every event that is in flight in this process until it is settled, renews their leases, and cancels the handlers of
-// those it could not keep.
-type leases struct {
-	d      *Dispatcher
-	lapsed testsignal.Signal // what has not been started has lost its lease
-	mu     sync.Mutex
-	tasks  map[*task]struct{}
-}
-
-func newLeases(d *Dispatcher) *leases {
-	return &leases{d: d, lapsed: make(testsignal.Signal, 1), tasks: make(map[*task]struct{})}
-}
-
-func (l *leases) add(t *task) {
-	l.mu.Lock()
-	l.tasks[t] = struct{}{}
-	l.mu.Unlock()
-}
-
-// finish records that nothing runs for t any more, and reports whether there is anything to settle. A failure is not
-// settled if the lease was lost, because the event may belong to another worker then. A success, and an event that is
-// released with its attempt uncounted, are settled anyway: the fence decides.
-func (l *leases) finish(t *task) bool {
-	settle := t.unstarted || !t.result.Class.Charged()
-	l.mu.Lock()
-	t.finished = true
-	if settle = settle || !t.lost; !settle {
-		delete(l.tasks, t)
-	}
-	l.mu.Unlock()
-	if !settle {
-		l.d.rep.Trouble(report.Lost, "event lost", t.Event, t.result.Text)
-		l.d.rep.Add(Report{Lost: 1})
-		if l.d.hooks.WantsEnds() {
-			l.d.hooks.Ended([]report.End{{Event: t.Event}})
+// tasksOf makes tasks of what was claimed.
+func tasksOf(claimed []*Claimed) []*core.Task {
+	tasks, all := make([]task, len(claimed)), make([]*core.Task, len(claimed))
+	for i, c := range claimed {
+		t := &tasks[i]
+		t.claimed, t.Task = c, core.Task{
+			ID: c.ID, Topic: c.Topic, Tenant: c.TenantID, Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Reclaimed: c.Reclaimed,
+			ClaimDeadline: c.deadline, Own: t,
 		}
+		all[i] = &t.Task
 	}
-	return settle
+	return all
 }
 
-// settled removes tasks that the database has settled.
-func (l *leases) settled(tasks []*task) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, t := range tasks {
-		delete(l.tasks, t)
+// late takes note that the lease of t was over before it could begin, because the process was stopped or starved.
+func late(t *core.Task, what string) bool {
+	if time.Now().Before(t.StartBy) {
+		return false
 	}
-}
-
-func (l *leases) isLost(t *task) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return t.lost
-}
-
-// atRisk returns the events in flight whose lease may have run out, because they still run or wait to be settled. No
-// claim and no sweep of this process takes them.
-func (l *leases) atRisk() []uuid.UUID {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	var ids []uuid.UUID
-	for t := range l.tasks {
-		if t.lost || l.over(t, now) {
-			ids = append(ids, t.ID)
-		}
-	}
-	return ids
-}
-
-// hasLastAttempt reports whether any unfinished task except other is on its last attempt.
-func (l *leases) hasLastAttempt(other *task) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for t := range l.tasks {
-		if t != other && !t.finished && t.Attempt >= t.MaxAttempts {
-			return true
-		}
-	}
-	return false
-}
-
-// begin registers cancel, which is called if t loses its lease, and reports whether the handler may start. It may not
-// if the lease is already over, because the process was stopped or starved while t waited.
-func (l *leases) begin(t *task, cancel context.CancelCauseFunc) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !t.lost && l.over(t, time.Now()) {
-		l.lose(t)
-	}
-	t.cancel, t.unstarted = cancel, t.lost
-	return !t.lost
-}
-
-// margin is how long before its end a lease is given up: two ticks of renew, so that a handler has at least one tick to
-// notice that its context is cancelled.
-func (l *leases) margin() time.Duration { return l.d.cfg.LeaseDuration / 5 }
-
-func (l *leases) over(t *task, now time.Time) bool { return t.deadline.Sub(now) <= l.margin() }
-
-// renew renews leases until ctx ends, or until dbCtx ends during a statement. A lease is renewed when a third of it has
-// passed, and given up shortly before its end. The end is measured on this process's monotonic clock, from before the
-// claim was sent, so it is never later than the end in the database.
-func (l *leases) renew(ctx, dbCtx context.Context) {
-	lease := l.d.cfg.LeaseDuration
-	tick := time.NewTicker(lease / 10)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if due, until := l.due(time.Now()); len(due) > 0 {
-			l.extend(dbCtx, due, until)
-		}
-	}
-}
-
-// due returns the tasks to renew and the time until which a renewal is useful. It cancels the tasks whose lease is
-// over.
-func (l *leases) due(now time.Time) (due []*task, until time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lease := l.d.cfg.LeaseDuration
-	until = now.Add(max(lease/5, time.Second)) // then once more, on another connection
-	for t := range l.tasks {
-		switch {
-		case t.lost, t.finished:
-		case l.over(t, now):
-			l.lose(t)
-		case t.deadline.Sub(now) <= lease-lease/3:
-			due = append(due, t)
-			if end := t.deadline.Add(-l.margin()); end.Before(until) {
-				until = end
-			}
-		}
-	}
-	return due, until
-}
-
-// lose cancels t's handler; l.mu is held.
-func (l *leases) lose(t *task) {
-	t.lost = true
-	if t.cancel != nil {
-		t.cancel(outbox.ErrLeaseLost)
-	} else {
-		l.lapsed.Emit()
-	}
-	l.d.rep.Trouble(report.Lapsed, "lease lost", t.Event, outbox.ErrLeaseLost.Error())
-	l.d.signals.lost.Emit()
-}
-
-func (l *leases) extend(dbCtx context.Context, due []*task, until time.Time) {
-	lease := l.d.cfg.LeaseDuration
-	x := roundTrip{lease: lease}
-	for _, t := range due {
-		x.extends = append(x.extends, t.Claimed)
-	}
-	ctx, cancel := context.WithDeadline(dbCtx, until)
-	defer cancel()
-	sent := time.Now()
-	err := l.d.store.roundTripByParts(ctx, &x)
-	if dbCtx.Err() == nil {
-		l.d.rep.Statement("renew leases", sent, err)
-	}
-	if err != nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, t := range due {
-		if t.finished {
-			continue
-		}
-		switch x.extended[i] {
-		case Lost:
-			l.lose(t)
-		case refused:
-			l.d.logRefusal(&x, t.Claimed)
-		case Locked: // tried again with the next tick
-			l.d.rep.Trouble(report.Locked, "renew lease: another transaction has the event locked", t.Event, "another transaction has the event locked")
-		default:
-			t.deadline = sent.Add(lease)
-		}
-	}
-	l.d.signals.renewed.Emit()
+	t.Late, t.Result = true, errclass.New(errclass.ClassNotSent, "its lease ran out before it was %s", what)
+	return true
 }
 
 // runHandler runs the handler of t and reports its result. It recovers from panics, and reports runtime.Goexit, which
-// still ends the goroutine. All user code is called here, so that the loop sees only results.
-func (d *Dispatcher) runHandler(ctx context.Context, l *leases, t *task, over func(*task)) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	to := d.target(t.Topic)
-	began := time.Now()
+// still ends the goroutine. All user code is called here, so that the core sees only results.
+func (d *Dispatcher) runHandler(t *task, over func(*task)) {
 	var told []outbox.Event // nil if nobody is told
+	e := &t.claimed.Event
+	t.Began = time.Now()
 	usercode.Run("handler", func() error {
-		if !l.begin(t, cancel) {
-			t.result = errclass.New(errclass.ClassNotSent, "its lease ran out before it was handled")
+		if late(&t.Task, "handled") {
 			return nil
 		}
-		if n, why := to.Admit(1); n == 0 {
-			t.result = why
-			return nil
-		}
-		t.tried = true
+		t.Tried = true
 		if d.hooks.WantsCalls() {
-			told = []outbox.Event{t.Event}
-			d.hooks.Started(ctx, told)
-			began = time.Now()
+			told = []outbox.Event{*e}
+			d.hooks.Started(t.ctx, told)
+			t.Began = time.Now()
 		}
-		run := d.handlers[t.Topic].run
+		run := d.handlers[e.Topic].run
 		if len(d.cfg.Middleware) == 0 {
-			return run(ctx, t.Event, t.Payload)
+			return run(t.ctx, *e, t.claimed.Payload)
 		}
-		return report.Chain(ctx, d.cfg.Middleware, t.Event, func(ctx context.Context) error { return run(ctx, t.Event, t.Payload) })
+		return report.Chain(t.ctx, d.cfg.Middleware, *e, func(ctx context.Context) error { return run(ctx, *e, t.claimed.Payload) })
 	}, func(err error) {
-		if t.tried {
+		if t.Tried {
 			if told != nil {
-				d.hooks.Finished(ctx, told, []error{err}, time.Since(began))
+				d.hooks.Finished(t.ctx, told, []error{err}, time.Since(t.Began))
 			}
-			results := []errclass.Result{errclass.Of(err)}
-			to.OnResults(began, []uuid.UUID{t.ID}, results)
-			t.result = results[0]
-			if crashed, ok := err.(*usercode.Crash); ok { // ours, as it came from the guard
-				d.log.Debug("handler did not return", slog.Any("", t.Event), "stack", crashed.Error())
+			t.Result = errclass.Of(err)
+			if crashed, ok := err.(*usercode.Crash); ok { // ours, as it came from there
+				d.log.Debug("handler did not return", slog.Any("", *e), "stack", crashed.Error())
 			}
 		}
-		cancel(nil)
+		t.cancel(nil)
 		over(t)
 	})
 }
 
-// settlement turns finished tasks into the acks and nacks of a round trip.
-func (d *Dispatcher) settlement(finished []*task) *roundTrip {
-	x := &roundTrip{acks: make([]*Claimed, 0, len(finished))}
-	for _, t := range finished {
-		if t.unstarted {
-			x.releases = append(x.releases, t.Claimed)
-			continue
-		}
-		switch t.result.Class {
-		case errclass.ClassDone:
-			x.acks = append(x.acks, t.Claimed)
-		case errclass.ClassFailed, errclass.ClassRefused:
-			x.nacks = append(x.nacks, Failure{Claimed: *t.Claimed, result: &t.result})
-		case errclass.ClassUnavailable:
-			x.handedBack++
-			if t.wait > 0 {
-				t.after = t.wait
-			} else if t.tried { // due after those that were not tried, so that the next try is of another event
-				t.after = max(d.target(t.Topic).RetryIn(), time.Millisecond)
-			}
-			x.releases = append(x.releases, t.Claimed)
-		case errclass.ClassNotSent:
-			x.handedBack++
-			if t.tried { // otherwise it would be claimed again immediately, for nothing
-				t.after = d.cfg.Breaker.FirstPause
-			}
-			x.releases = append(x.releases, t.Claimed)
+// settlementsOf returns what p settles.
+func settlementsOfPass(p *core.Pass) []settlement {
+	kinds := [...]settling{core.Ack: acking, core.Nack: nacking, core.Release: releasing}
+	all := make([]settlement, len(p.Settle))
+	for i, t := range p.Settle {
+		all[i] = settlement{kind: kinds[t.As], claimed: taskOf(t).claimed, why: &t.Result, after: t.After}
+	}
+	return all
+}
+
+// openOf returns the tasks of p, which x settles, that are not known to be settled.
+func openOf(p *core.Pass, x *roundTrip) (open []*core.Task) {
+	if !x.committed {
+		return p.Settle
+	}
+	for i := range x.settlements {
+		if x.settlements[i].outcome == 0 {
+			open = append(open, p.Settle[i])
 		}
 	}
-	return x
+	return open
 }
 
 // roundTrip runs x, for at most a lease or the time that a reconnect takes. ctx is not the context of Run: a statement
@@ -314,11 +123,12 @@ func (d *Dispatcher) roundTrip(ctx context.Context, x *roundTrip) error {
 // tell tells the observer what the round trip x, which took took, has settled and claimed.
 func (d *Dispatcher) tell(x *roundTrip, took time.Duration) {
 	d.hooks.Ended(d.endsOf(x))
-	if x.claim != nil && !x.claimedAt.IsZero() && d.hooks.WantsClaimed() {
-		leased := x.leased()
-		events := make([]outbox.Event, len(leased))
-		for i, c := range leased {
-			events[i] = c.Event
+	if x.claim != nil && !x.found.At.IsZero() && d.hooks.WantsClaimed() {
+		events := make([]outbox.Event, 0, len(x.claimed)+len(x.strays))
+		for _, some := range [...][]*Claimed{x.claimed, x.strays} {
+			for _, c := range some {
+				events = append(events, c.Event)
+			}
 		}
 		d.hooks.Claimed(events, took)
 	}
@@ -329,38 +139,32 @@ func (d *Dispatcher) endsOf(x *roundTrip) []report.End {
 	if !d.hooks.WantsEnds() {
 		return nil
 	}
-	ends := make([]report.End, 0, len(x.acks)+len(x.nacks)+len(x.releases))
-	add := func(o Outcome, c *Claimed, as outbox.Settlement, reason string) {
-		switch o {
-		case 0: // not known yet
-			return
-		case Lost, refused:
-			as = ""
+	ends := make([]report.End, 0, len(x.settlements)+len(x.buried))
+	for i := range x.settlements {
+		f := &x.settlements[i]
+		end := report.End{Event: f.claimed.Event, As: outbox.SettledDelivered}
+		switch {
+		case f.outcome == 0: // not known yet
+			continue
+		case f.outcome == Lost || f.outcome == refused:
+			end.As = ""
+		case f.kind == releasing:
+			end.As = outbox.SettledReleased
+		case f.died:
+			end.As, end.Reason = outbox.SettledDead, f.why.Text
+		case f.kind == nacking:
+			end.As = outbox.SettledRetried
 		}
-		ends = append(ends, report.End{Event: c.Event, As: as, Reason: reason})
-	}
-	for i, o := range x.acked {
-		add(o, x.acks[i], outbox.SettledDelivered, "")
-	}
-	for i, o := range x.nacked {
-		f := &x.nacks[i]
-		if x.died[i] {
-			add(o, &f.Claimed, outbox.SettledDead, f.why().Text)
-		} else {
-			add(o, &f.Claimed, outbox.SettledRetried, "")
-		}
-	}
-	for i, o := range x.released {
-		add(o, x.releases[i], outbox.SettledReleased, "")
+		ends = append(ends, end)
 	}
 	for _, c := range x.buried {
-		add(Applied, c, outbox.SettledDead, errStray.Error())
+		ends = append(ends, report.End{Event: c.Event, As: outbox.SettledDead, Reason: errStray.Error()})
 	}
 	return ends
 }
 
-// account logs the known outcomes of x and adds them up.
-func (d *Dispatcher) account(x *roundTrip) (r Report) {
+// account logs the known outcomes of x, of which so many were handed back, and adds them up.
+func (d *Dispatcher) account(x *roundTrip, handedBack int) (r Report) {
 	if !x.committed {
 		return r
 	}
@@ -373,54 +177,50 @@ func (d *Dispatcher) account(x *roundTrip) (r Report) {
 	if x.unsettled > 0 {
 		d.log.Error("events were queued although they were final: somebody has written their rows by hand", "count", x.unsettled)
 	}
-	for i, o := range x.acked {
-		switch o {
-		case 0: // not known yet
-		case refused:
-			r.Lost++
-			d.logRefusal(x, x.acks[i])
-		case Lost:
-			r.Lost++
-			d.rep.Trouble(report.Lost, "event was handled but lost to another claim", x.acks[i].Event, "it was handled")
-		default:
-			r.Delivered++
-			d.rep.Delivered(&x.acks[i].Event)
-		}
+	for i := range x.settlements {
+		d.accountFor(&x.settlements[i], &r)
 	}
-	for i, o := range x.released {
-		switch o {
-		case refused:
-			d.logRefusal(x, x.releases[i])
-		case Lost:
-			d.rep.Trouble(report.Lost, "event lost", x.releases[i].Event, outbox.ErrLeaseLost.Error())
-		}
-	}
-	for i, o := range x.nacked {
-		f := &x.nacks[i]
-		why := f.why().Text
-		switch {
-		case o == 0: // not known yet
-		case o == refused:
-			r.Lost++
-			d.logRefusal(x, &f.Claimed)
-		case o == Lost:
-			r.Lost++
-			d.rep.Trouble(report.Lost, "event failed and was lost to another claim", f.Event, why)
-		case x.died[i]:
-			r.Dead++
-			d.rep.Trouble(report.Dead, "event is dead", f.Event, why)
-		default:
-			r.Retried++
-			d.rep.Trouble(report.Failed, "event failed", f.Event, why)
-		}
-	}
-	r.HandedBack += x.handedBack
+	r.HandedBack += handedBack
 	d.rep.Add(r)
 	return r
 }
 
+// accountFor logs the outcome of f and adds it to r.
+func (d *Dispatcher) accountFor(f *settlement, r *Report) {
+	e := &f.claimed.Event
+	switch {
+	case f.outcome == 0: // not known yet
+		return
+	case f.outcome == refused:
+		d.logRefusal(f)
+	case f.outcome == Lost && f.kind == acking:
+		d.rep.Trouble(report.Lost, "event was handled but lost to another claim", *e, "it was handled")
+	case f.outcome == Lost && f.kind == nacking:
+		d.rep.Trouble(report.Lost, "event failed and was lost to another claim", *e, f.why.Text)
+	case f.outcome == Lost:
+		d.rep.Trouble(report.Lost, "event lost", *e, outbox.ErrLeaseLost.Error())
+	case f.kind == acking:
+		r.Delivered++
+		d.rep.Delivered(e)
+		return
+	case f.kind == releasing:
+		return
+	case f.died:
+		r.Dead++
+		d.rep.Trouble(report.Dead, "event is dead", *e, f.why.Text)
+		return
+	default:
+		r.Retried++
+		d.rep.Trouble(report.Failed, "event failed", *e, f.why.Text)
+		return
+	}
+	if f.kind != releasing {
+		r.Lost++
+	}
+}
+
 // logRefusal logs that PostgreSQL refuses to settle an event. The event stays as it is until its lease runs out.
-func (d *Dispatcher) logRefusal(x *roundTrip, c *Claimed) {
+func (d *Dispatcher) logRefusal(f *settlement) {
 	d.rep.Trouble(report.Refused, "event cannot be settled and is left to its lease: PostgreSQL refuses to change it",
-		c.Event, x.refusals[fence{c.ID, c.ClaimNo}].Error())
+		f.claimed.Event, f.refusal.Error())
 }

@@ -68,7 +68,7 @@ CREATE TABLE outbox_schema.queue (
 -- In the order in which a claim takes them from a lane.
 CREATE INDEX queue_due ON outbox_schema.queue (namespace, lane, next_attempt_at, id);
 
-COMMENT ON TABLE outbox_schema.queue IS 'State of the events of queue topics that are not final. See docs/operations.md before you change a row by hand.';
+COMMENT ON TABLE outbox_schema.queue IS 'State of the events of queue topics that are not final. See docs/operate/runbook.md before you change a row by hand.';
 COMMENT ON COLUMN outbox_schema.queue.lane IS 'Hash of the topic, and of the tenant if the topic has fairness: tenant. A claim takes from every lane.';
 COMMENT ON COLUMN outbox_schema.queue.attempts IS 'Claims so far, without those that release handed back.';
 COMMENT ON COLUMN outbox_schema.queue.max_attempts IS 'Attempts after which a failure is final.';

@@ -2,7 +2,7 @@
 --
 -- A cursor works with seq and xid together. The CASE assigns the transaction's xid before it draws the seq, so a
 -- transaction that has a seq has had its xid for longer. The sequence must keep CACHE 1, so that seqs are drawn in
--- order. The proof in docs/listeners.md, "How the cursor works", relies on both.
+-- order. The proof in docs/run/listeners.md, "How the cursor works", relies on both.
 CREATE SEQUENCE outbox_schema.log_seq AS bigint CACHE 1;
 
 CREATE TABLE outbox_schema.log (

@@ -13,10 +13,10 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/machine/tenantlane"
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/sqltx"
@@ -36,7 +36,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	b.Cleanup(func() { _ = db.Close() })
 	schema, err := schemadb.Open("")
 	require.NoError(b, err)
-	bell := doorbell.Of(schema, "shop")
+	ring := bell.Of(schema, "shop")
 	topic := outbox.NewTopic[order](outbox.TopicSpec{Namespace: "shop", Name: "order_paid"}).Untyped()
 	one := func() order { return order{OrderID: uuid.New(), Cents: 1999, Note: `a note with "quotes" in it`} }
 	event := func() (pgtype.UUID, json.RawMessage, error) {
@@ -79,7 +79,7 @@ func BenchmarkEnqueue(b *testing.B) {
 			return err
 		}
 		var woke bool
-		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsert), "shop", "order_paid", 1, nil, int64(tenantlane.Of("order_paid", uuid.NullUUID{})), 25, nil, true, bell.Key, bell.Channel,
+		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsert), "shop", "order_paid", 1, nil, int64(tenantlane.Of("order_paid", uuid.NullUUID{})), 25, nil, true, ring.Key, ring.Channel,
 			id.String(), "", "", "", "", 0, nil, string(payload)).Scan(&woke)
 	}, func(ctx context.Context, tx *sql.Tx) error {
 		p := one()
@@ -99,7 +99,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		var written int
 		var known sql.NullString
 		var woke bool
-		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, bell.Key, bell.Channel, nil, nil, nil, nil, nil, nil, nil,
+		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, ring.Key, ring.Channel, nil, nil, nil, nil, nil, nil, nil,
 			payloads, nil, attempts, nil, "shop", "order_paid", 1, int64(tenantlane.Of("order_paid", uuid.NullUUID{}))).Scan(&written, &known, &woke)
 	}
 	// What sqltx adds, and what EnqueueMany adds, which checks and encodes the events, through any driver.
@@ -116,7 +116,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		var known []pgtype.UUID
 		var woke bool
 		var none []string
-		return sqltx.Wrap(tx).QueryRow(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, bell.Key, bell.Channel, none, none, none, none, none, []int64(nil), none,
+		return sqltx.Wrap(tx).QueryRow(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, ring.Key, ring.Channel, none, none, none, none, none, []int64(nil), none,
 			payloads, []pgtype.Timestamptz(nil), attempts, []int16(nil), "shop", "order_paid", int32(1), int64(tenantlane.Of("order_paid", uuid.NullUUID{}))).Scan(&written, &known, &woke)
 	})
 	compare("many/EnqueueMany", byHand, func(ctx context.Context, tx *sql.Tx) error {

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 	"github.com/outboxgen/outboxgen/sqltx"
 )
 
@@ -159,10 +160,10 @@ func TestNoTransaction(t *testing.T) {
 		require.Error(t, err)
 		require.Error(t, tx.QueryRow(t.Context(), "SELECT 1").Scan())
 		topic := outbox.NewTopic[int](outbox.TopicSpec{Namespace: "shop", Name: "placed"})
-		fake := &outbox.Fake{}
+		fake := &outboxfake.DB{}
 		_, err = fake.Enqueue(t.Context(), tx, topic.Untyped(), 7)
 		require.NoError(t, err)
-		require.Equal(t, []int{7}, outbox.FakePayloads(fake, topic))
+		require.Equal(t, []int{7}, outboxfake.Payloads(fake, topic))
 	}
 }
 

@@ -36,7 +36,7 @@ func (Mailer) HandleOrderPlaced(_ context.Context, d outbox.Delivery[OrderPlaced
 func newShopWorker(ctx context.Context) *worker.Worker {
 	pool := pgtest.ExampleDatabase() // a service uses pgxpool.New
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := orderPlaced.Untyped().Enqueue(ctx, tx, &OrderPlaced{OrderID: "17"})
+		_, err := orderPlaced.Enqueue(ctx, tx, OrderPlaced{OrderID: "17"})
 		return err
 	})
 	if err != nil {

@@ -224,7 +224,7 @@ func prepare(t testing.TB, pool *pgxpool.Pool, n int) {
 	}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for _, topic := range []outbox.Topic[runtimetest.Said]{heard, runtimetest.SaidTopic} {
-			_, err := topic.Untyped().EnqueueMany(t.Context(), tx, all)
+			_, err := topic.EnqueueMany(t.Context(), tx, all)
 			require.NoError(t, err)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,32 +17,33 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeBenchDrop is a BenchDropEnqueuer for tests without a database. It applies the rules of the
 // real functions, with the same errors and the same duplicates, and records events instead of
 // writing them. The transaction may be nil: then an event is recorded immediately. With a
-// transaction of its method Begin, events are recorded when it commits. See outbox.Fake.
-// NewFakeBenchDrop makes one. Fakes of several namespaces may have the same Fake, and then its
+// transaction of its method Begin, events are recorded when it commits. See outboxfake.DB.
+// NewFakeBenchDrop makes one. Fakes of several namespaces may have the same DB, and then its
 // transactions too.
 type FakeBenchDrop struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ BenchDropEnqueuer = FakeBenchDrop{}
+var _ BenchDropEnqueuer = (*FakeBenchDrop)(nil)
 
 // NewFakeBenchDrop returns an empty fake.
-func NewFakeBenchDrop() FakeBenchDrop {
-	return FakeBenchDrop{Fake: &outbox.Fake{}}
+func NewFakeBenchDrop() *FakeBenchDrop {
+	return &FakeBenchDrop{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderDropped records one bench_drop/order_dropped event.
-func (f FakeBenchDrop) EnqueueOrderDropped(ctx context.Context, tx outbox.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderDroppedTopic.Untyped(), &p, opts...)
+func (f *FakeBenchDrop) EnqueueOrderDropped(ctx context.Context, tx outbox.Tx, p OrderDropped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderDroppedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderDroppedMany records one event for each of ps.
-func (f FakeBenchDrop) EnqueueOrderDroppedMany(ctx context.Context, tx outbox.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderDroppedTopic.Untyped(), ps, opts...)
+func (f *FakeBenchDrop) EnqueueOrderDroppedMany(ctx context.Context, tx outbox.Tx, ps []OrderDropped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderDroppedTopic.Untyped(), ps, opts...)
 }
 
 // OrderDropped returns the payloads of the bench_drop/order_dropped events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeBenchDrop) OrderDropped() []OrderDropped {
-	return outbox.FakePayloads(f.Fake, OrderDroppedTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeBenchDrop) OrderDropped() (ps []OrderDropped) {
+	f.DB.Decode(OrderDroppedTopic.Untyped(), &ps)
+	return ps
 }

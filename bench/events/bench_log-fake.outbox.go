@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeBenchLog is a BenchLogEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeBenchLog makes
-// one. Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeBenchLog makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeBenchLog struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ BenchLogEnqueuer = FakeBenchLog{}
+var _ BenchLogEnqueuer = (*FakeBenchLog)(nil)
 
 // NewFakeBenchLog returns an empty fake.
-func NewFakeBenchLog() FakeBenchLog {
-	return FakeBenchLog{Fake: &outbox.Fake{}}
+func NewFakeBenchLog() *FakeBenchLog {
+	return &FakeBenchLog{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderMoved records one bench_log/order_moved event.
-func (f FakeBenchLog) EnqueueOrderMoved(ctx context.Context, tx outbox.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderMovedTopic.Untyped(), &p, opts...)
+func (f *FakeBenchLog) EnqueueOrderMoved(ctx context.Context, tx outbox.Tx, p OrderMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderMovedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderMovedMany records one event for each of ps.
-func (f FakeBenchLog) EnqueueOrderMovedMany(ctx context.Context, tx outbox.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderMovedTopic.Untyped(), ps, opts...)
+func (f *FakeBenchLog) EnqueueOrderMovedMany(ctx context.Context, tx outbox.Tx, ps []OrderMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderMovedTopic.Untyped(), ps, opts...)
 }
 
 // OrderMoved returns the payloads of the bench_log/order_moved events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeBenchLog) OrderMoved() []OrderMoved {
-	return outbox.FakePayloads(f.Fake, OrderMovedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeBenchLog) OrderMoved() (ps []OrderMoved) {
+	f.DB.Decode(OrderMovedTopic.Untyped(), &ps)
+	return ps
 }

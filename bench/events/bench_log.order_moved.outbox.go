@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -50,7 +51,7 @@ func (p OrderMoved) Validate() error {
 
 func orderMovedKeys(untyped any) outbox.Keys {
 	p := untyped.(*OrderMoved)
-	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID))}
+	return outbox.Keys{Partition: eventkey.NewKey(eventkey.UUIDPart("order_id", p.OrderID))}
 }
 
 // EnqueueOrderMoved appends one bench_log/order_moved event to the log with tx: listeners read it

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,64 +17,67 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeBenchTenants is a BenchTenantsEnqueuer for tests without a database. It applies the rules of
 // the real functions, with the same errors and the same duplicates, and records events instead of
 // writing them. The transaction may be nil: then an event is recorded immediately. With a
-// transaction of its method Begin, events are recorded when it commits. See outbox.Fake.
-// NewFakeBenchTenants makes one. Fakes of several namespaces may have the same Fake, and then its
+// transaction of its method Begin, events are recorded when it commits. See outboxfake.DB.
+// NewFakeBenchTenants makes one. Fakes of several namespaces may have the same DB, and then its
 // transactions too.
 type FakeBenchTenants struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ BenchTenantsEnqueuer = FakeBenchTenants{}
+var _ BenchTenantsEnqueuer = (*FakeBenchTenants)(nil)
 
 // NewFakeBenchTenants returns an empty fake.
-func NewFakeBenchTenants() FakeBenchTenants {
-	return FakeBenchTenants{Fake: &outbox.Fake{}}
+func NewFakeBenchTenants() *FakeBenchTenants {
+	return &FakeBenchTenants{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderBilled records one bench_tenants/order_billed event.
-func (f FakeBenchTenants) EnqueueOrderBilled(ctx context.Context, tx outbox.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderBilledTopic.Untyped(), &p, opts...)
+func (f *FakeBenchTenants) EnqueueOrderBilled(ctx context.Context, tx outbox.Tx, p OrderBilled, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderBilledTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderBilledMany records one event for each of ps.
-func (f FakeBenchTenants) EnqueueOrderBilledMany(ctx context.Context, tx outbox.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderBilledTopic.Untyped(), ps, opts...)
+func (f *FakeBenchTenants) EnqueueOrderBilledMany(ctx context.Context, tx outbox.Tx, ps []OrderBilled, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderBilledTopic.Untyped(), ps, opts...)
 }
 
 // OrderBilled returns the payloads of the bench_tenants/order_billed events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeBenchTenants) OrderBilled() []OrderBilled {
-	return outbox.FakePayloads(f.Fake, OrderBilledTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeBenchTenants) OrderBilled() (ps []OrderBilled) {
+	f.DB.Decode(OrderBilledTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOrderShipped records one bench_tenants/order_shipped event.
-func (f FakeBenchTenants) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderShippedTopic.Untyped(), &p, opts...)
+func (f *FakeBenchTenants) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderShippedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderShippedMany records one event for each of ps.
-func (f FakeBenchTenants) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderShippedTopic.Untyped(), ps, opts...)
+func (f *FakeBenchTenants) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderShippedTopic.Untyped(), ps, opts...)
 }
 
 // OrderShipped returns the payloads of the bench_tenants/order_shipped events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeBenchTenants) OrderShipped() []OrderShipped {
-	return outbox.FakePayloads(f.Fake, OrderShippedTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeBenchTenants) OrderShipped() (ps []OrderShipped) {
+	f.DB.Decode(OrderShippedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOrderReturned records one bench_tenants/order_returned event.
-func (f FakeBenchTenants) EnqueueOrderReturned(ctx context.Context, tx outbox.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderReturnedTopic.Untyped(), &p, opts...)
+func (f *FakeBenchTenants) EnqueueOrderReturned(ctx context.Context, tx outbox.Tx, p OrderReturned, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderReturnedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderReturnedMany records one event for each of ps.
-func (f FakeBenchTenants) EnqueueOrderReturnedMany(ctx context.Context, tx outbox.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderReturnedTopic.Untyped(), ps, opts...)
+func (f *FakeBenchTenants) EnqueueOrderReturnedMany(ctx context.Context, tx outbox.Tx, ps []OrderReturned, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderReturnedTopic.Untyped(), ps, opts...)
 }
 
 // OrderReturned returns the payloads of the bench_tenants/order_returned events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeBenchTenants) OrderReturned() []OrderReturned {
-	return outbox.FakePayloads(f.Fake, OrderReturnedTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeBenchTenants) OrderReturned() (ps []OrderReturned) {
+	f.DB.Decode(OrderReturnedTopic.Untyped(), &ps)
+	return ps
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/campaign"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
@@ -119,7 +120,7 @@ func TestUnderFaults(t *testing.T) {
 	counts := outbox.NewTopic[counted](outbox.TopicSpec{
 		Namespace: "test", Name: "counted", Version: 1, Log: true,
 		Keys: func(payload any) outbox.Keys {
-			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", payload.(*counted).Key))}
+			return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", payload.(*counted).Key))}
 		},
 	})
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.addrs...), kgo.DisableClientMetrics(), kgo.RecordDeliveryTimeout(2*time.Second))
@@ -149,7 +150,7 @@ func TestUnderFaults(t *testing.T) {
 				for k := range steps {
 					steps[k] = counted{keyName(k), n}
 				}
-				_, err := counts.Untyped().EnqueueMany(ctx, tx, steps)
+				_, err := counts.EnqueueMany(ctx, tx, steps)
 				return err
 			})
 			if err != nil && ctx.Err() == nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/nats"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/campaign"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/listener"
@@ -30,7 +31,7 @@ import (
 var stepEnqueued = outbox.NewTopic[step](outbox.TopicSpec{
 	Namespace: "users", Name: "step_taken", Version: 1, Log: true,
 	Keys: func(v any) outbox.Keys {
-		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", v.(*step).Key))}
+		return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", v.(*step).Key))}
 	},
 })
 
@@ -209,7 +210,7 @@ func TestConsumeUnderFaults(t *testing.T) {
 				steps[k] = step{Key: fmt.Sprintf("k%d", k), N: n + 1}
 			}
 			if !pgtest.Check(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-				_, err := stepEnqueued.Untyped().EnqueueMany(ctx, tx, steps)
+				_, err := stepEnqueued.EnqueueMany(ctx, tx, steps)
 				return err
 			})) {
 				return

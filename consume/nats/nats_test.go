@@ -465,7 +465,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRights: the rights that docs/consuming.md lists suffice.
+// TestRights: the rights that docs/run/consumers.md lists suffice.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	allow := func(subjects ...string) *server.Permissions {

@@ -25,7 +25,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
-// works are the rights that docs/consuming.md lists.
+// works are the rights that docs/run/consumers.md lists.
 var works = []any{
 	"ACL", "SETUSER", "works", "reset", "on", ">S3CRET", "~" + users, "+multi", "+exec", "+xinfo", "+xreadgroup", "+xread",
 	"+xrange", "+xpending", "+xack",
@@ -93,7 +93,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRights: the rights that docs/consuming.md lists suffice.
+// TestRights: the rights that docs/run/consumers.md lists suffice.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	b, pool := newBroker(t), database(t)

@@ -24,6 +24,7 @@ import (
 	consumenats "github.com/outboxgen/outboxgen/consume/nats"
 	"github.com/outboxgen/outboxgen/consume/receive"
 	consumeredis "github.com/outboxgen/outboxgen/consume/redis"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/testing/brokertest"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
@@ -50,7 +51,7 @@ var (
 	enqueued = outbox.NewTopic[step](outbox.TopicSpec{
 		Namespace: "users", Name: "step_taken", Version: 1, Log: true,
 		Keys: func(v any) outbox.Keys {
-			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", v.(*step).Key))}
+			return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", v.(*step).Key))}
 		},
 	})
 	consumed = consume.NewTopic[step](consume.TopicSpec{Namespace: "users", Name: "step_taken"})
@@ -200,7 +201,7 @@ func TestRelay(t *testing.T) {
 						for k := range steps {
 							steps[k] = step{fmt.Sprintf("key %d", k), i*each + n + 1}
 						}
-						_, err := enqueued.Untyped().EnqueueMany(t.Context(), tx, steps)
+						_, err := enqueued.EnqueueMany(t.Context(), tx, steps)
 						return err
 					}))
 				}

@@ -24,7 +24,7 @@ import (
 
 var screenshots = flag.String("screenshots", "", "write the screenshots of the documentation into this `folder`")
 
-// TestScreenshots takes the pictures of README and docs/dashboard.md.
+// TestScreenshots takes the pictures of README and docs/operate/dashboard.md.
 func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("run by make screenshots")

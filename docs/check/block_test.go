@@ -16,7 +16,7 @@ const root = "../.."
 
 // block is one fenced block of a page, with the comments in front of it.
 type block struct {
-	page     string // relative to the root, docs/yaml.md for example
+	page     string // relative to the root, docs/model/yaml.md for example
 	line     int    // of the fence
 	language string
 	text     string
@@ -84,9 +84,9 @@ func read(t testing.TB, page string) (blocks []block) {
 
 // tested are the pages whose blocks another test runs.
 var tested = map[string]string{
-	"docs/drivers.md":   "sqltx/drivertest.TestDocs",
-	"docs/migrating.md": "internal/testing/runtimetest.TestMovingAHandWrittenTable",
-	"docs/sql.md":       "internal/testing/runtimetest.TestProducersInSQL",
+	"docs/start/drivers.md":   "sqltx/drivertest.TestDocs",
+	"docs/start/migrating.md": "internal/testing/runtimetest.TestMovingAHandWrittenTable",
+	"docs/run/sql.md":         "internal/testing/runtimetest.TestProducersInSQL",
 }
 
 // TestTestedPages: the tests in the list exist, if their pages do.
@@ -109,7 +109,7 @@ func TestTestedPages(t *testing.T) {
 // pages returns the pages that users read, without those that another test runs.
 func pages(t testing.TB) (list []string) {
 	t.Helper()
-	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*/README.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*/README.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		require.NoError(t, err)
 		for _, f := range found {

@@ -23,10 +23,13 @@ var packages = names(`
 	github.com/outboxgen/outboxgen/admin
 	github.com/outboxgen/outboxgen/consume
 	github.com/outboxgen/outboxgen/dashboard
+	github.com/outboxgen/outboxgen/eventkey
 	github.com/outboxgen/outboxgen/inbox
 	github.com/outboxgen/outboxgen/listener
 	github.com/outboxgen/outboxgen/migrate
+	github.com/outboxgen/outboxgen/operation
 	github.com/outboxgen/outboxgen/outbox
+	github.com/outboxgen/outboxgen/outboxfake
 	github.com/outboxgen/outboxgen/outboxtest
 	github.com/outboxgen/outboxgen/payload
 	github.com/outboxgen/outboxgen/publish

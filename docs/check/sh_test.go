@@ -15,16 +15,16 @@ import (
 var elsewhere = strings.Fields(`cat cd createdb curl docker echo export gcloud git go jq kafka-topics.sh kill ls make mkdir openssl page-somebody pg_dump
 	pg_restore psql rm sha256sum sleep sort systemctl tar timeout true uniq`)
 
-// command is one command of outboxgen, as docs/cli.md has it.
+// command is one command of outboxgen, as docs/reference/cli.md has it.
 type command struct {
 	flags    map[string]bool // by name; true if it takes a value
 	argument bool            // it may have arguments
 }
 
-// commands reads docs/cli.md, which a test compares with the commands.
+// commands reads docs/reference/cli.md, which a test compares with the commands.
 func commands(t testing.TB) map[string]command {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "cli.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs/reference/cli.md"))
 	require.NoError(t, err)
 	found := make(map[string]command)
 	for _, section := range strings.Split(string(text), "\n## ")[1:] {

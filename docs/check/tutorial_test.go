@@ -13,7 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
-// TestTutorial does what docs/tutorial.md says, in an empty folder with a real PostgreSQL, with this checkout instead of a
+// TestTutorial does what docs/start/tutorial.md says, in an empty folder with a real PostgreSQL, with this checkout instead of a
 // release: it takes the requirements of this module, and the database is there. TestRehearsal does it word for word.
 func TestTutorial(t *testing.T) {
 	t.Parallel()
@@ -33,13 +33,13 @@ func TestTutorial(t *testing.T) {
 	followTutorial(t, dir, environment("DATABASE_URL="+pgtest.Empty(t)), replaced.Replace)
 }
 
-// followTutorial writes each file of docs/tutorial.md, runs each command, after replace has changed it, and compares the
+// followTutorial writes each file of docs/start/tutorial.md, runs each command, after replace has changed it, and compares the
 // output with what the page shows. "..." stands for anything within a line, and alone for any lines. As in a terminal, a
 // command keeps the folder and the variables of those before it.
 func followTutorial(t *testing.T, dir string, env []string, replace func(string) string) {
 	t.Helper()
 	sh, last, steps := shell{t, dir, env}, "", 0
-	for _, b := range read(t, "docs/tutorial.md") {
+	for _, b := range read(t, "docs/start/tutorial.md") {
 		name, file := b.comments["file"]
 		_, output := b.comments["output"]
 		_, skipped := b.comments["not run"]

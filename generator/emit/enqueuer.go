@@ -50,16 +50,16 @@ func addEnqueuer(g *jen.Group, ns *model.Namespace) {
 func (e *emitter) fake(ns *model.Namespace) ([]byte, error) {
 	f := e.newFile("fake of namespace " + ns.Name + " for tests")
 	g := f.Group
-	name, recorded := fakeName(ns), jen.Id("f").Dot("Fake")
-	addComment(g, name+" is a "+enqueuerName(ns)+" for tests without a database. It applies the rules of the real functions, with the same errors and the same duplicates, and records events instead of writing them. The transaction may be nil: then an event is recorded immediately. With a transaction of its method Begin, events are recorded when it commits. See outbox.Fake. New"+name+" makes one. Fakes of several namespaces may have the same Fake, and then its transactions too.")
-	g.Type().Id(name).Struct(jen.Op("*").Qual(outboxPath, "Fake"))
+	name, recorded := fakeName(ns), jen.Id("f").Dot("DB")
+	addComment(g, name+" is a "+enqueuerName(ns)+" for tests without a database. It applies the rules of the real functions, with the same errors and the same duplicates, and records events instead of writing them. The transaction may be nil: then an event is recorded immediately. With a transaction of its method Begin, events are recorded when it commits. See outboxfake.DB. New"+name+" makes one. Fakes of several namespaces may have the same DB, and then its transactions too.")
+	g.Type().Id(name).Struct(jen.Op("*").Qual(fakePath, "DB"))
 	g.Line()
-	g.Var().Id("_").Id(enqueuerName(ns)).Op("=").Id(name).Values()
+	g.Var().Id("_").Id(enqueuerName(ns)).Op("=").Parens(jen.Op("*").Id(name)).Parens(jen.Nil())
 	g.Line()
 	addComment(g, "New"+name+" returns an empty fake.")
-	g.Func().Id("New" + name).Params().Id(name).Block(jen.Return(jen.Id(name).Values(jen.Id("Fake").Op(":").Op("&").Qual(outboxPath, "Fake").Values())))
+	g.Func().Id("New" + name).Params().Op("*").Id(name).Block(jen.Return(jen.Op("&").Id(name).Values(jen.Id("DB").Op(":").Op("&").Qual(fakePath, "DB").Values())))
 	g.Line()
-	receiver := jen.Id("f").Id(name)
+	receiver := jen.Id("f").Op("*").Id(name)
 	for _, t := range ns.Topics {
 		addComment(g, enqueueName(t)+" records one "+t.FullName()+" event.")
 		g.Func().Params(receiver.Clone()).Add(enqueueOne(t)).Block(
@@ -71,9 +71,10 @@ func (e *emitter) fake(ns *model.Namespace) ([]byte, error) {
 			jen.Return(recorded.Clone().Dot("EnqueueMany").Call(jen.Id("ctx"), jen.Id("tx"), untypedTopic(t), jen.Id(payload+"s"), jen.Id("opts").Op("..."))),
 		)
 		g.Line()
-		addComment(g, t.GoName+" returns the payloads of the "+t.FullName()+" events that were recorded, without duplicates, in their order. For keys and headers use outbox.FakeEvents.")
-		g.Func().Params(receiver.Clone()).Id(t.GoName).Params().Index().Id(t.GoName).Block(
-			jen.Return(jen.Qual(outboxPath, "FakePayloads").Call(recorded.Clone(), jen.Id(topicVar(t)))),
+		addComment(g, t.GoName+" returns the payloads of the "+t.FullName()+" events that were recorded, without duplicates, in their order. For keys and headers use outboxfake.Events.")
+		g.Func().Params(receiver.Clone()).Id(t.GoName).Params().Params(jen.Id(payload+"s").Index().Id(t.GoName)).Block(
+			recorded.Clone().Dot("Decode").Call(untypedTopic(t), jen.Op("&").Id(payload+"s")),
+			jen.Return(jen.Id(payload+"s")),
 		)
 		g.Line()
 	}

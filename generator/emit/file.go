@@ -16,48 +16,54 @@ const sourcePrefix = "// Source: "
 
 // The import paths of generated code.
 const (
-	consumePath  = "github.com/outboxgen/outboxgen/consume"
-	contextPath  = "context"
-	driverPath   = "database/sql/driver"
-	fmtPath      = "fmt"
-	inboxPath    = "github.com/outboxgen/outboxgen/inbox"
-	jsonPath     = "encoding/json"
-	listenerPath = "github.com/outboxgen/outboxgen/listener"
-	outboxPath   = "github.com/outboxgen/outboxgen/outbox"
-	payloadPath  = "github.com/outboxgen/outboxgen/payload"
-	pgxPath      = "github.com/jackc/pgx/v5"
-	publishPath  = "github.com/outboxgen/outboxgen/publish"
-	queuePath    = "github.com/outboxgen/outboxgen/queue"
-	pgxpoolPath  = "github.com/jackc/pgx/v5/pgxpool"
-	regexpPath   = "regexp"
-	slicesPath   = "slices"
-	slogPath     = "log/slog"
-	strconvPath  = "strconv"
-	timePath     = "time"
-	uuidPath     = "github.com/google/uuid"
+	consumePath   = "github.com/outboxgen/outboxgen/consume"
+	contextPath   = "context"
+	driverPath    = "database/sql/driver"
+	eventkeyPath  = "github.com/outboxgen/outboxgen/eventkey"
+	fakePath      = "github.com/outboxgen/outboxgen/outboxfake"
+	fmtPath       = "fmt"
+	inboxPath     = "github.com/outboxgen/outboxgen/inbox"
+	jsonPath      = "encoding/json"
+	listenerPath  = "github.com/outboxgen/outboxgen/listener"
+	operationPath = "github.com/outboxgen/outboxgen/operation"
+	outboxPath    = "github.com/outboxgen/outboxgen/outbox"
+	payloadPath   = "github.com/outboxgen/outboxgen/payload"
+	pgxPath       = "github.com/jackc/pgx/v5"
+	publishPath   = "github.com/outboxgen/outboxgen/publish"
+	queuePath     = "github.com/outboxgen/outboxgen/queue"
+	pgxpoolPath   = "github.com/jackc/pgx/v5/pgxpool"
+	regexpPath    = "regexp"
+	slicesPath    = "slices"
+	slogPath      = "log/slog"
+	strconvPath   = "strconv"
+	timePath      = "time"
+	uuidPath      = "github.com/google/uuid"
 )
 
 // importNames is the only table of package names; without it jennifer guesses "v5" for pgx.
 var importNames = map[string]string{
-	consumePath:  "consume",
-	contextPath:  "context",
-	driverPath:   "driver",
-	fmtPath:      "fmt",
-	inboxPath:    "inbox",
-	jsonPath:     "json",
-	listenerPath: "listener",
-	outboxPath:   "outbox",
-	payloadPath:  "payload",
-	pgxPath:      "pgx",
-	publishPath:  "publish",
-	queuePath:    "queue",
-	pgxpoolPath:  "pgxpool",
-	regexpPath:   "regexp",
-	slicesPath:   "slices",
-	slogPath:     "slog",
-	strconvPath:  "strconv",
-	timePath:     "time",
-	uuidPath:     "uuid",
+	consumePath:   "consume",
+	contextPath:   "context",
+	driverPath:    "driver",
+	eventkeyPath:  "eventkey",
+	fakePath:      "outboxfake",
+	fmtPath:       "fmt",
+	inboxPath:     "inbox",
+	jsonPath:      "json",
+	listenerPath:  "listener",
+	operationPath: "operation",
+	outboxPath:    "outbox",
+	payloadPath:   "payload",
+	pgxPath:       "pgx",
+	publishPath:   "publish",
+	queuePath:     "queue",
+	pgxpoolPath:   "pgxpool",
+	regexpPath:    "regexp",
+	slicesPath:    "slices",
+	slogPath:      "slog",
+	strconvPath:   "strconv",
+	timePath:      "time",
+	uuidPath:      "uuid",
 }
 
 // newFile starts a generated file: the header, the part of the source that it comes from, and the compile-time check.

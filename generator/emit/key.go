@@ -45,7 +45,7 @@ func addKeys(g *jen.Group, t *model.Topic) {
 			jen.Return(jen.Id(dedupeKeyFunc(t)).Call(jen.Op("&").Id(payload)).Dot("String").Call()),
 		)
 		g.Line()
-		g.Func().Id(dedupeKeyFunc(t)).Params(jen.Id(payload).Op("*").Id(t.GoName)).Qual(outboxPath, "Key").Block(
+		g.Func().Id(dedupeKeyFunc(t)).Params(jen.Id(payload).Op("*").Id(t.GoName)).Qual(eventkeyPath, "Key").Block(
 			jen.Return(newKey(t.DedupeKey)),
 		)
 		g.Line()
@@ -100,16 +100,16 @@ func newKey(t *model.Template) *jen.Statement {
 		parts[i] = keyPart(s)
 	}
 	if len(parts) <= 2 {
-		return jen.Qual(outboxPath, "NewKey").Call(parts...)
+		return jen.Qual(eventkeyPath, "NewKey").Call(parts...)
 	}
-	return jen.Qual(outboxPath, "NewKey").Custom(callLines(), parts...)
+	return jen.Qual(eventkeyPath, "NewKey").Custom(callLines(), parts...)
 }
 
 func keyPart(s model.Segment) *jen.Statement {
 	if s.Field == nil {
-		return jen.Qual(outboxPath, "LiteralPart").Call(jen.Lit(s.Prefix))
+		return jen.Qual(eventkeyPath, "LiteralPart").Call(jen.Lit(s.Prefix))
 	}
-	part := jen.Qual(outboxPath, partName(s.Field.Type.Base())).Call(jen.Lit(s.Field.Name), jen.Id(payload).Dot(s.Field.GoName))
+	part := jen.Qual(eventkeyPath, partName(s.Field.Type.Base())).Call(jen.Lit(s.Field.Name), jen.Id(payload).Dot(s.Field.GoName))
 	if s.Prefix != "" || s.Suffix != "" {
 		part.Dot("Affix").Call(jen.Lit(s.Prefix), jen.Lit(s.Suffix))
 	}

@@ -36,16 +36,16 @@ func addOperation(g *jen.Group, o *model.Operation) {
 	ctx := jen.Id("ctx").Qual(contextPath, "Context")
 	addComment(g, o.GoName+" runs operation "+o.Name+": it calls do in a transaction of db and commits with the outcome that do returns.",
 		userDoc(o.GoName, o.Doc),
-		"do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back and is returned. A zero outcome, or a second one, rolls back with an error that wraps outbox.ErrNoOutcome. A panic rolls back and continues. "+o.GoName+" does not retry: see outbox.RunOperation.")
+		"do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back and is returned. A zero outcome, or a second one, rolls back with an error that wraps operation.ErrNoOutcome. A panic rolls back and continues. "+o.GoName+" does not retry: see operation.Run.")
 	g.Func().Id(o.GoName).Params(
 		ctx.Clone(),
-		jen.Id("db").Qual(outboxPath, "Beginner"),
+		jen.Id("db").Qual(operationPath, "Beginner"),
 		jen.Id("do").Func().Params(ctx.Clone(), jen.Id("tx").Op("*").Id(txType(o))).Params(jen.Id(outcomeType(o)), jen.Error()),
 	).Error().Block(
-		jen.Return(jen.Qual(outboxPath, "RunOperation").Call(
+		jen.Return(jen.Qual(operationPath, "Run").Call(
 			jen.Id("ctx"), jen.Id("db"), jen.Lit(o.Name),
-			jen.Func().Params(ctx.Clone(), jen.Id("o").Op("*").Qual(outboxPath, "Operation")).
-				Params(jen.Qual(outboxPath, "OperationOutcome"), jen.Error()).Block(
+			jen.Func().Params(ctx.Clone(), jen.Id("o").Op("*").Qual(operationPath, "Operation")).
+				Params(jen.Qual(operationPath, "Outcome"), jen.Error()).Block(
 				jen.List(jen.Id("outcome"), jen.Err()).Op(":=").Id("do").Call(jen.Id("ctx"),
 					jen.Op("&").Id(txType(o)).Values(jen.Id("Tx").Op(":").Id("o").Dot("Tx").Call(), jen.Id(operationField(o)).Op(":").Id("o"))),
 				jen.Return(jen.Id("outcome").Dot(outcomeField(o)), jen.Err()),
@@ -56,10 +56,10 @@ func addOperation(g *jen.Group, o *model.Operation) {
 }
 
 func addOperationTx(g *jen.Group, o *model.Operation) {
-	addComment(g, txType(o)+" is the transaction of "+o.GoName+", for business rows. Its Commit and Rollback do nothing and return outbox.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin has made is open.")
+	addComment(g, txType(o)+" is the transaction of "+o.GoName+", for business rows. Its Commit and Rollback do nothing and return operation.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin has made is open.")
 	members := []jen.Code{
-		jen.Qual(pgxPath, "Tx"),
-		jen.Id(operationField(o)).Op("*").Qual(outboxPath, "Operation"),
+		jen.Qual(operationPath, "Tx"),
+		jen.Id(operationField(o)).Op("*").Qual(operationPath, "Operation"),
 	}
 	if emits(o) {
 		members = append(members, jen.Id("opts").Index().Qual(outboxPath, "EnqueueOption"))
@@ -108,7 +108,7 @@ func addOutcome(g *jen.Group, o *model.Operation, outcome *model.Outcome) {
 		}
 		names[i] = t.FullName()
 		params = append(params, jen.Id(name).Id(t.GoName))
-		args = append(args, jen.Qual(outboxPath, "Emission").Values(
+		args = append(args, jen.Qual(operationPath, "Emission").Values(
 			jen.Id("Topic").Op(":").Id(topicVar(t)).Dot("Untyped").Call(),
 			jen.Id("Payload").Op(":").Op("&").Id(name),
 		))
@@ -128,7 +128,7 @@ func addOutcome(g *jen.Group, o *model.Operation, outcome *model.Outcome) {
 // addOutcomeType declares the type of the outcomes of o.
 func addOutcomeType(g *jen.Group, o *model.Operation) {
 	addComment(g, outcomeType(o)+" is an outcome of "+o.GoName+". Only the methods of "+txType(o)+" make one; the zero value is not an outcome.")
-	g.Type().Id(outcomeType(o)).Struct(jen.Id(outcomeField(o)).Qual(outboxPath, "OperationOutcome"))
+	g.Type().Id(outcomeType(o)).Struct(jen.Id(outcomeField(o)).Qual(operationPath, "Outcome"))
 	g.Line()
 	if !emits(o) {
 		return
@@ -144,7 +144,7 @@ func addOutcomeType(g *jen.Group, o *model.Operation) {
 // function, nor a word of Go.
 func eventParam(t *model.Topic) string {
 	name := lowerFirst(t.GoName)
-	if token.IsKeyword(name) || types.Universe.Lookup(name) != nil || slices.Contains([]string{"ctx", "tx", "outcome", "err", "outbox", "context", "pgx"}, name) {
+	if token.IsKeyword(name) || types.Universe.Lookup(name) != nil || slices.Contains([]string{"ctx", "tx", "outcome", "err", "outbox", "context", "operation"}, name) {
 		return name + "_" // no Go name of a topic has an underscore
 	}
 	return name

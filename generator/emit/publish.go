@@ -73,7 +73,7 @@ func addPublication(g *jen.Group, t *model.Topic) {
 		g.Line()
 	}
 	if p.Key != nil {
-		g.Func().Id(publishKeyFunc(t)).Params(jen.Id(untyped).Any()).Qual(outboxPath, "Key").Block(
+		g.Func().Id(publishKeyFunc(t)).Params(jen.Id(untyped).Any()).Qual(eventkeyPath, "Key").Block(
 			typed(t, hasField(p.Key)),
 			jen.Return(newKey(p.Key)),
 		)

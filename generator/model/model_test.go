@@ -12,6 +12,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/generator/spec"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
 // head starts a file; topic adds one with the given payload and keys.
@@ -176,6 +177,24 @@ func TestHorizon(t *testing.T) {
 			continue
 		}
 		require.Equal(t, c.want, c.retry.Horizon())
+	}
+}
+
+// TestHorizonIsThatOfTheBackoff: no delay of the runtime is longer than what the horizon counts for its attempt, and the longest
+// come near it. So the rules about retention and lease hold for the formula that is used.
+func TestHorizonIsThatOfTheBackoff(t *testing.T) {
+	t.Parallel()
+	retry := model.Retry{BaseDelay: time.Second, MaxDelay: 90 * time.Second}
+	for attempt := 1; attempt < 12; attempt++ {
+		before, after := retry, retry
+		before.MaxAttempts, after.MaxAttempts = attempt, attempt+1
+		counted := after.Horizon() - before.Horizon()
+		longest := time.Duration(0)
+		for range 300 {
+			longest = max(longest, backoff.Delay(retry.BaseDelay, retry.MaxDelay, attempt))
+		}
+		require.LessOrEqual(t, longest, counted, "attempt %d", attempt)
+		require.Greater(t, longest, counted*9/10, "attempt %d", attempt)
 	}
 }
 

@@ -27,7 +27,7 @@
 // the same partition again. Then the cluster refuses the late record. That holds within one Publisher. With
 // Config.TransactionalID it also holds for the events of a listener when another process takes over a shard. Without it, and
 // for queue topics, consumers need entity versions. These do not help a consumer that reads a compacted topic only later:
-// docs/delivery.md says more about late duplicates.
+// docs/run/delivery.md says more about late duplicates.
 //
 // # Tombstones
 //
@@ -102,7 +102,7 @@ type Config struct {
 	// takes over a shard takes over its ids, and from then on the cluster refuses what earlier processes have sent, also under
 	// an earlier number of shards. So a copy of an event never comes after a later event of its key. It must be the same in all
 	// processes of a listener, and another one for each database that publishes to the cluster. It has no effect on the events of
-	// queue topics, which have no order. The client needs the rights to write to these transactional ids. docs/publishers.md says
+	// queue topics, which have no order. The client needs the rights to write to these transactional ids. docs/run/publishers.md says
 	// what it costs.
 	TransactionalID string
 	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -21,17 +22,17 @@ import (
 
 // TestQueueTopicsAreNotFenced: a transactional id has no effect on the events of queue topics, which have no order. A publisher
 // with one may serve both kinds of topics. So the late record of an earlier process can be the last one of its key, as
-// docs/delivery.md says.
+// docs/run/delivery.md says.
 func TestQueueTopicsAreNotFenced(t *testing.T) {
 	t.Parallel()
 	c, pool := newCluster(t, kfake.SeedTopics(1, "one")), pgtest.Database(t)
 	due := outbox.NewTopic[renamed](outbox.TopicSpec{Namespace: "relay", Name: "due", Version: 1, Keys: func(v any) outbox.Keys {
-		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", v.(*renamed).Key))}
+		return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", v.(*renamed).Key))}
 	}})
 	enqueue := func(n int) {
 		t.Helper()
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := due.Untyped().EnqueueMany(t.Context(), tx, []renamed{{Key: "a", N: n}})
+			_, err := due.EnqueueMany(t.Context(), tx, []renamed{{Key: "a", N: n}})
 			require.NoError(t, err)
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -32,7 +33,7 @@ type renamed struct {
 
 var (
 	renamedTopic = outbox.NewTopic[renamed](outbox.TopicSpec{Namespace: "relay", Name: "renamed", Version: 1, Log: true, Keys: func(v any) outbox.Keys {
-		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", v.(*renamed).Key))}
+		return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", v.(*renamed).Key))}
 	}})
 	removedTopic = outbox.NewTopic[renamed](outbox.TopicSpec{Namespace: "relay", Name: "removed", Version: 1, Log: true})
 )
@@ -40,7 +41,7 @@ var (
 func enqueueRenamed(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := renamedTopic.Untyped().EnqueueMany(t.Context(), tx, []renamed{{Key: "a", N: n}})
+		_, err := renamedTopic.EnqueueMany(t.Context(), tx, []renamed{{Key: "a", N: n}})
 		require.NoError(t, err)
 	})
 }
@@ -155,7 +156,7 @@ func TestShardsChangeBetweenTransactions(t *testing.T) {
 				events = append(events, renamed{Key: string(rune('a' + k)), N: n})
 			}
 			pgtest.InTx(t, pool, func(tx pgx.Tx) {
-				_, err := renamedTopic.Untyped().EnqueueMany(t.Context(), tx, events)
+				_, err := renamedTopic.EnqueueMany(t.Context(), tx, events)
 				require.NoError(t, err)
 			})
 		}

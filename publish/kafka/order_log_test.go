@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -29,7 +30,7 @@ func TestLogPastDeadLetters(t *testing.T) {
 	}
 	stepped := outbox.NewTopic[step](outbox.TopicSpec{Namespace: "relay", Name: "stepped", Version: 1, Log: true, Keys: func(v any) outbox.Keys {
 		s := v.(*step)
-		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", s.Key))}
+		return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", s.Key))}
 	}})
 	var noise strings.Builder // does not compress below the limit of the cluster
 	for noise.Len() < 400_000 {
@@ -55,7 +56,7 @@ func TestLogPastDeadLetters(t *testing.T) {
 					}
 				}
 				require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-					_, err := stepped.Untyped().EnqueueMany(t.Context(), tx, steps)
+					_, err := stepped.EnqueueMany(t.Context(), tx, steps)
 					return err
 				}))
 				l, err := listener.New(pool, listener.Spec{Name: "relay", ParkKeys: park}, listener.Config{

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgserver"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/listener"
@@ -26,7 +27,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// TestTenantsMoveBetweenServers is the procedure of docs/scaling.md: three PostgreSQL servers have the tenants of a service,
+// TestTenantsMoveBetweenServers is the procedure of docs/operate/scaling.md: three PostgreSQL servers have the tenants of a service,
 // each with a relay to the same Kafka topic, and tenants move between them while all of them write. Kafka has each event of
 // each account once, in the order of its commits.
 func TestTenantsMoveBetweenServers(t *testing.T) {
@@ -102,8 +103,8 @@ type entry struct {
 
 func (e entry) account() string { return fmt.Sprintf("%s/%d", e.Tenant, e.Account) }
 
-func (e entry) key() outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("tenant", e.Tenant), outbox.IntPart("account", int64(e.Account)))
+func (e entry) key() eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("tenant", e.Tenant), eventkey.IntPart("account", int64(e.Account)))
 }
 
 var entryBooked = outbox.NewTopic[entry](outbox.TopicSpec{
@@ -171,7 +172,7 @@ func (s *shard) book(ctx context.Context, tenant uuid.UUID, account int) error {
 		if err != nil {
 			return err
 		}
-		_, err = entryBooked.Untyped().Enqueue(ctx, tx, e)
+		_, err = entryBooked.Enqueue(ctx, tx, e)
 		return err
 	})
 }
@@ -226,7 +227,7 @@ func (s *shards) book(ctx context.Context, tenant uuid.UUID, account int) error 
 	}
 }
 
-// move moves a tenant in the steps of docs/scaling.md.
+// move moves a tenant in the steps of docs/operate/scaling.md.
 func (s *shards) move(tenant uuid.UUID, to *shard) {
 	t, from := s.t, s.home(tenant)
 	if from == to {

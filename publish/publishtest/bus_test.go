@@ -45,14 +45,14 @@ func newPublisher(bus Bus, encoder publish.Encoder) *BusPublisher {
 	return &BusPublisher{Bus: bus, Encoder: encoder, Timeout: 10 * time.Second}
 }
 
-// TestPageShowsThisPublisher: the code in docs/publishers.md is custom_test.go and has at most 60 lines.
+// TestPageShowsThisPublisher: the code in docs/run/publishers.md is custom_test.go and has at most 60 lines.
 func TestPageShowsThisPublisher(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("custom_test.go")
 	require.NoError(t, err)
 	code := strings.Replace(string(source), "package publishtest_test", "package bus", 1)
 	require.LessOrEqual(t, strings.Count(code, "\n"), 60)
-	page, err := os.ReadFile("../../docs/publishers.md")
+	page, err := os.ReadFile("../../docs/run/publishers.md")
 	require.NoError(t, err)
 	require.Contains(t, string(page), "```go\n"+code+"```\n")
 }

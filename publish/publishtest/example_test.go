@@ -14,7 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/publish/publishtest"
 )
 
-// BusPublisher is a complete publisher of 60 lines (docs/publishers.md), here with a broker in memory.
+// BusPublisher is a complete publisher of 60 lines (docs/run/publishers.md), here with a broker in memory.
 func Example() {
 	bus := new(fakeBus)
 	publisher := &BusPublisher{Bus: bus, Timeout: time.Second}

@@ -62,7 +62,7 @@ func TestWebhookPerCustomer(t *testing.T) {
 	}, queue.Publish(stepBilled, publish.Publication{Broker: "webhook", DestinationOf: func(v any) string { return v.(*step).Key }}))
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := stepBilled.Untyped().EnqueueMany(t.Context(), tx, steps)
+		_, err := stepBilled.EnqueueMany(t.Context(), tx, steps)
 		return err
 	}))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
@@ -24,7 +25,7 @@ var stepTaken = outbox.NewTopic[step](outbox.TopicSpec{
 	Namespace: "users", Name: "step_taken", Version: 1, Log: true,
 	Keys: func(v any) outbox.Keys {
 		s := v.(*step)
-		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", s.Key))}
+		return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", s.Key))}
 	},
 })
 
@@ -133,7 +134,7 @@ func putSteps(ctx context.Context, pool *pgxpool.Pool, keys, each int) error {
 		}
 		for tries := 0; ; tries++ {
 			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-				if _, err := stepTaken.Untyped().EnqueueMany(ctx, tx, steps); err != nil {
+				if _, err := stepTaken.EnqueueMany(ctx, tx, steps); err != nil {
 					return err
 				}
 				if n%8 == 0 && tries == 0 {

@@ -123,7 +123,7 @@ func (e *endpoint) unanswered(ctx context.Context, err error) error {
 	return errors.New("no reply: the answer is not valid HTTP, or its headers are too large")
 }
 
-// outcome returns the outcome for a status. The tables in the package comment and in docs/publishers.md describe it.
+// outcome returns the outcome for a status. The tables in the package comment and in docs/run/publishers.md describe it.
 func (p *Publisher) outcome(e *endpoint, response *http.Response) error {
 	status := response.StatusCode
 	if status >= 200 && status < 300 {

@@ -227,7 +227,7 @@ func TestStoppedDispatcherBuriesOnlyWhatWasSent(t *testing.T) {
 		for i := range steps {
 			steps[i].Key = fmt.Sprint(i)
 		}
-		_, err := once.Untyped().EnqueueMany(t.Context(), tx, steps)
+		_, err := once.EnqueueMany(t.Context(), tx, steps)
 		return err
 	}))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -32,7 +32,7 @@ import (
 
 // library is a way to a database of a test.
 type library struct {
-	pay   func(ctx context.Context, order events.OrderPaid) error // the example of docs/drivers.md
+	pay   func(ctx context.Context, order events.OrderPaid) error // the example of docs/start/drivers.md
 	begin func(ctx context.Context, level sql.IsolationLevel) (*transaction, error)
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// TestDocs: the table in docs/telemetry.md has every metric with its unit, and no other.
+// TestDocs: the table in docs/operate/telemetry.md has every metric with its unit, and no other.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)
@@ -35,7 +35,7 @@ func TestDocs(t *testing.T) {
 			want[m.Name] = m.Unit
 		}
 	}
-	text, err := os.ReadFile("../../docs/telemetry.md")
+	text, err := os.ReadFile("../../docs/operate/telemetry.md")
 	require.NoError(t, err)
 	have := make(map[string]string)
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z.]+)` \\| ([a-z{}]+) \\|").FindAllStringSubmatch(string(text), -1) {

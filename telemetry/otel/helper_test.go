@@ -146,7 +146,7 @@ const secret = "S3CRET"
 func enqueue(ctx context.Context, t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[order], opts ...outbox.EnqueueOption) {
 	t.Helper()
 	require.NoError(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := topic.Untyped().Enqueue(ctx, tx, order{ID: secret}, opts...)
+		_, err := topic.Enqueue(ctx, tx, order{ID: secret}, opts...)
 		return err
 	}))
 }

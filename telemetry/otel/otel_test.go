@@ -26,7 +26,7 @@ func TestTraceFromRequestToConsumer(t *testing.T) {
 	root := r.Context(t.Context())
 	onPlaced := handler(func(ctx context.Context, d outbox.Delivery[order]) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			_, err := shipped.Untyped().Enqueue(ctx, tx, d.Payload)
+			_, err := shipped.Enqueue(ctx, tx, d.Payload)
 			return err
 		})
 	})

@@ -214,7 +214,7 @@ func TestConfig(t *testing.T) {
 	stop()
 }
 
-// TestDocs: the tables in docs/telemetry.md have every metric with its labels, and no other.
+// TestDocs: the tables in docs/operate/telemetry.md have every metric with its labels, and no other.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	c, err := prometheus.New(prometheus.Config{})
@@ -230,7 +230,7 @@ func TestDocs(t *testing.T) {
 		want[m[1]] = strings.ReplaceAll(m[2], ",", ", ")
 	}
 	want["outboxgen_dead_letters"] = "topic, or listener"
-	text, err := os.ReadFile("../../docs/telemetry.md")
+	text, err := os.ReadFile("../../docs/operate/telemetry.md")
 	require.NoError(t, err)
 	have := make(map[string]string)
 	for _, m := range regexp.MustCompile("(?m)^\\| `(outboxgen_[a-z_]+)` \\| ([a-z, ]*)\\|").FindAllStringSubmatch(string(text), -1) {

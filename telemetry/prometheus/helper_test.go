@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 	"github.com/outboxgen/outboxgen/telemetry/prometheus"
@@ -29,7 +30,7 @@ var (
 	placed = outbox.NewTopic[order](outbox.TopicSpec{
 		Namespace: "shop", Name: "placed",
 		Keys: func(p any) outbox.Keys {
-			return outbox.Keys{Dedupe: outbox.NewKey(outbox.StringPart("id", p.(*order).ID))}
+			return outbox.Keys{Dedupe: eventkey.NewKey(eventkey.StringPart("id", p.(*order).ID))}
 		},
 	})
 	logged = outbox.NewTopic[order](outbox.TopicSpec{Namespace: "shop", Name: "logged", Log: true})
@@ -42,7 +43,7 @@ func enqueue(ctx context.Context, t testing.TB, pool *pgxpool.Pool, topic outbox
 		orders = append(orders, order{ID: id})
 	}
 	require.NoError(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := topic.Untyped().EnqueueMany(ctx, tx, orders)
+		_, err := topic.EnqueueMany(ctx, tx, orders)
 		return err
 	}))
 }

@@ -23,7 +23,7 @@ func TestCounters(t *testing.T) {
 	ctx := outbox.ContextWithObserver(t.Context(), c.Observer())
 	enqueue(ctx, t, pool, placed, "good", "bad", "worse", "good")
 	enqueue(ctx, t, pool, logged, "good", "good")
-	_, err = placed.Untyped().Enqueue(ctx, nil, order{})
+	_, err = placed.Enqueue(ctx, nil, order{})
 	require.Error(t, err)
 
 	h := handler(func(_ context.Context, d outbox.Delivery[order]) error {

@@ -10,7 +10,7 @@
 //	ctx = outbox.ContextWithObserver(ctx, metrics.Observer())    // counts what is enqueued with ctx
 //	d, err := events.NewMiniChatDispatcher(pool, handlers, queue.Config{Observer: metrics.Observer()})
 //
-// To use another observer too, join them with outbox.JoinObservers. docs/telemetry.md lists the metrics. No label has a
+// To use another observer too, join them with outbox.JoinObservers. docs/operate/telemetry.md lists the metrics. No label has a
 // tenant, an id or a key. The command `outboxgen export` prints alerts and a dashboard for them.
 //
 // # The gauges

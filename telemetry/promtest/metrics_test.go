@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
@@ -37,7 +38,7 @@ var (
 	placed = outbox.NewTopic[order](outbox.TopicSpec{
 		Namespace: "shop", Name: "placed",
 		Keys: func(p any) outbox.Keys {
-			return outbox.Keys{Dedupe: outbox.NewKey(outbox.StringPart("id", p.(*order).ID))}
+			return outbox.Keys{Dedupe: eventkey.NewKey(eventkey.StringPart("id", p.(*order).ID))}
 		},
 	})
 	mailed = outbox.NewTopic[order](outbox.TopicSpec{Namespace: "shop", Name: "mailed"})
@@ -94,11 +95,11 @@ func TestMetricsExist(t *testing.T) {
 			orders = append(orders, order{id})
 		}
 		require.NoError(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			_, err := topic.Untyped().EnqueueMany(ctx, tx, orders)
+			_, err := topic.EnqueueMany(ctx, tx, orders)
 			return err
 		}))
 	}
-	_, err = placed.Untyped().Enqueue(ctx, nil, order{})
+	_, err = placed.Enqueue(ctx, nil, order{})
 	require.Error(t, err)
 
 	_, err = pool.Exec(ctx, `INSERT INTO outbox.inbox_messages (consumer_group, message_id, place, type, namespace, topic, version, envelope, body, status, attempts, next_attempt_at, error)

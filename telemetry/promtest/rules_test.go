@@ -16,7 +16,7 @@ import (
 // TestRules: Prometheus reads the alerts, and each has a summary, a severity and an entry in the runbook, which names it.
 func TestRules(t *testing.T) {
 	t.Parallel()
-	runbook, err := os.ReadFile("../../docs/operations.md")
+	runbook, err := os.ReadFile("../../docs/operate/runbook.md")
 	require.NoError(t, err)
 	entries := make(map[string]string) // by anchor
 	for _, entry := range strings.Split(string(runbook), "\n### ")[1:] {
@@ -31,7 +31,7 @@ func TestRules(t *testing.T) {
 			require.NotEmpty(t, r.Annotations["summary"], r.Alert)
 			require.Contains(t, []string{"critical", "warning"}, r.Labels["severity"], r.Alert)
 			url, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
-			require.Contains(t, entries[anchor], "`"+r.Alert+"`", "%s: the entry %q of docs/operations.md", r.Alert, anchor)
+			require.Contains(t, entries[anchor], "`"+r.Alert+"`", "%s: the entry %q of docs/operate/runbook.md", r.Alert, anchor)
 			if c.Runbook != "" {
 				require.Equal(t, c.Runbook, url)
 			}

@@ -56,7 +56,7 @@ func few(messages []string) string {
 	return strings.Join(messages, "; ")
 }
 
-// mayChange are the packages of the root without a promise, each with those below it. docs/upgrading.md says so.
+// mayChange are the packages of the root without a promise, each with those below it. docs/operate/upgrading.md says so.
 var mayChange = []string{"consume/receive", "generator", "schema", "templates"}
 
 // isPromised tells whether semantic versions are about a package.

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeContacts is a ContactsEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeContacts makes
-// one. Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeContacts makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeContacts struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ ContactsEnqueuer = FakeContacts{}
+var _ ContactsEnqueuer = (*FakeContacts)(nil)
 
 // NewFakeContacts returns an empty fake.
-func NewFakeContacts() FakeContacts {
-	return FakeContacts{Fake: &outbox.Fake{}}
+func NewFakeContacts() *FakeContacts {
+	return &FakeContacts{DB: &outboxfake.DB{}}
 }
 
 // EnqueueIdentityLinked records one contacts/identity_linked event.
-func (f FakeContacts) EnqueueIdentityLinked(ctx context.Context, tx outbox.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, IdentityLinkedTopic.Untyped(), &p, opts...)
+func (f *FakeContacts) EnqueueIdentityLinked(ctx context.Context, tx outbox.Tx, p IdentityLinked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, IdentityLinkedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueIdentityLinkedMany records one event for each of ps.
-func (f FakeContacts) EnqueueIdentityLinkedMany(ctx context.Context, tx outbox.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, IdentityLinkedTopic.Untyped(), ps, opts...)
+func (f *FakeContacts) EnqueueIdentityLinkedMany(ctx context.Context, tx outbox.Tx, ps []IdentityLinked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, IdentityLinkedTopic.Untyped(), ps, opts...)
 }
 
 // IdentityLinked returns the payloads of the contacts/identity_linked events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeContacts) IdentityLinked() []IdentityLinked {
-	return outbox.FakePayloads(f.Fake, IdentityLinkedTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeContacts) IdentityLinked() (ps []IdentityLinked) {
+	f.DB.Decode(IdentityLinkedTopic.Untyped(), &ps)
+	return ps
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -78,11 +79,11 @@ func (p IdentityLinked) DedupeKey() string {
 	return identityLinkedDedupeKey(&p).String()
 }
 
-func identityLinkedDedupeKey(p *IdentityLinked) outbox.Key {
-	return outbox.NewKey(
-		outbox.UUIDPart("tenant_id", p.TenantID),
-		outbox.UUIDPart("contact_id", p.ContactID),
-		outbox.IntPart("contact_version", p.ContactVersion),
+func identityLinkedDedupeKey(p *IdentityLinked) eventkey.Key {
+	return eventkey.NewKey(
+		eventkey.UUIDPart("tenant_id", p.TenantID),
+		eventkey.UUIDPart("contact_id", p.ContactID),
+		eventkey.IntPart("contact_version", p.ContactVersion),
 	)
 }
 
@@ -91,9 +92,9 @@ func identityLinkedKeys(untyped any) outbox.Keys {
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
 		Dedupe:        identityLinkedDedupeKey(p),
-		Partition:     outbox.NewKey(outbox.UUIDPart("contact_id", p.ContactID)),
+		Partition:     eventkey.NewKey(eventkey.UUIDPart("contact_id", p.ContactID)),
 		EntityType:    "contact",
-		EntityID:      outbox.NewKey(outbox.UUIDPart("contact_id", p.ContactID)),
+		EntityID:      eventkey.NewKey(eventkey.UUIDPart("contact_id", p.ContactID)),
 		EntityVersion: p.ContactVersion,
 	}
 }

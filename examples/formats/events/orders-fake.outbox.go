@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeOrders is a OrdersEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeOrders makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeOrders makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeOrders struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ OrdersEnqueuer = FakeOrders{}
+var _ OrdersEnqueuer = (*FakeOrders)(nil)
 
 // NewFakeOrders returns an empty fake.
-func NewFakeOrders() FakeOrders {
-	return FakeOrders{Fake: &outbox.Fake{}}
+func NewFakeOrders() *FakeOrders {
+	return &FakeOrders{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderPlaced records one orders/order_placed event.
-func (f FakeOrders) EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderPlacedTopic.Untyped(), &p, opts...)
+func (f *FakeOrders) EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderPlacedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderPlacedMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderPlacedTopic.Untyped(), ps, opts...)
+func (f *FakeOrders) EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderPlacedTopic.Untyped(), ps, opts...)
 }
 
 // OrderPlaced returns the payloads of the orders/order_placed events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOrders) OrderPlaced() []OrderPlaced {
-	return outbox.FakePayloads(f.Fake, OrderPlacedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeOrders) OrderPlaced() (ps []OrderPlaced) {
+	f.DB.Decode(OrderPlacedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOrderShipped records one orders/order_shipped event.
-func (f FakeOrders) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderShippedTopic.Untyped(), &p, opts...)
+func (f *FakeOrders) EnqueueOrderShipped(ctx context.Context, tx outbox.Tx, p OrderShipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderShippedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderShippedMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderShippedTopic.Untyped(), ps, opts...)
+func (f *FakeOrders) EnqueueOrderShippedMany(ctx context.Context, tx outbox.Tx, ps []OrderShipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderShippedTopic.Untyped(), ps, opts...)
 }
 
 // OrderShipped returns the payloads of the orders/order_shipped events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOrders) OrderShipped() []OrderShipped {
-	return outbox.FakePayloads(f.Fake, OrderShippedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeOrders) OrderShipped() (ps []OrderShipped) {
+	f.DB.Decode(OrderShippedTopic.Untyped(), &ps)
+	return ps
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -63,15 +64,15 @@ func (p OrderPlaced) DedupeKey() string {
 	return orderPlacedDedupeKey(&p).String()
 }
 
-func orderPlacedDedupeKey(p *OrderPlaced) outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID))
+func orderPlacedDedupeKey(p *OrderPlaced) eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("order_id", p.OrderID))
 }
 
 func orderPlacedKeys(untyped any) outbox.Keys {
 	p := untyped.(*OrderPlaced)
 	return outbox.Keys{
 		Dedupe:    orderPlacedDedupeKey(p),
-		Partition: outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID)),
+		Partition: eventkey.NewKey(eventkey.UUIDPart("order_id", p.OrderID)),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -60,15 +61,15 @@ func (p OrderShipped) DedupeKey() string {
 	return orderShippedDedupeKey(&p).String()
 }
 
-func orderShippedDedupeKey(p *OrderShipped) outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID), outbox.IntPart("parcel", p.Parcel))
+func orderShippedDedupeKey(p *OrderShipped) eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("order_id", p.OrderID), eventkey.IntPart("parcel", p.Parcel))
 }
 
 func orderShippedKeys(untyped any) outbox.Keys {
 	p := untyped.(*OrderShipped)
 	return outbox.Keys{
 		Dedupe:    orderShippedDedupeKey(p),
-		Partition: outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID)),
+		Partition: eventkey.NewKey(eventkey.UUIDPart("order_id", p.OrderID)),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/examples/minichat/events"
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -17,7 +18,7 @@ func (s *Service) FinalizeTx(ctx context.Context, tx pgx.Tx, r FinalizeRequest) 
 
 // finalize runs the operation finalize_turn on db. Its outcome is the only way to commit, and only the event makes it: no
 // turn ends without its event.
-func finalize(ctx context.Context, db outbox.Beginner, r FinalizeRequest) (f Finalized, err error) {
+func finalize(ctx context.Context, db operation.Beginner, r FinalizeRequest) (f Finalized, err error) {
 	err = events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (settled events.FinalizeTurnOutcome, err error) {
 		f, settled, err = settleTurn(ctx, tx, r)
 		return settled, err

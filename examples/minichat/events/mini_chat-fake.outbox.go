@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeMiniChat is a MiniChatEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeMiniChat makes
-// one. Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeMiniChat makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeMiniChat struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ MiniChatEnqueuer = FakeMiniChat{}
+var _ MiniChatEnqueuer = (*FakeMiniChat)(nil)
 
 // NewFakeMiniChat returns an empty fake.
-func NewFakeMiniChat() FakeMiniChat {
-	return FakeMiniChat{Fake: &outbox.Fake{}}
+func NewFakeMiniChat() *FakeMiniChat {
+	return &FakeMiniChat{DB: &outboxfake.DB{}}
 }
 
 // EnqueueTurnFinalized records one mini_chat/turn_finalized event.
-func (f FakeMiniChat) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, TurnFinalizedTopic.Untyped(), &p, opts...)
+func (f *FakeMiniChat) EnqueueTurnFinalized(ctx context.Context, tx outbox.Tx, p TurnFinalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, TurnFinalizedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTurnFinalizedMany records one event for each of ps.
-func (f FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, TurnFinalizedTopic.Untyped(), ps, opts...)
+func (f *FakeMiniChat) EnqueueTurnFinalizedMany(ctx context.Context, tx outbox.Tx, ps []TurnFinalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, TurnFinalizedTopic.Untyped(), ps, opts...)
 }
 
 // TurnFinalized returns the payloads of the mini_chat/turn_finalized events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeMiniChat) TurnFinalized() []TurnFinalized {
-	return outbox.FakePayloads(f.Fake, TurnFinalizedTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeMiniChat) TurnFinalized() (ps []TurnFinalized) {
+	f.DB.Decode(TurnFinalizedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueTurnStarted records one mini_chat/turn_started event.
-func (f FakeMiniChat) EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, TurnStartedTopic.Untyped(), &p, opts...)
+func (f *FakeMiniChat) EnqueueTurnStarted(ctx context.Context, tx outbox.Tx, p TurnStarted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, TurnStartedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTurnStartedMany records one event for each of ps.
-func (f FakeMiniChat) EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, TurnStartedTopic.Untyped(), ps, opts...)
+func (f *FakeMiniChat) EnqueueTurnStartedMany(ctx context.Context, tx outbox.Tx, ps []TurnStarted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, TurnStartedTopic.Untyped(), ps, opts...)
 }
 
 // TurnStarted returns the payloads of the mini_chat/turn_started events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeMiniChat) TurnStarted() []TurnStarted {
-	return outbox.FakePayloads(f.Fake, TurnStartedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeMiniChat) TurnStarted() (ps []TurnStarted) {
+	f.DB.Decode(TurnStartedTopic.Untyped(), &ps)
+	return ps
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -59,8 +60,8 @@ func (p TurnStarted) DedupeKey() string {
 	return turnStartedDedupeKey(&p).String()
 }
 
-func turnStartedDedupeKey(p *TurnStarted) outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID), outbox.UUIDPart("turn_id", p.TurnID))
+func turnStartedDedupeKey(p *TurnStarted) eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("tenant_id", p.TenantID), eventkey.UUIDPart("turn_id", p.TurnID))
 }
 
 func turnStartedKeys(untyped any) outbox.Keys {
@@ -68,7 +69,7 @@ func turnStartedKeys(untyped any) outbox.Keys {
 	return outbox.Keys{
 		TenantID:  outbox.Tenant(p.TenantID),
 		Dedupe:    turnStartedDedupeKey(p),
-		Partition: outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID)),
+		Partition: eventkey.NewKey(eventkey.UUIDPart("tenant_id", p.TenantID)),
 	}
 }
 

@@ -7,7 +7,7 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -21,21 +21,21 @@ const _ = outbox.IsAtLeastVersion0_1_0
 //
 // do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back
 // and is returned. A zero outcome, or a second one, rolls back with an error that wraps
-// outbox.ErrNoOutcome. A panic rolls back and continues. CreateOrder does not retry: see
-// outbox.RunOperation.
-func CreateOrder(ctx context.Context, db outbox.Beginner, do func(ctx context.Context, tx *CreateOrderTx) (CreateOrderOutcome, error)) error {
-	return outbox.RunOperation(ctx, db, "create_order", func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+// operation.ErrNoOutcome. A panic rolls back and continues. CreateOrder does not retry: see
+// operation.Run.
+func CreateOrder(ctx context.Context, db operation.Beginner, do func(ctx context.Context, tx *CreateOrderTx) (CreateOrderOutcome, error)) error {
+	return operation.Run(ctx, db, "create_order", func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		outcome, err := do(ctx, &CreateOrderTx{Tx: o.Tx(), createOrderOperation: o})
 		return outcome.createOrderOutcome, err
 	})
 }
 
 // CreateOrderTx is the transaction of CreateOrder, for business rows. Its Commit and Rollback do
-// nothing and return outbox.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin
-// has made is open.
+// nothing and return operation.ErrTxOwned. An outcome cannot be made while a savepoint that its
+// Begin has made is open.
 type CreateOrderTx struct {
-	pgx.Tx
-	createOrderOperation *outbox.Operation
+	operation.Tx
+	createOrderOperation *operation.Operation
 	opts                 []outbox.EnqueueOption
 }
 
@@ -47,7 +47,7 @@ func (tx *CreateOrderTx) With(opts ...outbox.EnqueueOption) *CreateOrderTx {
 // Created enqueues orders/order_created and returns outcome created, which commits with exactly
 // that. An error leaves the operation without an outcome, so that it rolls back.
 func (tx *CreateOrderTx) Created(ctx context.Context, p OrderCreated) (CreateOrderOutcome, error) {
-	outcome, err := tx.createOrderOperation.Emit(ctx, "created", tx.opts, outbox.Emission{Topic: OrderCreatedTopic.Untyped(), Payload: &p})
+	outcome, err := tx.createOrderOperation.Emit(ctx, "created", tx.opts, operation.Emission{Topic: OrderCreatedTopic.Untyped(), Payload: &p})
 	return CreateOrderOutcome{outcome}, err
 }
 
@@ -59,7 +59,7 @@ func (tx *CreateOrderTx) Repeated() CreateOrderOutcome {
 // CreateOrderOutcome is an outcome of CreateOrder. Only the methods of CreateOrderTx make one; the
 // zero value is not an outcome.
 type CreateOrderOutcome struct {
-	createOrderOutcome outbox.OperationOutcome
+	createOrderOutcome operation.Outcome
 }
 
 // Receipts returns the receipt of each event of the outcome, in the order of the YAML. It has

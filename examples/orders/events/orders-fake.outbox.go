@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeOrders is a OrdersEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeOrders makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeOrders makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeOrders struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ OrdersEnqueuer = FakeOrders{}
+var _ OrdersEnqueuer = (*FakeOrders)(nil)
 
 // NewFakeOrders returns an empty fake.
-func NewFakeOrders() FakeOrders {
-	return FakeOrders{Fake: &outbox.Fake{}}
+func NewFakeOrders() *FakeOrders {
+	return &FakeOrders{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderCreated records one orders/order_created event.
-func (f FakeOrders) EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderCreatedTopic.Untyped(), &p, opts...)
+func (f *FakeOrders) EnqueueOrderCreated(ctx context.Context, tx outbox.Tx, p OrderCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderCreatedMany records one event for each of ps.
-func (f FakeOrders) EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderCreatedTopic.Untyped(), ps, opts...)
+func (f *FakeOrders) EnqueueOrderCreatedMany(ctx context.Context, tx outbox.Tx, ps []OrderCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderCreatedTopic.Untyped(), ps, opts...)
 }
 
 // OrderCreated returns the payloads of the orders/order_created events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOrders) OrderCreated() []OrderCreated {
-	return outbox.FakePayloads(f.Fake, OrderCreatedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeOrders) OrderCreated() (ps []OrderCreated) {
+	f.DB.Decode(OrderCreatedTopic.Untyped(), &ps)
+	return ps
 }

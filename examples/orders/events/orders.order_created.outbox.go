@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -72,8 +73,8 @@ func (p OrderCreated) DedupeKey() string {
 	return orderCreatedDedupeKey(&p).String()
 }
 
-func orderCreatedDedupeKey(p *OrderCreated) outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("shop_id", p.ShopID), outbox.StringPart("client_key", p.ClientKey))
+func orderCreatedDedupeKey(p *OrderCreated) eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("shop_id", p.ShopID), eventkey.StringPart("client_key", p.ClientKey))
 }
 
 func orderCreatedKeys(untyped any) outbox.Keys {
@@ -81,7 +82,7 @@ func orderCreatedKeys(untyped any) outbox.Keys {
 	return outbox.Keys{
 		TenantID:  outbox.Tenant(p.ShopID),
 		Dedupe:    orderCreatedDedupeKey(p),
-		Partition: outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID)),
+		Partition: eventkey.NewKey(eventkey.UUIDPart("order_id", p.OrderID)),
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/examples/orders/events"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/operation"
 )
 
 // ErrKeyReused says that the client key was used before, for an order with different contents.
@@ -46,7 +46,7 @@ type Order struct {
 // exists, Create writes nothing and returns that order and false, or ErrKeyReused if the contents differ. If an open
 // transaction has used the key, Create waits for the end of that transaction. If db is a transaction, the order is taken when
 // that commits.
-func Create(ctx context.Context, db outbox.Beginner, r Request) (o Order, isNew bool, err error) {
+func Create(ctx context.Context, db operation.Beginner, r Request) (o Order, isNew bool, err error) {
 	err = events.CreateOrder(ctx, db, func(ctx context.Context, tx *events.CreateOrderTx) (events.CreateOrderOutcome, error) {
 		o, isNew, err = insert(ctx, tx, r)
 		if err != nil {

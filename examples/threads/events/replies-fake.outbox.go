@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeReplies is a RepliesEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeReplies makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeReplies makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeReplies struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ RepliesEnqueuer = FakeReplies{}
+var _ RepliesEnqueuer = (*FakeReplies)(nil)
 
 // NewFakeReplies returns an empty fake.
-func NewFakeReplies() FakeReplies {
-	return FakeReplies{Fake: &outbox.Fake{}}
+func NewFakeReplies() *FakeReplies {
+	return &FakeReplies{DB: &outboxfake.DB{}}
 }
 
 // EnqueueReplyRequested records one replies/reply_requested event.
-func (f FakeReplies) EnqueueReplyRequested(ctx context.Context, tx outbox.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, ReplyRequestedTopic.Untyped(), &p, opts...)
+func (f *FakeReplies) EnqueueReplyRequested(ctx context.Context, tx outbox.Tx, p ReplyRequested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, ReplyRequestedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueReplyRequestedMany records one event for each of ps.
-func (f FakeReplies) EnqueueReplyRequestedMany(ctx context.Context, tx outbox.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, ReplyRequestedTopic.Untyped(), ps, opts...)
+func (f *FakeReplies) EnqueueReplyRequestedMany(ctx context.Context, tx outbox.Tx, ps []ReplyRequested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, ReplyRequestedTopic.Untyped(), ps, opts...)
 }
 
 // ReplyRequested returns the payloads of the replies/reply_requested events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeReplies) ReplyRequested() []ReplyRequested {
-	return outbox.FakePayloads(f.Fake, ReplyRequestedTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeReplies) ReplyRequested() (ps []ReplyRequested) {
+	f.DB.Decode(ReplyRequestedTopic.Untyped(), &ps)
+	return ps
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -55,11 +56,11 @@ func (p ReplyRequested) DedupeKey() string {
 	return replyRequestedDedupeKey(&p).String()
 }
 
-func replyRequestedDedupeKey(p *ReplyRequested) outbox.Key {
-	return outbox.NewKey(
-		outbox.UUIDPart("tenant_id", p.TenantID),
-		outbox.UUIDPart("thread_id", p.ThreadID),
-		outbox.UUIDPart("message_id", p.MessageID),
+func replyRequestedDedupeKey(p *ReplyRequested) eventkey.Key {
+	return eventkey.NewKey(
+		eventkey.UUIDPart("tenant_id", p.TenantID),
+		eventkey.UUIDPart("thread_id", p.ThreadID),
+		eventkey.UUIDPart("message_id", p.MessageID),
 	)
 }
 
@@ -68,7 +69,7 @@ func replyRequestedKeys(untyped any) outbox.Keys {
 	return outbox.Keys{
 		TenantID:  outbox.Tenant(p.TenantID),
 		Dedupe:    replyRequestedDedupeKey(p),
-		Partition: outbox.NewKey(outbox.UUIDPart("thread_id", p.ThreadID)),
+		Partition: eventkey.NewKey(eventkey.UUIDPart("thread_id", p.ThreadID)),
 	}
 }
 

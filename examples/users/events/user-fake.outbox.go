@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,63 +17,66 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeUser is a UserEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeUser makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeUser makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeUser struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ UserEnqueuer = FakeUser{}
+var _ UserEnqueuer = (*FakeUser)(nil)
 
 // NewFakeUser returns an empty fake.
-func NewFakeUser() FakeUser {
-	return FakeUser{Fake: &outbox.Fake{}}
+func NewFakeUser() *FakeUser {
+	return &FakeUser{DB: &outboxfake.DB{}}
 }
 
 // EnqueueUserCreated records one user/created event.
-func (f FakeUser) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, UserCreatedTopic.Untyped(), &p, opts...)
+func (f *FakeUser) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, UserCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserCreatedMany records one event for each of ps.
-func (f FakeUser) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, UserCreatedTopic.Untyped(), ps, opts...)
+func (f *FakeUser) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, UserCreatedTopic.Untyped(), ps, opts...)
 }
 
 // UserCreated returns the payloads of the user/created events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeUser) UserCreated() []UserCreated {
-	return outbox.FakePayloads(f.Fake, UserCreatedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeUser) UserCreated() (ps []UserCreated) {
+	f.DB.Decode(UserCreatedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueUserRenamed records one user/renamed event.
-func (f FakeUser) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, UserRenamedTopic.Untyped(), &p, opts...)
+func (f *FakeUser) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, UserRenamedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserRenamedMany records one event for each of ps.
-func (f FakeUser) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, UserRenamedTopic.Untyped(), ps, opts...)
+func (f *FakeUser) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, UserRenamedTopic.Untyped(), ps, opts...)
 }
 
 // UserRenamed returns the payloads of the user/renamed events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeUser) UserRenamed() []UserRenamed {
-	return outbox.FakePayloads(f.Fake, UserRenamedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeUser) UserRenamed() (ps []UserRenamed) {
+	f.DB.Decode(UserRenamedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueUserDeleted records one user/deleted event.
-func (f FakeUser) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
+func (f *FakeUser) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserDeletedMany records one event for each of ps.
-func (f FakeUser) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
+func (f *FakeUser) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
 }
 
 // UserDeleted returns the payloads of the user/deleted events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeUser) UserDeleted() []UserDeleted {
-	return outbox.FakePayloads(f.Fake, UserDeletedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeUser) UserDeleted() (ps []UserDeleted) {
+	f.DB.Decode(UserDeletedTopic.Untyped(), &ps)
+	return ps
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -59,9 +60,9 @@ func userRenamedKeys(untyped any) outbox.Keys {
 	p := untyped.(*UserRenamed)
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
-		Partition:     outbox.NewKey(outbox.UUIDPart("user_id", p.UserID)),
+		Partition:     eventkey.NewKey(eventkey.UUIDPart("user_id", p.UserID)),
 		EntityType:    "user",
-		EntityID:      outbox.NewKey(outbox.UUIDPart("user_id", p.UserID)),
+		EntityID:      eventkey.NewKey(eventkey.UUIDPart("user_id", p.UserID)),
 		EntityVersion: p.UserVersion,
 	}
 }

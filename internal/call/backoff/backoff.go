@@ -67,3 +67,11 @@ func Around(d time.Duration) time.Duration { return d - d/5 + UpTo(2*(d/5)) }
 
 // Within is Random.Within with math/rand.
 func Within(d time.Duration) time.Duration { return Random(nil).Within(d) }
+
+// UpTo is the function UpTo with this source.
+func (random Random) UpTo(d time.Duration) time.Duration { return random.upTo(d) }
+
+// Retry is the pause after so many failures in a row to reach a database, of at most LongestPause.
+func (random Random) Retry(failures int) time.Duration {
+	return random.Delay(firstPause, LongestPause, failures)
+}

@@ -89,3 +89,21 @@ func TestDelayStaysWithinItsBounds(t *testing.T) {
 		}
 	}
 }
+
+// TestPollsComeNoLaterThanAskedFor: jitter only shortens the interval, because PollInterval and MaxPollInterval bound
+// the latency.
+func TestPollsComeNoLaterThanAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{0, 1, 4, time.Millisecond, 10 * time.Second, 1 << 62} {
+		least := d
+		for range 1000 {
+			got := Within(d)
+			require.LessOrEqual(t, got, d)
+			require.GreaterOrEqual(t, got, d-d/5)
+			least = min(least, got)
+		}
+		if d > time.Microsecond {
+			require.Less(t, least, d-d/10, "they are spread")
+		}
+	}
+}

@@ -61,6 +61,8 @@ type Heart struct {
 	Changed <-chan struct{}
 	// Every is how often the row is renewed; 0 means the constant Every.
 	Every time.Duration
+	// Listed is called when the row was written for the first time; nil calls nobody.
+	Listed func()
 	// Beat tells a test that the row was written, or could not be.
 	Beat testsignal.Signal
 }
@@ -100,6 +102,10 @@ func (h *Heart) Run(ctx context.Context) {
 			h.Log.Info("the row in the table processes is renewed again")
 		case !failing && refused && ctx.Err() == nil:
 			h.Log.Warn("cannot write to the table processes: this process works, but outboxgen status and alerts do not see it", "error", err)
+		}
+		if err == nil && h.Listed != nil {
+			h.Listed()
+			h.Listed = nil
 		}
 		failing = err != nil && (failing || refused)
 		h.Beat.Emit()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/rest"
 	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
 	"github.com/outboxgen/outboxgen/internal/payloads/decode"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -80,46 +81,51 @@ const maxDestination = 1000
 const BatchSize = 500
 
 // Send publishes events and returns a result for each. A publisher that panics, ends its goroutine or returns too few
-// errors does no harm. Send returns when the publisher does. If t rests, the call is a try: its context ends as soon as the
-// process stops, because the try would probably fail anyway.
+// errors does no harm. Send returns when the publisher does. If t rests, the call is a try.
 func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []errclass.Result {
-	if t.Resting() {
-		var over func()
-		ctx, over = shutdown.UntilStop(ctx)
-		defer over()
-	}
-	told := t.told(events)
-	t.hooks.Started(ctx, told)
 	began := time.Now()
-	over := t.callBegins(began)
-	errs := t.deliver(ctx, events, true)
-	if over(); told != nil {
-		t.hooks.Finished(ctx, told, slices.Clone(errs), time.Since(began))
-	}
-	results := errclass.All(errs)
-	checkBehind(events, results)
+	t.with(func(r *rest.Target, _ time.Time) []rest.Note { r.CallBegins(began); return nil })
+	results, cut := t.Call(ctx, events, t.Resting(), func() {
+		t.with(func(r *rest.Target, _ time.Time) []rest.Note { r.CallEnds(began); return nil })
+	})
 	ids := make([]uuid.UUID, len(events))
 	for i := range events {
 		ids[i] = events[i].ID
 	}
-	if ctx.Err() != nil && !t.rests() {
-		// That a call was cut short says nothing about the target, but what may have been sent is an attempt.
-		judged := slices.Clone(results)
-		for i := range judged {
-			if judged[i].Class == errclass.ClassFailed {
-				judged[i].Class = errclass.ClassNotSent
-			}
-		}
-		t.OnResults(began, ids, judged)
-		return results
-	}
-	t.OnResults(began, ids, results)
+	t.with(func(r *rest.Target, now time.Time) []rest.Note { return r.OnCall(now, began, ids, results, cut) })
 	return results
+}
+
+// Call is Send for an owner that keeps track of Rest by itself. Of a try, the context ends as soon as the process stops,
+// because the try would probably fail anyway. returned is called when the publisher has returned, before observers are
+// told. cut reports that the context of the call is over.
+func (t *Target) Call(ctx context.Context, events []publish.Outgoing, try bool, returned func()) (results []errclass.Result, cut bool) {
+	if try {
+		var over func()
+		ctx, over = shutdown.UntilStop(ctx)
+		defer over()
+	}
+	hooks := t.all.Hooks
+	told := t.told(events)
+	hooks.Started(ctx, told)
+	began := time.Now()
+	errs := t.deliver(ctx, events, true)
+	if returned(); told != nil {
+		hooks.Finished(ctx, told, slices.Clone(errs), time.Since(began))
+	}
+	results = errclass.All(errs)
+	checkBehind(events, results)
+	return results, ctx.Err() != nil
+}
+
+// Named returns a target like t for logs of one of its destinations.
+func (t *Target) Named(destination string) *Target {
+	return &Target{Name: t.Rest.Broker.Name + ":" + destination, Publisher: t.Publisher, all: t.all}
 }
 
 // told returns what an observer is told of events, nil if there is none.
 func (t *Target) told(events []publish.Outgoing) []outbox.Event {
-	if !t.hooks.WantsCalls() {
+	if !t.all.Hooks.WantsCalls() {
 		return nil
 	}
 	told := make([]outbox.Event, len(events))
@@ -146,7 +152,7 @@ func (t *Target) deliver(ctx context.Context, events []publish.Outgoing, logs bo
 	case err == nil:
 		err = fmt.Errorf("publisher returned %d results for %d events", len(errs), len(events))
 	case logs && errors.As(err, &crashed): // once per call, whatever the results of its parts
-		t.log.Debug("publisher did not return", "target", t.Name, "count", len(events), "stack", crashed.Error())
+		t.all.log.Debug("publisher did not return", "target", t.Name, "count", len(events), "stack", crashed.Error())
 	}
 	if len(events) == 1 {
 		return []error{err}

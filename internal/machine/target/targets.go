@@ -6,11 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/machine/rest"
 	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -23,47 +24,52 @@ type Targets struct {
 	log        *slog.Logger
 	ByTopic    map[string]*Target // by topic, "namespace/name"
 	All        []*Target          // each once, in the order of the topics
-	brokers    map[string]*Target
-	Away       atomic.Int32 // how many of All and of the brokers rest
-	Returns    atomic.Int64 // how often one of them became available again
-	Publishes  bool
-	Hooks      *report.Hooks     // set before Add; nil calls nobody
+	brokers    map[string]*rest.Target
+	Away       atomic.Int32      // how many of All and of the brokers rest, as a listener has seen it last
+	Hooks      *report.Hooks     // nil calls nobody
 	Changed    testsignal.Signal // has an element when what rests, or why, has changed
+
+	mu    sync.Mutex     // of the methods of Target; a dispatcher's core needs none
+	rests []*rest.Target // of All and of the brokers
 }
 
 func NewTargets(breaker outbox.Breaker, publishers map[string]publish.Publisher, log *slog.Logger) *Targets {
-	return &Targets{breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target), brokers: make(map[string]*Target), Changed: make(testsignal.Signal, 1)}
+	return &Targets{
+		breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target), brokers: make(map[string]*rest.Target),
+		Changed: make(testsignal.Signal, 1),
+	}
 }
 
 // Add gives a topic its target: that of its publication, or a separate one for its handler.
 func (s *Targets) Add(topic string, p *Route) error {
-	t := &Target{Name: topic, breaker: s.breaker, log: s.log, hooks: s.Hooks, changed: s.Changed, away: &s.Away, returns: &s.Returns, returnPending: true}
+	t := &Target{Name: topic, Rest: &rest.Target{Breaker: s.breaker, ReturnPending: true}, all: s}
 	if p != nil {
 		publisher, err := s.publisher(p.broker)
 		if err != nil {
 			return err
 		}
-		s.Publishes = true
-		t.Name, t.Publisher = p.broker+":"+p.destination, publisher
+		t.Name, t.Publisher, t.ByEvent, t.Rest.Kind = p.broker+":"+p.destination, publisher, p.byEvent, rest.Destination
 		if p.byEvent {
 			t.Name = p.broker + ":*"
-			t.ByEvent = &ByEvent{of: t, known: make(map[string]*Target), users: make(map[*Target]int)}
 		}
 		for _, known := range s.All {
-			if known.Name == t.Name && known.Publisher != nil && (known.ByEvent != nil) == p.byEvent {
+			if known.Name == t.Name && known.Publisher != nil && known.ByEvent == p.byEvent {
 				t = known
 			}
 		}
-		if t.broker = s.brokers[p.broker]; t.broker == nil {
-			t.broker = &Target{Name: p.broker, breaker: s.breaker, log: s.log, hooks: s.Hooks, changed: s.Changed, away: &s.Away, returns: &s.Returns}
-			s.brokers[p.broker] = t.broker
+		broker := s.brokers[p.broker]
+		if broker == nil {
+			broker = &rest.Target{Name: p.broker, Kind: rest.Broker, Breaker: s.breaker}
+			s.brokers[p.broker], s.rests = broker, append(s.rests, broker)
 		}
-		t.broker.Topics = append(t.broker.Topics, topic)
+		t.Rest.Broker = broker
+		broker.Topics = append(broker.Topics, topic)
 	}
-	if t.Topics = append(t.Topics, topic); len(t.Topics) == 1 {
-		s.All = append(s.All, t)
-		if t.broker != nil {
-			t.broker.destinations = append(t.broker.destinations, t)
+	if t.Rest.Topics = append(t.Rest.Topics, topic); len(t.Rest.Topics) == 1 {
+		t.Rest.Name = t.Name
+		s.All, s.rests = append(s.All, t), append(s.rests, t.Rest)
+		if t.Rest.Broker != nil {
+			t.Rest.Broker.Destinations = append(t.Rest.Broker.Destinations, t.Rest)
 		}
 	}
 	s.ByTopic[topic] = t
@@ -76,9 +82,9 @@ func (s *Targets) Alias(name, topic string) {
 		return
 	}
 	t := s.ByTopic[topic]
-	t.Topics = append(t.Topics, name)
-	if t.broker != nil {
-		t.broker.Topics = append(t.broker.Topics, name)
+	t.Rest.Topics = append(t.Rest.Topics, name)
+	if t.Rest.Broker != nil {
+		t.Rest.Broker.Topics = append(t.Rest.Broker.Topics, name)
 	}
 	s.ByTopic[name] = t
 }
@@ -97,15 +103,20 @@ func (s *Targets) publisher(broker string) (publish.Publisher, error) {
 	return p, nil
 }
 
+// Tell logs notes, tells the observer of them, and says in Changed that what rests has changed.
+func (s *Targets) Tell(notes []rest.Note) {
+	if len(notes) > 0 {
+		s.Changed.Emit()
+		Tell(s.log, s.Hooks, notes)
+	}
+}
+
 // Reasons returns why each of the targets that are unavailable rests.
 func (s *Targets) Reasons() map[string]string {
 	reasons := make(map[string]string)
 	for _, t := range s.All {
 		if why := t.Why(); why.Class == errclass.ClassUnavailable {
 			reasons[t.Name] = why.Text
-		}
-		if t.ByEvent != nil {
-			t.ByEvent.reasons(reasons)
 		}
 	}
 	return reasons
@@ -118,48 +129,18 @@ func (s *Targets) Resting() []string {
 		if t.Resting() {
 			names = append(names, t.Name)
 		}
-		if t.ByEvent != nil {
-			names = append(names, t.ByEvent.resting()...)
-		}
 	}
 	return names
 }
 
 // Abandoned names the targets with a call that has outlived its lease and has not returned.
 func (s *Targets) Abandoned() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, t := range s.All {
-		t.mu.Lock()
-		if t.pendingCalls > 0 {
-			names = append(names, t.Name+" ("+strings.Join(t.Topics, ", ")+")")
+		if t.Rest.IsAbandoned() {
+			names = append(names, t.Name+" ("+strings.Join(t.Rest.Topics, ", ")+")")
 		}
-		t.mu.Unlock()
 	}
 	return names
-}
-
-// Next returns when the next resting target is to be tried, or the next call stalls; zero if there is nothing to wait
-// for.
-func (s *Targets) Next(now time.Time) (next time.Time) {
-	if s.Away.Load() == 0 && !s.Publishes {
-		return next
-	}
-	for _, t := range s.All {
-		if t.ByEvent != nil {
-			if at := t.ByEvent.next(now); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-				next = at
-			}
-		}
-		at := now.Add(t.left())
-		if !t.Resting() || !at.After(now) {
-			if stalled, then := t.Stalled(now); stalled || then.IsZero() {
-				continue
-			} else {
-				at = then
-			}
-		}
-		if next.IsZero() || at.Before(next) {
-			next = at
-		}
-	}
-	return next
 }

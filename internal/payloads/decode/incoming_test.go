@@ -35,10 +35,10 @@ func TestStrictReasons(t *testing.T) {
 		`{"id": ` + id + `, "parts": [{"n": 1}, {"m": 41}]}`:          "decode payload: field parts[1].n is missing",
 		`{"id": ` + id + `, "parts": [{"n": "S3CRET"}]}`:              "decode payload: field parts[0].n does not fit int64",
 		`{"id": "S3CRET", "parts": []}`:                               "decode payload: field id does not fit uuid.UUID",
-		`"S3CRET"`:                                                    `decode payload: it is a JSON string, which is not a valid incoming_test.order`,
-		`["S3CRET"]`:                                                  `decode payload: it is a JSON array, which is not a valid incoming_test.order`,
-		`17171717`:                                                    `decode payload: it is a JSON number, which is not a valid incoming_test.order`,
-		`null`:                                                        "decode payload: it is null, which is not a valid incoming_test.order",
+		`"S3CRET"`:                                                    `decode payload: it is a JSON string, which is not a valid decode_test.order`,
+		`["S3CRET"]`:                                                  `decode payload: it is a JSON array, which is not a valid decode_test.order`,
+		`17171717`:                                                    `decode payload: it is a JSON number, which is not a valid decode_test.order`,
+		`null`:                                                        "decode payload: it is null, which is not a valid decode_test.order",
 	} {
 		_, err := strict.Decode(1, json.RawMessage(text))
 		require.EqualError(t, err, want, text)

@@ -14,15 +14,16 @@ var (
 	testName = regexp.MustCompile("`([a-z_/]+)\\.((?:Test|Fuzz|Example)[A-Za-z0-9_]*)`")
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 	goldens  = regexp.MustCompile("`generator/testdata/([a-z0-9_-]+)`")
-	link     = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)]*))?\)`)
+	link     = regexp.MustCompile(`(?:\]\(|src(?:set)?=")([^)#\s"]*)(?:#([^)]*))?[)"]`)
 	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	fenced   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 )
 
-// TestConformanceNamesTests checks that every rule in docs/conformance.md names a test and that these tests exist.
+// TestConformanceNamesTests checks that every rule in docs/inside/conformance.md names a test and that these tests
+// exist.
 func TestConformanceNamesTests(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/conformance.md")
+	text, err := os.ReadFile("../../../docs/inside/conformance.md")
 	require.NoError(t, err)
 	named := testName.FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(named), 100, "the table has lost its tests")
@@ -31,7 +32,7 @@ func TestConformanceNamesTests(t *testing.T) {
 		if tests[m[1]] == nil {
 			tests[m[1]] = testsOf(t, m[1])
 		}
-		require.True(t, tests[m[1]][m[2]], "docs/conformance.md names %s, which %s does not have", m[2], m[1])
+		require.True(t, tests[m[1]][m[2]], "docs/inside/conformance.md names %s, which %s does not have", m[2], m[1])
 	}
 	for _, m := range goldens.FindAllStringSubmatch(string(text), -1) {
 		require.DirExists(t, filepath.Join("../../../generator/testdata", m[1]))
@@ -39,7 +40,8 @@ func TestConformanceNamesTests(t *testing.T) {
 	// Every rule names a test.
 	for n, line := range strings.Split(string(text), "\n") {
 		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| rule") {
-			require.True(t, testName.MatchString(line) || goldens.MatchString(line), "docs/conformance.md:%d names no test", n+1)
+			require.True(t, testName.MatchString(line) || goldens.MatchString(line),
+				"docs/inside/conformance.md:%d names no test", n+1)
 		}
 	}
 }
@@ -70,11 +72,14 @@ func anchors(text []byte) map[string]bool {
 	return found
 }
 
-// TestLinks checks that every relative link in the documents leads to a file, and to a heading in it.
+// TestLinks checks that every relative link in the documents, and every picture, leads to a file, and to a heading in
+// it.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	var docs []string
-	for _, pattern := range []string{"../../../*.md", "../../../docs/*.md", "../../../examples/*/*.md"} {
+	for _, pattern := range []string{
+		"../../../*.md", "../../../docs/*.md", "../../../docs/*/*.md", "../../../examples/*/*.md",
+	} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		docs = append(docs, found...)
@@ -100,4 +105,29 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestShelf: docs/README.md lists each page once, under the heading of its folder.
+func TestShelf(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/README.md")
+	require.NoError(t, err)
+	listed := make(map[string]bool)
+	for _, section := range strings.Split(string(text), "\n## ")[1:] {
+		folder := strings.ToLower(section[:strings.Index(section, "\n")])
+		for _, m := range link.FindAllStringSubmatch(section, -1) {
+			require.False(t, listed[m[1]], "docs/README.md lists %s twice", m[1])
+			require.Equal(t, folder, filepath.Dir(m[1]), m[1])
+			listed[m[1]] = true
+		}
+	}
+	pages, err := filepath.Glob("../../../docs/*/*.md")
+	require.NoError(t, err)
+	for _, page := range pages {
+		name := strings.TrimPrefix(filepath.ToSlash(page), "../../../docs/")
+		require.True(t, listed[name], "docs/README.md does not list %s", name)
+	}
+	pages, err = filepath.Glob("../../../docs/*.md")
+	require.NoError(t, err)
+	require.Len(t, pages, 1, "a page stands in one of the folders")
 }

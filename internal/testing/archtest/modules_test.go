@@ -30,7 +30,7 @@ func TestModulesAreDocumented(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(modules), 8)
-	pages, err := filepath.Glob("../../../docs/*.md")
+	pages, err := filepath.Glob("../../../docs/*/*.md")
 	require.NoError(t, err)
 	documented := ""
 	for _, page := range pages {

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeFigures checks the table of the README against docs/benchmarks.json. Each row shows the run whose ratio is the
+// TestReadmeFigures checks the table of the README against docs/inside/benchmarks.json. Each row shows the run whose ratio is the
 // median, so that its two figures have that ratio.
 func TestReadmeFigures(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/benchmarks.json")
+	text, err := os.ReadFile("../../../docs/inside/benchmarks.json")
 	require.NoError(t, err)
 	var report struct {
 		Results []struct {

@@ -17,14 +17,14 @@ import (
 
 // services are the folders whose code runs in the processes of users, or in the page that they look at.
 var services = []string{
-	"admin", "consume", "dashboard", "inbox", "internal", "listener", "migrate", "outbox", "outboxtest", "payload", "publish",
-	"queue", "sqltx", "telemetry", "worker",
+	"admin", "consume", "dashboard", "eventkey", "inbox", "internal", "listener", "migrate", "operation", "outbox",
+	"outboxfake", "outboxtest", "payload", "publish", "queue", "sqltx", "telemetry", "worker",
 }
 
 // tools of services are not run by users.
 var toolFolders = regexp.MustCompile(`^internal/(testing|tool/analyzers|postgres/schemadrift)/|/drivertest/|/publishtest/|/consumetest/|/promtest/|/testdata/`)
 
-// TestTroubleshooting: docs/troubleshooting.md has a row for each line that is logged at WARN or ERROR, and for each
+// TestTroubleshooting: docs/operate/troubleshooting.md has a row for each line that is logged at WARN or ERROR, and for each
 // exported error that callers compare with, and for nothing else.
 func TestTroubleshooting(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestTroubleshooting(t *testing.T) {
 	require.Greater(t, len(logged), 20)
 	require.Greater(t, len(exported), 20)
 
-	page, err := os.ReadFile("../../../docs/troubleshooting.md")
+	page, err := os.ReadFile("../../../docs/operate/troubleshooting.md")
 	require.NoError(t, err)
 	inPage := func(heading string, name *regexp.Regexp) map[string]bool {
 		_, section, ok := strings.Cut(string(page), "\n## "+heading+"\n")
@@ -82,10 +82,10 @@ func TestTroubleshooting(t *testing.T) {
 func requireSame(t *testing.T, code map[string]string, page map[string]bool, what string) {
 	t.Helper()
 	for text, file := range code {
-		require.True(t, page[text], "docs/troubleshooting.md lacks %s of %s: %q", what, file, text)
+		require.True(t, page[text], "docs/operate/troubleshooting.md lacks %s of %s: %q", what, file, text)
 	}
 	for text := range page {
-		require.Contains(t, code, text, "docs/troubleshooting.md has %s that the code does not have", what)
+		require.Contains(t, code, text, "docs/operate/troubleshooting.md has %s that the code does not have", what)
 	}
 }
 

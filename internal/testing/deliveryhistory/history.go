@@ -1,5 +1,5 @@
 // Package deliveryhistory records what producers and handlers did in tests that kill, stop and restart processes. It compares that
-// record with the tables: the invariants I1 to I11 of docs/delivery.md.
+// record with the tables: the invariants I1 to I11 of docs/run/delivery.md.
 //
 // Each record is one line of a file, written by one system call and then synced, so several processes may share the file.
 // A record starts with a newline and ends with a dot, so a record that a kill cuts off does not damage the others.

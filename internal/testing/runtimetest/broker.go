@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -49,7 +50,7 @@ var PublishedTopic = outbox.NewTopic[Said](outbox.TopicSpec{
 	Namespace: "test", Name: "published", Version: 1, Retry: LateRetry,
 	Keys: func(v any) outbox.Keys {
 		n := v.(*Said)
-		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))}
+		return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", n.Key))}
 	},
 })
 
@@ -57,7 +58,7 @@ func EnqueueSaid(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for i := range n {
-			_, err := PublishedTopic.Untyped().Enqueue(t.Context(), tx, Said{Key: "a", N: i}, outbox.WithHeaders(map[string]string{"own": "yes"}))
+			_, err := PublishedTopic.Enqueue(t.Context(), tx, Said{Key: "a", N: i}, outbox.WithHeaders(map[string]string{"own": "yes"}))
 			require.NoError(t, err)
 		}
 	})

@@ -84,10 +84,10 @@ func EnqueueDestinations(t testing.TB, pool *pgxpool.Pool, log bool, n int, both
 			for j := range 10 {
 				events = append(events, Said{Key: fmt.Sprint("k", (i+j)%200), N: i + j})
 			}
-			_, err := good.Untyped().EnqueueMany(t.Context(), tx, events)
+			_, err := good.EnqueueMany(t.Context(), tx, events)
 			require.NoError(t, err)
 			if both {
-				_, err = bad.Untyped().EnqueueMany(t.Context(), tx, events)
+				_, err = bad.EnqueueMany(t.Context(), tx, events)
 				require.NoError(t, err)
 			}
 		}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/doorbell"
+	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/queue"
@@ -41,6 +41,6 @@ func BellOf(namespace string) (key int64, channel string) {
 	if err != nil {
 		panic(err)
 	}
-	b := doorbell.Of(db, namespace)
+	b := bell.Of(db, namespace)
 	return b.Key, b.Channel
 }

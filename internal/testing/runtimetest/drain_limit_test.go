@@ -104,7 +104,7 @@ func say(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[runtimetest.Said],
 		all = append(all, runtimetest.Said{Key: fmt.Sprint("k", i%9), N: i})
 	}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := topic.Untyped().EnqueueMany(t.Context(), tx, all)
+		_, err := topic.EnqueueMany(t.Context(), tx, all)
 		require.NoError(t, err)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
@@ -44,7 +45,7 @@ func partOf[P any](s outbox.TopicSpec, make func(n int) P, show func(P) string) 
 	return part{
 		name: s.Namespace + "/" + s.Name,
 		enqueue: func(ctx context.Context, tx pgx.Tx, n int) error {
-			_, err := topic.Untyped().Enqueue(ctx, tx, make(n))
+			_, err := topic.Enqueue(ctx, tx, make(n))
 			return err
 		},
 		queue: func(got *[]string) queue.Handler {
@@ -83,7 +84,7 @@ type step struct {
 	dead    int      // more dead letters
 }
 
-// recipe is one of docs/evolution.md. After its steps nothing waits.
+// recipe is one of docs/model/evolution.md. After its steps nothing waits.
 type recipe struct {
 	builds func(log bool) map[string]build
 	steps  []step
@@ -370,7 +371,7 @@ func recipes() map[string]recipe {
 	}
 }
 
-// TestRecipesOfEvolution runs the recipes of docs/evolution.md with an old and a new build, for queue and log topics. No event
+// TestRecipesOfEvolution runs the recipes of docs/model/evolution.md with an old and a new build, for queue and log topics. No event
 // is lost, dead, charged or misread, and nothing waits once a build that knows it is there.
 func TestRecipesOfEvolution(t *testing.T) {
 	t.Parallel()
@@ -431,7 +432,7 @@ func TestRecipeChangeDedupeKey(t *testing.T) {
 	keyed := func(version int, prefix string) outbox.Topic[turn] {
 		s := spec(false, "ended", version)
 		s.Keys = func(p any) outbox.Keys {
-			return outbox.Keys{Dedupe: outbox.NewKey(outbox.StringPart("id", p.(*turn).ID).Affix(prefix, ""))}
+			return outbox.Keys{Dedupe: eventkey.NewKey(eventkey.StringPart("id", p.(*turn).ID).Affix(prefix, ""))}
 		}
 		return outbox.NewTopic[turn](s)
 	}
@@ -440,7 +441,7 @@ func TestRecipeChangeDedupeKey(t *testing.T) {
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for _, topic := range []outbox.Topic[turn]{before, after} {
 			for _, duplicate := range []bool{false, true} {
-				r, err := topic.Untyped().Enqueue(t.Context(), tx, turn{"1"})
+				r, err := topic.Enqueue(t.Context(), tx, turn{"1"})
 				require.NoError(t, err)
 				require.Equal(t, duplicate, r.Duplicate)
 			}

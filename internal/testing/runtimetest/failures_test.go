@@ -82,7 +82,7 @@ func TestFailuresStayWithTheEvent(t *testing.T) {
 		cfg := runtimetest.QuickConfig()
 		cfg.Publishers = map[string]publish.Publisher{"kafka": b}
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: 1})
+			_, err := topic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: 1})
 			require.NoError(t, err)
 		})
 		drain(t, runtimetest.Dispatcher(t, pool, cfg, queue.Publish(topic, publish.Publication{Broker: "kafka", Destination: "x"})),

@@ -42,7 +42,7 @@ func SayAs(t testing.TB, pool *pgxpool.Pool, version int, key string, n int) {
 		topic = Newer(topic)
 	}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := topic.Untyped().Enqueue(t.Context(), tx, Said{Key: key, N: n})
+		_, err := topic.Enqueue(t.Context(), tx, Said{Key: key, N: n})
 		require.NoError(t, err)
 	})
 }

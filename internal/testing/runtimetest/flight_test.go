@@ -245,7 +245,7 @@ func TestRenamedTopic(t *testing.T) {
 	l := runtimetest.Ears(t, pool, false, said, listener.Spec{}, listener.Config{}, h)
 	runtimetest.SayAs(t, pool, 1, "a", 1)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := said.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 2})
+		_, err := said.Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 2})
 		require.NoError(t, err)
 	})
 	runtimetest.SayAs(t, pool, 1, "a", 3)

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
@@ -152,7 +153,7 @@ func wildTopic(log bool) outbox.Topic[wild] {
 		Namespace: "test", Name: "wild", Version: 1, Log: log, Retry: outbox.Retry{MaxAttempts: 1},
 		Keys: func(v any) outbox.Keys {
 			w := v.(*wild)
-			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", fmt.Sprint("k", w.N)))}
+			return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", fmt.Sprint("k", w.N)))}
 		},
 	})
 }
@@ -206,10 +207,10 @@ func (h *wildHandlers) Publish(_ context.Context, events []publish.Outgoing) []e
 
 var wildPublication = publish.Publication{
 	Broker: "kafka", Destination: "sc.wild",
-	Key: func(v any) outbox.Key {
+	Key: func(v any) eventkey.Key {
 		w := v.(*wild)
 		w.at("key")
-		return outbox.NewKey(outbox.StringPart("key", fmt.Sprint("k", w.N)))
+		return eventkey.NewKey(eventkey.StringPart("key", fmt.Sprint("k", w.N)))
 	},
 	Headers: func(v any) map[string]string {
 		v.(*wild).at("headers")
@@ -406,14 +407,14 @@ func TestEnqueueSurvivesCodeOfItsTopic(t *testing.T) {
 	})
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for _, where := range []string{"Validate", "Keys", "encoding the payload"} {
-			_, err := topic.Untyped().Enqueue(t.Context(), tx, panics{where})
+			_, err := topic.Enqueue(t.Context(), tx, panics{where})
 			require.ErrorContains(t, err, "enqueue test/panics: "+where+" panicked: boom")
-			_, err = topic.Untyped().EnqueueMany(t.Context(), tx, []panics{{}, {where}})
+			_, err = topic.EnqueueMany(t.Context(), tx, []panics{{}, {where}})
 			require.ErrorContains(t, err, where+" panicked: boom")
-			_, err = topic.Untyped().EnqueueInBatch(&pgx.Batch{}, panics{where})
+			_, err = topic.EnqueueInBatch(&pgx.Batch{}, panics{where})
 			require.ErrorContains(t, err, where+" panicked: boom")
 		}
-		_, err := topic.Untyped().Enqueue(t.Context(), tx, panics{}, func() outbox.EnqueueOption { return nil }())
+		_, err := topic.Enqueue(t.Context(), tx, panics{}, func() outbox.EnqueueOption { return nil }())
 		require.ErrorContains(t, err, "option 1 of 1 is nil")
 	})
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events"))

@@ -97,7 +97,7 @@ func EnqueueJobs(t testing.TB, pool *pgxpool.Pool, topic outbox.Topic[Job], jobs
 	t.Helper()
 	ids := make([]uuid.UUID, 0, len(jobs))
 	require.NoError(t, pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
-		receipts, err := topic.Untyped().EnqueueMany(context.Background(), tx, jobs)
+		receipts, err := topic.EnqueueMany(context.Background(), tx, jobs)
 		for _, r := range receipts {
 			ids = append(ids, r.ID)
 		}

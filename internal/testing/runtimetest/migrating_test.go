@@ -21,7 +21,7 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// The payloads of docs/migrating.md.
+// The payloads of docs/start/migrating.md.
 type (
 	orderChanged struct {
 		OrderID string `json:"order_id"`
@@ -92,7 +92,7 @@ func (s *sides) await(t *testing.T, key, want string, anyOrder bool) {
 	}, func() string { return fmt.Sprintf("of %s: %v, not %s", key, s.of(key), want) })
 }
 
-// oldTable is a hand-written outbox of docs/migrating.md.
+// oldTable is a hand-written outbox of docs/start/migrating.md.
 type oldTable struct {
 	heading, name string
 	create        string
@@ -217,12 +217,12 @@ func series(key string, from, to int) (events []string) {
 	return events
 }
 
-// TestMovingAHandWrittenTable takes the steps of docs/migrating.md with its SQL, while a listener and a dispatcher run: old events
+// TestMovingAHandWrittenTable takes the steps of docs/start/migrating.md with its SQL, while a listener and a dispatcher run: old events
 // that are done, pending and in flight, producers that are in the middle of a transaction, old and new producers together, and
 // the SQL a second time. Every event is delivered by one side, once, and in order per key.
 func TestMovingAHandWrittenTable(t *testing.T) {
 	t.Parallel()
-	page := runtimetest.OpenPage(t, "../../../docs/migrating.md")
+	page := runtimetest.OpenPage(t, "../../../docs/start/migrating.md")
 	for _, table := range oldTables {
 		n := 2
 		switch table.name {
@@ -364,7 +364,7 @@ func enqueueNew(t *testing.T, pool *pgxpool.Pool, events ...string) {
 		require.NoError(t, err)
 		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			if key == "mail" {
-				_, err := mailTopic.Untyped().Enqueue(t.Context(), tx, mailRequested{key, n})
+				_, err := mailTopic.Enqueue(t.Context(), tx, mailRequested{key, n})
 				return err
 			}
 			_, err := outbox.Enqueue(t.Context(), tx, "", outbox.Message{Namespace: "shop", Topic: "order_changed", Log: true, PartitionKey: key, Payload: []byte(payloadOf(event))})
@@ -373,7 +373,7 @@ func enqueueNew(t *testing.T, pool *pgxpool.Pool, events ...string) {
 	}
 }
 
-// graphile is what docs/migrating.md needs of graphile-worker: the documented view and function, and a minimum below them.
+// graphile is what docs/start/migrating.md needs of graphile-worker: the documented view and function, and a minimum below them.
 const graphile = `
 	CREATE SCHEMA graphile_worker;
 	CREATE TABLE graphile_worker._private_tasks (id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, identifier text UNIQUE NOT NULL);
@@ -393,7 +393,7 @@ const graphile = `
 // enqueues is as good as the move. River and watermill are tested in the module bench, which has them.
 func TestMovingFromGraphile(t *testing.T) {
 	t.Parallel()
-	page := runtimetest.OpenPage(t, "../../../docs/migrating.md")
+	page := runtimetest.OpenPage(t, "../../../docs/start/migrating.md")
 	text, task := page.Take(t, "graphile-worker", "sql", 1)[0], page.Take(t, "graphile-worker", "js", 1)[0]
 	pool := pgtest.Plain(t)
 	pgtest.Execute(t, pool, graphile)

@@ -36,24 +36,24 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 		call func() error
 		want string
 	}{
-		"tx":       {func() error { _, err := topic.Untyped().Enqueue(t.Context(), nil, p); return err }, noTx},
-		"typed tx": {func() error { _, err := topic.Untyped().Enqueue(t.Context(), typedNil, p); return err }, noTx},
+		"tx":       {func() error { _, err := topic.Enqueue(t.Context(), nil, p); return err }, noTx},
+		"typed tx": {func() error { _, err := topic.Enqueue(t.Context(), typedNil, p); return err }, noTx},
 		"tx of many": {func() error {
-			_, err := topic.Untyped().EnqueueMany(t.Context(), typedNil, []map[string]string{p})
+			_, err := topic.EnqueueMany(t.Context(), typedNil, []map[string]string{p})
 			return err
 		}, noTx},
 		"tx of a message":  {func() error { _, err := outbox.Enqueue(t.Context(), nil, "", m); return err }, noTx},
 		"tx of messages":   {func() error { _, err := outbox.EnqueueMany(t.Context(), nil, "", []outbox.Message{m}); return err }, noTx},
-		"batch":            {func() error { _, err := topic.Untyped().EnqueueInBatch(nil, p); return err }, "queue notes/written: no batch given (nil)"},
+		"batch":            {func() error { _, err := topic.EnqueueInBatch(nil, p); return err }, "queue notes/written: no batch given (nil)"},
 		"batch of message": {func() error { _, err := outbox.EnqueueInBatch(nil, "", m); return err }, "queue notes/written: no batch given (nil)"},
-		"option":           {func() error { _, err := topic.Untyped().Enqueue(t.Context(), tx, p, option, nil); return err }, "enqueue notes/written: option 2 of 2 is nil"},
+		"option":           {func() error { _, err := topic.Enqueue(t.Context(), tx, p, option, nil); return err }, "enqueue notes/written: option 2 of 2 is nil"},
 		"option of many": {func() error {
-			_, err := topic.Untyped().EnqueueMany(t.Context(), tx, []map[string]string{p}, nil)
+			_, err := topic.EnqueueMany(t.Context(), tx, []map[string]string{p}, nil)
 			return err
 		},
 			"enqueue notes/written: event 1 of 1: option 1 of 1 is nil"},
-		"option of a batch": {func() error { _, err := topic.Untyped().EnqueueInBatch(batch, p, nil); return err }, "queue notes/written: option 1 of 1 is nil"},
-		"context":           {func() error { _, err := topic.Untyped().Enqueue(noContext, tx, p); return err }, "enqueue notes/written: no context given (nil)"},
+		"option of a batch": {func() error { _, err := topic.EnqueueInBatch(batch, p, nil); return err }, "queue notes/written: option 1 of 1 is nil"},
+		"context":           {func() error { _, err := topic.Enqueue(noContext, tx, p); return err }, "enqueue notes/written: no context given (nil)"},
 		"pool of a dispatcher": {func() error {
 			_, err := queue.NewDispatcher(nil, queue.Config{})
 			return err
@@ -76,7 +76,7 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 	require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM testing.events").Scan(&events))
 	require.Zero(t, events, "and the transaction can be used")
 
-	queued, err := topic.Untyped().EnqueueInBatch(batch, p)
+	queued, err := topic.EnqueueInBatch(batch, p)
 	require.NoError(t, err)
 	_, err = queued.Resolve(t.Context(), nil)
 	require.ErrorContains(t, err, "the results of the batch have not been read")

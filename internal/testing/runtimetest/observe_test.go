@@ -132,7 +132,7 @@ func TestObserverIsToldTheWholeStory(t *testing.T) {
 				}
 				pgtest.InTx(t, pool, func(tx pgx.Tx) {
 					for i := range events {
-						_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: fmt.Sprint("k", i%4), N: i + 1})
+						_, err := topic.Enqueue(t.Context(), tx, runtimetest.Said{Key: fmt.Sprint("k", i%4), N: i + 1})
 						require.NoError(t, err)
 					}
 				})
@@ -199,7 +199,7 @@ func TestObserverIsToldOfLosses(t *testing.T) {
 				topic = runtimetest.SaidTopic
 			}
 			pgtest.InTx(t, pool, func(tx pgx.Tx) {
-				_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: 1})
+				_, err := topic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: 1})
 				require.NoError(t, err)
 			})
 			for range 2 {
@@ -314,7 +314,7 @@ func TestMiddlewareWrapsHandlers(t *testing.T) {
 				topic = runtimetest.SaidTopic
 			}
 			pgtest.InTx(t, pool, func(tx pgx.Tx) {
-				_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: 1})
+				_, err := topic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: 1})
 				require.NoError(t, err)
 			})
 			pgtest.Eventually(t, func() bool {
@@ -358,7 +358,7 @@ func TestMiddlewareErrorUndoesTheHandlersWrites(t *testing.T) {
 	l := runtimetest.ListenTx(t, pool, listener.Spec{Name: "seen"}, cfg, notes)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for _, key := range []string{"bad", "good"} {
-			_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: 1})
+			_, err := runtimetest.SaidTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: 1})
 			require.NoError(t, err)
 		}
 	})

@@ -33,7 +33,7 @@ func goodTime(b *testing.B, log bool, events, waiting int, away func(context.Con
 			ps[i] = runtimetest.Said{Key: fmt.Sprint("k", (from+i)%200), N: from + i}
 		}
 		pgtest.InTx(b, pool, func(tx pgx.Tx) {
-			_, err := topic.Untyped().EnqueueMany(b.Context(), tx, ps)
+			_, err := topic.EnqueueMany(b.Context(), tx, ps)
 			require.NoError(b, err)
 		})
 	}

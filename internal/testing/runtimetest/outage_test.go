@@ -241,7 +241,7 @@ func enqueueOutage(t *testing.T, pool *pgxpool.Pool, runner string) outbox.Topic
 	}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for i := range outageEvents {
-			_, err := topic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
+			_, err := topic.Enqueue(t.Context(), tx, runtimetest.Said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
 			require.NoError(t, err)
 		}
 	})
@@ -259,7 +259,7 @@ func TestDrainComesBackFromAnOutage(t *testing.T) {
 	runtimetest.EnqueueJobs(t, pool, other, runtimetest.NumberedJobs(250)...)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for i := range outageEvents {
-			_, err := queued.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: i + 1})
+			_, err := queued.Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: i + 1})
 			require.NoError(t, err)
 		}
 	})

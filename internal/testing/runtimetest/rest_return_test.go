@@ -121,7 +121,7 @@ func TestReturnReachesAllKeys(t *testing.T) {
 			o, spy := newOutage(t, outbox.Unavailable(outbox.RetryAfter(500*time.Millisecond, errors.New("connection refused")))), runtimetest.NewLogSpy()
 			pgtest.InTx(t, pool, func(tx pgx.Tx) {
 				for i := range outageEvents {
-					_, err := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
+					_, err := runtimetest.SaidTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: fmt.Sprint("k", i%outageKeys), N: i/outageKeys + 1})
 					require.NoError(t, err)
 				}
 			})

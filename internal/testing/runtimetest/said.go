@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -125,7 +126,7 @@ var SaidTopic = outbox.NewTopic[Said](outbox.TopicSpec{
 	Namespace: "test", Name: "said", Version: 1, Log: true,
 	Keys: func(v any) outbox.Keys {
 		n := v.(*Said)
-		return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", n.Key))}
+		return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", n.Key))}
 	},
 })
 
@@ -281,7 +282,7 @@ func ListenTxOn(t testing.TB, setup, pool *pgxpool.Pool, spec listener.Spec, cfg
 func Put(t testing.TB, pool *pgxpool.Pool, key string, n int) {
 	t.Helper()
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := SaidTopic.Untyped().Enqueue(t.Context(), tx, Said{Key: key, N: n})
+		_, err := SaidTopic.Enqueue(t.Context(), tx, Said{Key: key, N: n})
 		require.NoError(t, err)
 	})
 }
@@ -296,7 +297,7 @@ func PutAll(t testing.TB, pool *pgxpool.Pool, names ...string) {
 			require.NoError(t, err)
 			ps[i].Key = name[:1]
 		}
-		_, err := SaidTopic.Untyped().EnqueueMany(t.Context(), tx, ps)
+		_, err := SaidTopic.EnqueueMany(t.Context(), tx, ps)
 		require.NoError(t, err)
 	})
 }
@@ -323,7 +324,7 @@ func (c *Crowd) Enqueue(t testing.TB, pool *pgxpool.Pool, n int) {
 		ps[i] = Said{Key: key, N: c.Last[key]}
 	}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := SaidTopic.Untyped().EnqueueMany(t.Context(), tx, ps)
+		_, err := SaidTopic.EnqueueMany(t.Context(), tx, ps)
 		require.NoError(t, err)
 	})
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// The payloads of docs/sql.md.
+// The payloads of docs/run/sql.md.
 type (
 	orderPaid struct {
 		OrderID uuid.UUID `json:"order_id"`
@@ -76,11 +76,11 @@ var (
 	placeholder = regexp.MustCompile(`%\((\w+)\)s`)
 )
 
-// TestProducersInSQL runs the blocks of docs/sql.md: psql, many events in one statement, a trigger, and the statements of the
+// TestProducersInSQL runs the blocks of docs/run/sql.md: psql, many events in one statement, a trigger, and the statements of the
 // programs in Python and Node, with parameters on the server as their drivers send them.
 func TestProducersInSQL(t *testing.T) {
 	t.Parallel()
-	page := runtimetest.OpenPage(t, "../../../docs/sql.md")
+	page := runtimetest.OpenPage(t, "../../../docs/run/sql.md")
 	first := uuid.MustParse("0190a5c2-7d3e-7b8a-9c1d-2e3f4a5b6c7d")
 	database := func(t *testing.T) *pgxpool.Pool {
 		pool := pgtest.Plain(t)
@@ -186,11 +186,11 @@ func TestProducersInSQL(t *testing.T) {
 	page.End(t, "sql", "python", "js")
 }
 
-// TestArgumentsOfSQLAreDocumented: docs/sql.md has every argument of both functions, with its default, and no other.
+// TestArgumentsOfSQLAreDocumented: docs/run/sql.md has every argument of both functions, with its default, and no other.
 func TestArgumentsOfSQLAreDocumented(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	text, err := os.ReadFile("../../../docs/sql.md")
+	text, err := os.ReadFile("../../../docs/run/sql.md")
 	require.NoError(t, err)
 	var documented []string
 	only := make(map[string]bool) // of enqueue

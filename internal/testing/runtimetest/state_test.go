@@ -55,8 +55,8 @@ func TestOutageIsFewLines(t *testing.T) {
 		t.Helper()
 		pgtest.Eventually(t, func() bool { // the pool may still have connections to the killed server
 			return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-				_, err1 := queuedTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: 1})
-				_, err2 := runtimetest.SaidTopic.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: 1})
+				_, err1 := queuedTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: 1})
+				_, err2 := runtimetest.SaidTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: "k", N: 1})
 				return errors.Join(err1, err2)
 			}) == nil
 		})
@@ -123,7 +123,7 @@ func TestFailingEventsAreFewLines(t *testing.T) {
 			}
 			pgtest.InTx(t, pool, func(tx pgx.Tx) {
 				all := make([]runtimetest.Said, events)
-				_, err := topic.Untyped().EnqueueMany(t.Context(), tx, all)
+				_, err := topic.EnqueueMany(t.Context(), tx, all)
 				require.NoError(t, err)
 			})
 			ctx, cancel := context.WithCancel(t.Context())

@@ -65,11 +65,11 @@ func enqueueHistory(t *testing.T, pool *pgxpool.Pool, log bool, first string) {
 	t.Helper()
 	v1, v2, v3 := history(log)
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
-		_, err := v1.Untyped().Enqueue(t.Context(), tx, tookV1{first})
+		_, err := v1.Enqueue(t.Context(), tx, tookV1{first})
 		require.NoError(t, err)
-		_, err = v2.Untyped().Enqueue(t.Context(), tx, tookV2{2})
+		_, err = v2.Enqueue(t.Context(), tx, tookV2{2})
 		require.NoError(t, err)
-		_, err = v3.Untyped().Enqueue(t.Context(), tx, took{3})
+		_, err = v3.Enqueue(t.Context(), tx, took{3})
 		require.NoError(t, err)
 	})
 }
@@ -185,7 +185,7 @@ func TestUpcastPanics(t *testing.T) {
 		pool := pgtest.Database(t)
 		v1, _, _ := history(false)
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := v1.Untyped().Enqueue(t.Context(), tx, tookV1{"1"})
+			_, err := v1.Enqueue(t.Context(), tx, tookV1{"1"})
 			require.NoError(t, err)
 		})
 		seen := tookSeen{}
@@ -201,7 +201,7 @@ func TestUpcastPanics(t *testing.T) {
 		pool := pgtest.Database(t)
 		v1, _, _ := history(true)
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := v1.Untyped().Enqueue(t.Context(), tx, tookV1{"1"})
+			_, err := v1.Enqueue(t.Context(), tx, tookV1{"1"})
 			require.NoError(t, err)
 		})
 		seen := tookSeen{}

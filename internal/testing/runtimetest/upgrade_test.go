@@ -35,15 +35,15 @@ func needs(t *testing.T) map[string]struct {
 		call    func(ctx context.Context, pool *pgxpool.Pool) error
 	}{
 		"enqueue": {1, inTx(func(ctx context.Context, tx pgx.Tx) error {
-			_, err := topic.Untyped().Enqueue(ctx, tx, runtimetest.Job{TenantID: uuid.New()})
+			_, err := topic.Enqueue(ctx, tx, runtimetest.Job{TenantID: uuid.New()})
 			return err
 		})},
 		"enqueue many": {1, inTx(func(ctx context.Context, tx pgx.Tx) error {
-			_, err := topic.Untyped().EnqueueMany(ctx, tx, runtimetest.NumberedJobs(2))
+			_, err := topic.EnqueueMany(ctx, tx, runtimetest.NumberedJobs(2))
 			return err
 		})},
 		"enqueue log": {2, inTx(func(ctx context.Context, tx pgx.Tx) error {
-			_, err := runtimetest.SaidTopic.Untyped().Enqueue(ctx, tx, runtimetest.Said{Key: "a"})
+			_, err := runtimetest.SaidTopic.Enqueue(ctx, tx, runtimetest.Said{Key: "a"})
 			return err
 		})},
 		"inbox": {3, inTx(func(ctx context.Context, tx pgx.Tx) error {
@@ -128,10 +128,10 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	go func() {
 		for {
 			err := pgx.BeginFunc(context.Background(), pool, func(tx pgx.Tx) error {
-				if _, err := topic.Untyped().Enqueue(context.Background(), tx, runtimetest.Job{TenantID: uuid.New()}); err != nil {
+				if _, err := topic.Enqueue(context.Background(), tx, runtimetest.Job{TenantID: uuid.New()}); err != nil {
 					return err
 				}
-				_, err := runtimetest.SaidTopic.Untyped().Enqueue(context.Background(), tx, runtimetest.Said{Key: "a", N: enqueued + 1})
+				_, err := runtimetest.SaidTopic.Enqueue(context.Background(), tx, runtimetest.Said{Key: "a", N: enqueued + 1})
 				return err
 			})
 			if err != nil {

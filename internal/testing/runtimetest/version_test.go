@@ -44,7 +44,7 @@ func TestTopicWithoutVersion(t *testing.T) {
 			queue.Publish(published, publish.Publication{Broker: "kafka", Destination: "sc.test", Headers: headers}))
 		require.NoError(t, err)
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := published.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a"})
+			_, err := published.Enqueue(t.Context(), tx, runtimetest.Said{Key: "a"})
 			require.NoError(t, err)
 		})
 		report, err := d.Drain(t.Context())
@@ -60,7 +60,7 @@ func TestTopicWithoutVersion(t *testing.T) {
 		require.NoError(t, err)
 		stop := runtimetest.StartListener(t, l)
 		pgtest.InTx(t, pool, func(tx pgx.Tx) {
-			_, err := logged.Untyped().Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
+			_, err := logged.Enqueue(t.Context(), tx, runtimetest.Said{Key: "a", N: 1})
 			require.NoError(t, err)
 		})
 		h.Await(t, 1)

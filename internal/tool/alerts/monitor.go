@@ -23,13 +23,13 @@ type Config struct {
 	MaxLag time.Duration
 	// Selector has matchers for every metric, such as job="orders"; "" means none.
 	Selector string
-	// Runbook is the URL of docs/operations.md; "" means that of the repository.
+	// Runbook is the URL of docs/operate/runbook.md; "" means that of the repository.
 	Runbook string
 }
 
 const (
 	defaultMaxLag  = 5 * time.Minute
-	defaultRunbook = "https://github.com/outboxgen/outboxgen/blob/main/docs/operations.md"
+	defaultRunbook = "https://github.com/outboxgen/outboxgen/blob/main/docs/operate/runbook.md"
 )
 
 func (c Config) withDefaults() Config {

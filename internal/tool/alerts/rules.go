@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// alert is a rule of Prometheus. Its anchor is the heading in docs/operations.md that says what to do.
+// alert is a rule of Prometheus. Its anchor is the heading in docs/operate/runbook.md that says what to do.
 type alert struct {
 	name, expr string
 	lasts      time.Duration

@@ -2,58 +2,48 @@ package analyzers
 
 import (
 	"go/types"
+	"slices"
 	"strings"
 )
 
-// outboxPath is the package whose types show what generated code is.
-const outboxPath = "github.com/outboxgen/outboxgen/outbox"
+// module is the beginning of the paths of the packages whose types show what generated code is.
+const module = "github.com/outboxgen/outboxgen/"
 
-// isOutbox reports whether t, or what it points to or is a slice of, is the type of package outbox with one of names.
-func isOutbox(t types.Type, names ...string) bool {
-	switch inner := types.Unalias(t).(type) {
-	case *types.Pointer:
-		return isOutbox(inner.Elem(), names...)
-	case *types.Slice:
-		return isOutbox(inner.Elem(), names...)
-	case *types.Named:
-		obj := inner.Obj()
-		if obj.Pkg() == nil || obj.Pkg().Path() != outboxPath {
-			return false
-		}
-		for _, name := range names {
-			if obj.Name() == name {
-				return true
-			}
-		}
+// isOurs reports whether t, or what it points to or is a slice of, is one of types, which are named as in
+// "operation.Outcome".
+func isOurs(t types.Type, types ...string) bool {
+	obj := typeName(t)
+	if obj == nil || obj.Pkg() == nil {
+		return false
 	}
-	return false
+	name, ours := strings.CutPrefix(obj.Pkg().Path(), module)
+	return ours && slices.Contains(types, name+"."+obj.Name())
 }
 
 // isReceipt reports whether t is a receipt, or a slice of them.
-func isReceipt(t types.Type) bool { return isOutbox(t, "Receipt", "PendingReceipt") }
+func isReceipt(t types.Type) bool { return isOurs(t, "outbox.Receipt", "outbox.PendingReceipt") }
 
-// isOutcome reports whether t is the outcome of an operation: outbox.OperationOutcome, or a generated struct with nothing
+// isOutcome reports whether t is the outcome of an operation: operation.Outcome, or a generated struct with nothing
 // else in it.
 func isOutcome(t types.Type) bool {
 	named, ok := types.Unalias(t).(*types.Named)
 	if !ok {
 		return false
 	}
-	if isOutbox(named, "OperationOutcome") {
+	if isOurs(named, "operation.Outcome") {
 		return true
 	}
 	s, ok := named.Underlying().(*types.Struct)
-	return ok && s.NumFields() == 1 && isOutbox(s.Field(0).Type(), "OperationOutcome")
+	return ok && s.NumFields() == 1 && isOurs(s.Field(0).Type(), "operation.Outcome")
 }
 
-// payloadOf returns the type of the payload that a value of type t holds: t itself, or what t points to or is a slice of.
-// It is nil if that has no name.
-func payloadOf(t types.Type) *types.TypeName {
+// typeName returns the type that t is, points to, or is a slice of. It is nil if that has no name.
+func typeName(t types.Type) *types.TypeName {
 	switch inner := types.Unalias(t).(type) {
 	case *types.Pointer:
-		return payloadOf(inner.Elem())
+		return typeName(inner.Elem())
 	case *types.Slice:
-		return payloadOf(inner.Elem())
+		return typeName(inner.Elem())
 	case *types.Named:
 		return inner.Obj()
 	}
@@ -67,7 +57,7 @@ type owner struct {
 }
 
 // owners knows which operations own which payloads. It reads that from the types of generated code: the transaction of an
-// operation is a struct with an *outbox.Operation, and the parameters of the methods that return an outcome are the
+// operation is a struct with an *operation.Operation, and the parameters of the methods that return an outcome are the
 // payloads of its events.
 type owners map[*types.Package]map[*types.TypeName][]owner
 
@@ -98,7 +88,7 @@ func ownersIn(pkg *types.Package) map[*types.TypeName][]owner {
 				continue
 			}
 			for param := range sig.Params().Variables() {
-				if payload := payloadOf(param.Type()); payload != nil && payload.Pkg() == pkg {
+				if payload := typeName(param.Type()); payload != nil && payload.Pkg() == pkg {
 					found[payload] = append(found[payload], owner{strings.TrimSuffix(name, "Tx"), method.Name()})
 				}
 			}
@@ -118,7 +108,7 @@ func isOperationTx(t types.Type) bool {
 		return false
 	}
 	for field := range s.Fields() {
-		if isOutbox(field.Type(), "Operation") {
+		if isOurs(field.Type(), "operation.Operation") {
 			return true
 		}
 	}

@@ -55,7 +55,8 @@ func each(owned []owner, text func(owner) string) string {
 }
 
 // enqueued returns what n enqueues, and the name of the function: n is the name of a generated function or method that
-// enqueues, also where it is not called, or a call of a method of outbox.UntypedTopic. It returns nil for any other node.
+// enqueues, or of a method of outbox.Topic, also where it is not called, or a call of a method of outbox.UntypedTopic. It
+// returns nil for any other node.
 func enqueued(pass *analysis.Pass, n ast.Node) (string, *types.TypeName) {
 	switch n := n.(type) {
 	case *ast.Ident:
@@ -63,19 +64,27 @@ func enqueued(pass *analysis.Pass, n ast.Node) (string, *types.TypeName) {
 		if !ok || !strings.HasPrefix(fn.Name(), "Enqueue") || !returnsReceipt(fn.Signature()) {
 			return "", nil
 		}
+		if recv := fn.Signature().Recv(); recv != nil && isOurs(recv.Type(), "outbox.Topic") {
+			topic := recv.Type()
+			if pointer, ok := topic.(*types.Pointer); ok {
+				topic = pointer.Elem()
+			}
+			return "Topic." + fn.Name(), typeName(topic.(*types.Named).TypeArgs().At(0))
+		}
 		for param := range fn.Signature().Params().Variables() {
-			if payload := payloadOf(param.Type()); payload != nil && fn.Pkg() == payload.Pkg() {
+			if payload := typeName(param.Type()); payload != nil && fn.Pkg() == payload.Pkg() {
 				return fn.Name(), payload
 			}
 		}
 	case *ast.CallExpr:
 		fn, ok := typeutil.Callee(pass.TypesInfo, n).(*types.Func)
-		if !ok || fn.Signature().Recv() == nil || !isOutbox(fn.Signature().Recv().Type(), "UntypedTopic") || !returnsReceipt(fn.Signature()) {
+		if !ok || fn.Signature().Recv() == nil || !isOurs(fn.Signature().Recv().Type(), "outbox.UntypedTopic") ||
+			!returnsReceipt(fn.Signature()) {
 			return "", nil
 		}
 		for i, param := range slices.Collect(fn.Signature().Params().Variables()) {
 			if (param.Name() == "payload" || param.Name() == "payloads") && i < len(n.Args) {
-				return "Untyped()." + fn.Name(), payloadOf(pass.TypesInfo.TypeOf(n.Args[i]))
+				return "Untyped()." + fn.Name(), typeName(pass.TypesInfo.TypeOf(n.Args[i]))
 			}
 		}
 	}

@@ -38,11 +38,11 @@ func Main() {
 // one above.
 const allow = "//outboxgen:allow "
 
-// files returns the files of the package that a person wrote and that are not tests. Package outbox has none: it makes the
+// files returns the files of the package that a person wrote and that are not tests. Package operation has none: it makes the
 // outcomes.
 func files(pass *analysis.Pass) []*ast.File {
 	var own []*ast.File
-	if pass.Pkg.Path() == outboxPath {
+	if pass.Pkg.Path() == module+"operation" {
 		return nil
 	}
 	for _, f := range pass.Files {

@@ -414,10 +414,10 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// TestDocs: the schema in docs/exporting.md is that of its YAML, and the headers of Debezium's records are those of the connector.
+// TestDocs: the schema in docs/run/exporting.md is that of its YAML, and the headers of Debezium's records are those of the connector.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/exporting.md")
+	page, err := os.ReadFile("../../../docs/run/exporting.md")
 	require.NoError(t, err)
 	block := func(language string) string {
 		_, rest, found := strings.Cut(string(page), "\n```"+language+"\n")

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/listener"
@@ -64,7 +65,7 @@ func topic(log bool) outbox.Topic[step] {
 	return outbox.NewTopic[step](outbox.TopicSpec{
 		Namespace: "relay", Name: "stepped", Version: 1, Log: log, Retry: quick,
 		Keys: func(payload any) outbox.Keys {
-			return outbox.Keys{Partition: outbox.NewKey(outbox.StringPart("key", payload.(*step).Key))}
+			return outbox.Keys{Partition: eventkey.NewKey(eventkey.StringPart("key", payload.(*step).Key))}
 		},
 	})
 }
@@ -191,7 +192,7 @@ func (c *consumer) write(ctx context.Context, t testing.TB, topic outbox.Topic[s
 						steps[i].N = -1
 					}
 				}
-				if _, err := topic.Untyped().EnqueueMany(ctx, tx, steps); err != nil {
+				if _, err := topic.EnqueueMany(ctx, tx, steps); err != nil {
 					return err
 				}
 				if aborted {

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeShop is a ShopEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeShop makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeShop makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeShop struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ ShopEnqueuer = FakeShop{}
+var _ ShopEnqueuer = (*FakeShop)(nil)
 
 // NewFakeShop returns an empty fake.
-func NewFakeShop() FakeShop {
-	return FakeShop{Fake: &outbox.Fake{}}
+func NewFakeShop() *FakeShop {
+	return &FakeShop{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderPaid records one shop/order_paid event.
-func (f FakeShop) EnqueueOrderPaid(ctx context.Context, tx outbox.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderPaidTopic.Untyped(), &p, opts...)
+func (f *FakeShop) EnqueueOrderPaid(ctx context.Context, tx outbox.Tx, p OrderPaid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderPaidTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderPaidMany records one event for each of ps.
-func (f FakeShop) EnqueueOrderPaidMany(ctx context.Context, tx outbox.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderPaidTopic.Untyped(), ps, opts...)
+func (f *FakeShop) EnqueueOrderPaidMany(ctx context.Context, tx outbox.Tx, ps []OrderPaid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderPaidTopic.Untyped(), ps, opts...)
 }
 
 // OrderPaid returns the payloads of the shop/order_paid events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeShop) OrderPaid() []OrderPaid {
-	return outbox.FakePayloads(f.Fake, OrderPaidTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeShop) OrderPaid() (ps []OrderPaid) {
+	f.DB.Decode(OrderPaidTopic.Untyped(), &ps)
+	return ps
 }

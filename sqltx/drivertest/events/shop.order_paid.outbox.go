@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -55,8 +56,8 @@ func (p OrderPaid) DedupeKey() string {
 	return orderPaidDedupeKey(&p).String()
 }
 
-func orderPaidDedupeKey(p *OrderPaid) outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID))
+func orderPaidDedupeKey(p *OrderPaid) eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("order_id", p.OrderID))
 }
 
 func orderPaidKeys(untyped any) outbox.Keys {

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md")
+var update = flag.Bool("update", false, "write docs/reference/cli.md")
 
-// docs/cli.md is what the commands say of themselves. `make generate` writes it.
+// docs/reference/cli.md is what the commands say of themselves. `make generate` writes it.
 func TestDocsOfTheCommands(t *testing.T) {
-	const file = "../../../../docs/cli.md"
+	const file = "../../../../docs/reference/cli.md"
 	want := markdown((&app{}).root())
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
@@ -24,10 +24,10 @@ func TestDocsOfTheCommands(t *testing.T) {
 	}
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, want, string(got), "docs/cli.md is out of date: run make generate")
+	require.Equal(t, want, string(got), "docs/reference/cli.md is out of date: run make generate")
 }
 
-// Each command explains itself, because docs/cli.md has nothing else.
+// Each command explains itself, because docs/reference/cli.md has nothing else.
 func TestCommandsExplainThemselves(t *testing.T) {
 	t.Parallel()
 	var check func(c *cobra.Command)
@@ -52,7 +52,7 @@ func commands(c *cobra.Command) (list []*cobra.Command) {
 	return list
 }
 
-// markdown returns the text of docs/cli.md.
+// markdown returns the text of docs/reference/cli.md.
 func markdown(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Commands\n\nWritten by `make generate` from the texts of the commands, which `outboxgen help COMMAND` shows too.\n\n")

@@ -25,7 +25,7 @@ func (a *app) exportJSONSchema() *cobra.Command {
 		Long: `jsonschema prints JSON Schemas (2020-12) of the payloads of all topics with publish, including the versions that
 outbox.lock.yaml holds. Without flags it prints one document with all of them. With --output it writes a file per
 version, such as users.user_created.v1.schema.json, and replaces those that are there. With --topic it prints the
-schema of the topic's present version. docs/exporting.md says what a schema covers.`,
+schema of the topic's present version. docs/run/exporting.md says what a schema covers.`,
 		Example: `  outboxgen export jsonschema --output schemas --base-url https://schemas.example.com/events/
   outboxgen export jsonschema --topic users/user_created > user_created.schema.json`,
 		Args: cobra.NoArgs,
@@ -147,7 +147,7 @@ func (a *app) exportDebezium() *cobra.Command {
 		Long: `debezium prints the configuration of a Debezium connector for PostgreSQL (2.6 or newer) that publishes the log topics
 with publish: {kafka: ...} in place of our listeners, with Debezium's outbox event router. consume.FromKafka reads
 its records. --sql prints the SQL to run before the connector starts: the role, the publication and the slot. With
---output both are written. stderr says what differs from our publishers. docs/exporting.md has the steps.
+--output both are written. stderr says what differs from our publishers. docs/run/exporting.md has the steps.
 
 With --queue-topics it captures queue topics too. No dispatcher may deliver these, and their rows must be deleted by
 the SQL that --cleanup prints.`,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -145,15 +146,15 @@ func (p Bounded) DedupeKey() string {
 	return boundedDedupeKey(&p).String()
 }
 
-func boundedDedupeKey(p *Bounded) outbox.Key {
-	return outbox.NewKey(
-		outbox.StringPart("text", p.Text).Affix("b-", "-x"),
-		outbox.LiteralPart("v1"),
-		outbox.IntPart("small", p.Small),
-		outbox.IntPart("big", p.Big),
-		outbox.UUIDPart("id", p.ID),
-		outbox.DatePart("day", p.Day),
-		outbox.StringPart("color", p.Color),
+func boundedDedupeKey(p *Bounded) eventkey.Key {
+	return eventkey.NewKey(
+		eventkey.StringPart("text", p.Text).Affix("b-", "-x"),
+		eventkey.LiteralPart("v1"),
+		eventkey.IntPart("small", p.Small),
+		eventkey.IntPart("big", p.Big),
+		eventkey.UUIDPart("id", p.ID),
+		eventkey.DatePart("day", p.Day),
+		eventkey.StringPart("color", p.Color),
 	)
 }
 

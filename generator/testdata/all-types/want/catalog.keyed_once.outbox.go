@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -46,9 +47,9 @@ func (p KeyedOnce) Validate() error {
 func keyedOnceKeys(untyped any) outbox.Keys {
 	p := untyped.(*KeyedOnce)
 	return outbox.Keys{
-		Partition:     outbox.NewKey(outbox.StringPart("code", p.Code)),
+		Partition:     eventkey.NewKey(eventkey.StringPart("code", p.Code)),
 		EntityType:    "part",
-		EntityID:      outbox.NewKey(outbox.StringPart("code", p.Code).Affix("part-", "")),
+		EntityID:      eventkey.NewKey(eventkey.StringPart("code", p.Code).Affix("part-", "")),
 		EntityVersion: int64(p.Revision),
 	}
 }

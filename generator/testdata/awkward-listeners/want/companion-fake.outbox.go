@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,64 +17,67 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeCompanion is a CompanionEnqueuer for tests without a database. It applies the rules of the
 // real functions, with the same errors and the same duplicates, and records events instead of
 // writing them. The transaction may be nil: then an event is recorded immediately. With a
-// transaction of its method Begin, events are recorded when it commits. See outbox.Fake.
-// NewFakeCompanion makes one. Fakes of several namespaces may have the same Fake, and then its
+// transaction of its method Begin, events are recorded when it commits. See outboxfake.DB.
+// NewFakeCompanion makes one. Fakes of several namespaces may have the same DB, and then its
 // transactions too.
 type FakeCompanion struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ CompanionEnqueuer = FakeCompanion{}
+var _ CompanionEnqueuer = (*FakeCompanion)(nil)
 
 // NewFakeCompanion returns an empty fake.
-func NewFakeCompanion() FakeCompanion {
-	return FakeCompanion{Fake: &outbox.Fake{}}
+func NewFakeCompanion() *FakeCompanion {
+	return &FakeCompanion{DB: &outboxfake.DB{}}
 }
 
 // EnqueueListener records one companion/listener event.
-func (f FakeCompanion) EnqueueListener(ctx context.Context, tx outbox.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, ListenerTopic.Untyped(), &p, opts...)
+func (f *FakeCompanion) EnqueueListener(ctx context.Context, tx outbox.Tx, p Listener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, ListenerTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueListenerMany records one event for each of ps.
-func (f FakeCompanion) EnqueueListenerMany(ctx context.Context, tx outbox.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, ListenerTopic.Untyped(), ps, opts...)
+func (f *FakeCompanion) EnqueueListenerMany(ctx context.Context, tx outbox.Tx, ps []Listener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, ListenerTopic.Untyped(), ps, opts...)
 }
 
 // Listener returns the payloads of the companion/listener events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCompanion) Listener() []Listener {
-	return outbox.FakePayloads(f.Fake, ListenerTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCompanion) Listener() (ps []Listener) {
+	f.DB.Decode(ListenerTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueLinux records one companion/linux event.
-func (f FakeCompanion) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, LinuxTopic.Untyped(), &p, opts...)
+func (f *FakeCompanion) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, LinuxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLinuxMany records one event for each of ps.
-func (f FakeCompanion) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, LinuxTopic.Untyped(), ps, opts...)
+func (f *FakeCompanion) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, LinuxTopic.Untyped(), ps, opts...)
 }
 
 // Linux returns the payloads of the companion/linux events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCompanion) Linux() []Linux {
-	return outbox.FakePayloads(f.Fake, LinuxTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCompanion) Linux() (ps []Linux) {
+	f.DB.Decode(LinuxTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueTest records one companion/test event.
-func (f FakeCompanion) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, TestTopic.Untyped(), &p, opts...)
+func (f *FakeCompanion) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, TestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTestMany records one event for each of ps.
-func (f FakeCompanion) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, TestTopic.Untyped(), ps, opts...)
+func (f *FakeCompanion) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, TestTopic.Untyped(), ps, opts...)
 }
 
 // Test returns the payloads of the companion/test events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCompanion) Test() []Test {
-	return outbox.FakePayloads(f.Fake, TestTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeCompanion) Test() (ps []Test) {
+	f.DB.Decode(TestTopic.Untyped(), &ps)
+	return ps
 }

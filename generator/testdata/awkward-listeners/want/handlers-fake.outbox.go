@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,63 +17,66 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeHandlers is a HandlersEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeHandlers makes
-// one. Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeHandlers makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeHandlers struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ HandlersEnqueuer = FakeHandlers{}
+var _ HandlersEnqueuer = (*FakeHandlers)(nil)
 
 // NewFakeHandlers returns an empty fake.
-func NewFakeHandlers() FakeHandlers {
-	return FakeHandlers{Fake: &outbox.Fake{}}
+func NewFakeHandlers() *FakeHandlers {
+	return &FakeHandlers{DB: &outboxfake.DB{}}
 }
 
 // EnqueueURLSeenByHTTP records one handlers/url_seen event.
-func (f FakeHandlers) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, URLSeenByHTTPTopic.Untyped(), &p, opts...)
+func (f *FakeHandlers) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, URLSeenByHTTPTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany records one event for each of ps.
-func (f FakeHandlers) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, URLSeenByHTTPTopic.Untyped(), ps, opts...)
+func (f *FakeHandlers) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, URLSeenByHTTPTopic.Untyped(), ps, opts...)
 }
 
 // URLSeenByHTTP returns the payloads of the handlers/url_seen events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeHandlers) URLSeenByHTTP() []URLSeenByHTTP {
-	return outbox.FakePayloads(f.Fake, URLSeenByHTTPTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeHandlers) URLSeenByHTTP() (ps []URLSeenByHTTP) {
+	f.DB.Decode(URLSeenByHTTPTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueAHandleLinux records one handlers/a_handle_linux event.
-func (f FakeHandlers) EnqueueAHandleLinux(ctx context.Context, tx outbox.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, AHandleLinuxTopic.Untyped(), &p, opts...)
+func (f *FakeHandlers) EnqueueAHandleLinux(ctx context.Context, tx outbox.Tx, p AHandleLinux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, AHandleLinuxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueAHandleLinuxMany records one event for each of ps.
-func (f FakeHandlers) EnqueueAHandleLinuxMany(ctx context.Context, tx outbox.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, AHandleLinuxTopic.Untyped(), ps, opts...)
+func (f *FakeHandlers) EnqueueAHandleLinuxMany(ctx context.Context, tx outbox.Tx, ps []AHandleLinux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, AHandleLinuxTopic.Untyped(), ps, opts...)
 }
 
 // AHandleLinux returns the payloads of the handlers/a_handle_linux events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeHandlers) AHandleLinux() []AHandleLinux {
-	return outbox.FakePayloads(f.Fake, AHandleLinuxTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeHandlers) AHandleLinux() (ps []AHandleLinux) {
+	f.DB.Decode(AHandleLinuxTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueLogListener records one handlers/listener event.
-func (f FakeHandlers) EnqueueLogListener(ctx context.Context, tx outbox.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, LogListenerTopic.Untyped(), &p, opts...)
+func (f *FakeHandlers) EnqueueLogListener(ctx context.Context, tx outbox.Tx, p LogListener, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, LogListenerTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLogListenerMany records one event for each of ps.
-func (f FakeHandlers) EnqueueLogListenerMany(ctx context.Context, tx outbox.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, LogListenerTopic.Untyped(), ps, opts...)
+func (f *FakeHandlers) EnqueueLogListenerMany(ctx context.Context, tx outbox.Tx, ps []LogListener, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, LogListenerTopic.Untyped(), ps, opts...)
 }
 
 // LogListener returns the payloads of the handlers/listener events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeHandlers) LogListener() []LogListener {
-	return outbox.FakePayloads(f.Fake, LogListenerTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeHandlers) LogListener() (ps []LogListener) {
+	f.DB.Decode(LogListenerTopic.Untyped(), &ps)
+	return ps
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeAux is a AuxEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeAux makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeAux makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeAux struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ AuxEnqueuer = FakeAux{}
+var _ AuxEnqueuer = (*FakeAux)(nil)
 
 // NewFakeAux returns an empty fake.
-func NewFakeAux() FakeAux {
-	return FakeAux{Fake: &outbox.Fake{}}
+func NewFakeAux() *FakeAux {
+	return &FakeAux{DB: &outboxfake.DB{}}
 }
 
 // EnqueueCon records one aux/con event.
-func (f FakeAux) EnqueueCon(ctx context.Context, tx outbox.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, ConTopic.Untyped(), &p, opts...)
+func (f *FakeAux) EnqueueCon(ctx context.Context, tx outbox.Tx, p Con, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, ConTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueConMany records one event for each of ps.
-func (f FakeAux) EnqueueConMany(ctx context.Context, tx outbox.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, ConTopic.Untyped(), ps, opts...)
+func (f *FakeAux) EnqueueConMany(ctx context.Context, tx outbox.Tx, ps []Con, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, ConTopic.Untyped(), ps, opts...)
 }
 
 // Con returns the payloads of the aux/con events that were recorded, without duplicates, in their
-// order. For keys and headers use outbox.FakeEvents.
-func (f FakeAux) Con() []Con {
-	return outbox.FakePayloads(f.Fake, ConTopic)
+// order. For keys and headers use outboxfake.Events.
+func (f *FakeAux) Con() (ps []Con) {
+	f.DB.Decode(ConTopic.Untyped(), &ps)
+	return ps
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeDBTest is a DBTestEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeDBTest makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeDBTest makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeDBTest struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ DBTestEnqueuer = FakeDBTest{}
+var _ DBTestEnqueuer = (*FakeDBTest)(nil)
 
 // NewFakeDBTest returns an empty fake.
-func NewFakeDBTest() FakeDBTest {
-	return FakeDBTest{Fake: &outbox.Fake{}}
+func NewFakeDBTest() *FakeDBTest {
+	return &FakeDBTest{DB: &outboxfake.DB{}}
 }
 
 // EnqueueCTest records one db_test/c_test event.
-func (f FakeDBTest) EnqueueCTest(ctx context.Context, tx outbox.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, CTestTopic.Untyped(), &p, opts...)
+func (f *FakeDBTest) EnqueueCTest(ctx context.Context, tx outbox.Tx, p CTest, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, CTestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueCTestMany records one event for each of ps.
-func (f FakeDBTest) EnqueueCTestMany(ctx context.Context, tx outbox.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, CTestTopic.Untyped(), ps, opts...)
+func (f *FakeDBTest) EnqueueCTestMany(ctx context.Context, tx outbox.Tx, ps []CTest, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, CTestTopic.Untyped(), ps, opts...)
 }
 
 // CTest returns the payloads of the db_test/c_test events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeDBTest) CTest() []CTest {
-	return outbox.FakePayloads(f.Fake, CTestTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeDBTest) CTest() (ps []CTest) {
+	f.DB.Decode(CTestTopic.Untyped(), &ps)
+	return ps
 }

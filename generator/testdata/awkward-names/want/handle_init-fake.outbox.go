@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,48 +17,50 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeHandleInit is a HandleInitEnqueuer for tests without a database. It applies the rules of the
 // real functions, with the same errors and the same duplicates, and records events instead of
 // writing them. The transaction may be nil: then an event is recorded immediately. With a
-// transaction of its method Begin, events are recorded when it commits. See outbox.Fake.
-// NewFakeHandleInit makes one. Fakes of several namespaces may have the same Fake, and then its
+// transaction of its method Begin, events are recorded when it commits. See outboxfake.DB.
+// NewFakeHandleInit makes one. Fakes of several namespaces may have the same DB, and then its
 // transactions too.
 type FakeHandleInit struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ HandleInitEnqueuer = FakeHandleInit{}
+var _ HandleInitEnqueuer = (*FakeHandleInit)(nil)
 
 // NewFakeHandleInit returns an empty fake.
-func NewFakeHandleInit() FakeHandleInit {
-	return FakeHandleInit{Fake: &outbox.Fake{}}
+func NewFakeHandleInit() *FakeHandleInit {
+	return &FakeHandleInit{DB: &outboxfake.DB{}}
 }
 
 // EnqueueHandlers records one handle_init/handlers event.
-func (f FakeHandleInit) EnqueueHandlers(ctx context.Context, tx outbox.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, HandlersTopic.Untyped(), &p, opts...)
+func (f *FakeHandleInit) EnqueueHandlers(ctx context.Context, tx outbox.Tx, p Handlers, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, HandlersTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueHandlersMany records one event for each of ps.
-func (f FakeHandleInit) EnqueueHandlersMany(ctx context.Context, tx outbox.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, HandlersTopic.Untyped(), ps, opts...)
+func (f *FakeHandleInit) EnqueueHandlersMany(ctx context.Context, tx outbox.Tx, ps []Handlers, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, HandlersTopic.Untyped(), ps, opts...)
 }
 
 // Handlers returns the payloads of the handle_init/handlers events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeHandleInit) Handlers() []Handlers {
-	return outbox.FakePayloads(f.Fake, HandlersTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeHandleInit) Handlers() (ps []Handlers) {
+	f.DB.Decode(HandlersTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueURLSeenByHTTP records one handle_init/url_seen event.
-func (f FakeHandleInit) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, URLSeenByHTTPTopic.Untyped(), &p, opts...)
+func (f *FakeHandleInit) EnqueueURLSeenByHTTP(ctx context.Context, tx outbox.Tx, p URLSeenByHTTP, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, URLSeenByHTTPTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueURLSeenByHTTPMany records one event for each of ps.
-func (f FakeHandleInit) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, URLSeenByHTTPTopic.Untyped(), ps, opts...)
+func (f *FakeHandleInit) EnqueueURLSeenByHTTPMany(ctx context.Context, tx outbox.Tx, ps []URLSeenByHTTP, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, URLSeenByHTTPTopic.Untyped(), ps, opts...)
 }
 
 // URLSeenByHTTP returns the payloads of the handle_init/url_seen events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeHandleInit) URLSeenByHTTP() []URLSeenByHTTP {
-	return outbox.FakePayloads(f.Fake, URLSeenByHTTPTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeHandleInit) URLSeenByHTTP() (ps []URLSeenByHTTP) {
+	f.DB.Decode(URLSeenByHTTPTopic.Untyped(), &ps)
+	return ps
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeLinux is a LinuxEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeLinux makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeLinux makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeLinux struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ LinuxEnqueuer = FakeLinux{}
+var _ LinuxEnqueuer = (*FakeLinux)(nil)
 
 // NewFakeLinux returns an empty fake.
-func NewFakeLinux() FakeLinux {
-	return FakeLinux{Fake: &outbox.Fake{}}
+func NewFakeLinux() *FakeLinux {
+	return &FakeLinux{DB: &outboxfake.DB{}}
 }
 
 // EnqueueTest records one linux/test event.
-func (f FakeLinux) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, TestTopic.Untyped(), &p, opts...)
+func (f *FakeLinux) EnqueueTest(ctx context.Context, tx outbox.Tx, p Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, TestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTestMany records one event for each of ps.
-func (f FakeLinux) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, TestTopic.Untyped(), ps, opts...)
+func (f *FakeLinux) EnqueueTestMany(ctx context.Context, tx outbox.Tx, ps []Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, TestTopic.Untyped(), ps, opts...)
 }
 
 // Test returns the payloads of the linux/test events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeLinux) Test() []Test {
-	return outbox.FakePayloads(f.Fake, TestTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeLinux) Test() (ps []Test) {
+	f.DB.Decode(TestTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueLinux records one linux/linux event.
-func (f FakeLinux) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, LinuxTopic.Untyped(), &p, opts...)
+func (f *FakeLinux) EnqueueLinux(ctx context.Context, tx outbox.Tx, p Linux, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, LinuxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLinuxMany records one event for each of ps.
-func (f FakeLinux) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, LinuxTopic.Untyped(), ps, opts...)
+func (f *FakeLinux) EnqueueLinuxMany(ctx context.Context, tx outbox.Tx, ps []Linux, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, LinuxTopic.Untyped(), ps, opts...)
 }
 
 // Linux returns the payloads of the linux/linux events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeLinux) Linux() []Linux {
-	return outbox.FakePayloads(f.Fake, LinuxTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeLinux) Linux() (ps []Linux) {
+	f.DB.Decode(LinuxTopic.Untyped(), &ps)
+	return ps
 }

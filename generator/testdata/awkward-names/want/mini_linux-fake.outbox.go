@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,48 +17,50 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeMiniLinux is a MiniLinuxEnqueuer for tests without a database. It applies the rules of the
 // real functions, with the same errors and the same duplicates, and records events instead of
 // writing them. The transaction may be nil: then an event is recorded immediately. With a
-// transaction of its method Begin, events are recorded when it commits. See outbox.Fake.
-// NewFakeMiniLinux makes one. Fakes of several namespaces may have the same Fake, and then its
+// transaction of its method Begin, events are recorded when it commits. See outboxfake.DB.
+// NewFakeMiniLinux makes one. Fakes of several namespaces may have the same DB, and then its
 // transactions too.
 type FakeMiniLinux struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ MiniLinuxEnqueuer = FakeMiniLinux{}
+var _ MiniLinuxEnqueuer = (*FakeMiniLinux)(nil)
 
 // NewFakeMiniLinux returns an empty fake.
-func NewFakeMiniLinux() FakeMiniLinux {
-	return FakeMiniLinux{Fake: &outbox.Fake{}}
+func NewFakeMiniLinux() *FakeMiniLinux {
+	return &FakeMiniLinux{DB: &outboxfake.DB{}}
 }
 
 // EnqueueAWindows records one mini_linux/a_windows event.
-func (f FakeMiniLinux) EnqueueAWindows(ctx context.Context, tx outbox.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, AWindowsTopic.Untyped(), &p, opts...)
+func (f *FakeMiniLinux) EnqueueAWindows(ctx context.Context, tx outbox.Tx, p AWindows, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, AWindowsTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueAWindowsMany records one event for each of ps.
-func (f FakeMiniLinux) EnqueueAWindowsMany(ctx context.Context, tx outbox.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, AWindowsTopic.Untyped(), ps, opts...)
+func (f *FakeMiniLinux) EnqueueAWindowsMany(ctx context.Context, tx outbox.Tx, ps []AWindows, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, AWindowsTopic.Untyped(), ps, opts...)
 }
 
 // AWindows returns the payloads of the mini_linux/a_windows events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeMiniLinux) AWindows() []AWindows {
-	return outbox.FakePayloads(f.Fake, AWindowsTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeMiniLinux) AWindows() (ps []AWindows) {
+	f.DB.Decode(AWindowsTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueBAmd64Test records one mini_linux/b_amd64_test event.
-func (f FakeMiniLinux) EnqueueBAmd64Test(ctx context.Context, tx outbox.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, BAmd64TestTopic.Untyped(), &p, opts...)
+func (f *FakeMiniLinux) EnqueueBAmd64Test(ctx context.Context, tx outbox.Tx, p BAmd64Test, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, BAmd64TestTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueBAmd64TestMany records one event for each of ps.
-func (f FakeMiniLinux) EnqueueBAmd64TestMany(ctx context.Context, tx outbox.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, BAmd64TestTopic.Untyped(), ps, opts...)
+func (f *FakeMiniLinux) EnqueueBAmd64TestMany(ctx context.Context, tx outbox.Tx, ps []BAmd64Test, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, BAmd64TestTopic.Untyped(), ps, opts...)
 }
 
 // BAmd64Test returns the payloads of the mini_linux/b_amd64_test events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeMiniLinux) BAmd64Test() []BAmd64Test {
-	return outbox.FakePayloads(f.Fake, BAmd64TestTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeMiniLinux) BAmd64Test() (ps []BAmd64Test) {
+	f.DB.Decode(BAmd64TestTopic.Untyped(), &ps)
+	return ps
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,223 +17,236 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeCatalog is a CatalogEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeCatalog makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeCatalog makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeCatalog struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ CatalogEnqueuer = FakeCatalog{}
+var _ CatalogEnqueuer = (*FakeCatalog)(nil)
 
 // NewFakeCatalog returns an empty fake.
-func NewFakeCatalog() FakeCatalog {
-	return FakeCatalog{Fake: &outbox.Fake{}}
+func NewFakeCatalog() *FakeCatalog {
+	return &FakeCatalog{DB: &outboxfake.DB{}}
 }
 
 // EnqueueRequired records one catalog/required event.
-func (f FakeCatalog) EnqueueRequired(ctx context.Context, tx outbox.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, RequiredTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueRequired(ctx context.Context, tx outbox.Tx, p Required, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, RequiredTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueRequiredMany records one event for each of ps.
-func (f FakeCatalog) EnqueueRequiredMany(ctx context.Context, tx outbox.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, RequiredTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueRequiredMany(ctx context.Context, tx outbox.Tx, ps []Required, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, RequiredTopic.Untyped(), ps, opts...)
 }
 
 // Required returns the payloads of the catalog/required events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) Required() []Required {
-	return outbox.FakePayloads(f.Fake, RequiredTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) Required() (ps []Required) {
+	f.DB.Decode(RequiredTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOptional records one catalog/optional event.
-func (f FakeCatalog) EnqueueOptional(ctx context.Context, tx outbox.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OptionalTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueOptional(ctx context.Context, tx outbox.Tx, p Optional, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OptionalTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOptionalMany records one event for each of ps.
-func (f FakeCatalog) EnqueueOptionalMany(ctx context.Context, tx outbox.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OptionalTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueOptionalMany(ctx context.Context, tx outbox.Tx, ps []Optional, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OptionalTopic.Untyped(), ps, opts...)
 }
 
 // Optional returns the payloads of the catalog/optional events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) Optional() []Optional {
-	return outbox.FakePayloads(f.Fake, OptionalTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) Optional() (ps []Optional) {
+	f.DB.Decode(OptionalTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueListed records one catalog/listed event.
-func (f FakeCatalog) EnqueueListed(ctx context.Context, tx outbox.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, ListedTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueListed(ctx context.Context, tx outbox.Tx, p Listed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, ListedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueListedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueListedMany(ctx context.Context, tx outbox.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, ListedTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueListedMany(ctx context.Context, tx outbox.Tx, ps []Listed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, ListedTopic.Untyped(), ps, opts...)
 }
 
 // Listed returns the payloads of the catalog/listed events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) Listed() []Listed {
-	return outbox.FakePayloads(f.Fake, ListedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) Listed() (ps []Listed) {
+	f.DB.Decode(ListedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueMapped records one catalog/mapped event.
-func (f FakeCatalog) EnqueueMapped(ctx context.Context, tx outbox.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, MappedTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueMapped(ctx context.Context, tx outbox.Tx, p Mapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, MappedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMappedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueMappedMany(ctx context.Context, tx outbox.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, MappedTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueMappedMany(ctx context.Context, tx outbox.Tx, ps []Mapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, MappedTopic.Untyped(), ps, opts...)
 }
 
 // Mapped returns the payloads of the catalog/mapped events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) Mapped() []Mapped {
-	return outbox.FakePayloads(f.Fake, MappedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) Mapped() (ps []Mapped) {
+	f.DB.Decode(MappedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOptionalListed records one catalog/optional_listed event.
-func (f FakeCatalog) EnqueueOptionalListed(ctx context.Context, tx outbox.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OptionalListedTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueOptionalListed(ctx context.Context, tx outbox.Tx, p OptionalListed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OptionalListedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOptionalListedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueOptionalListedMany(ctx context.Context, tx outbox.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OptionalListedTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueOptionalListedMany(ctx context.Context, tx outbox.Tx, ps []OptionalListed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OptionalListedTopic.Untyped(), ps, opts...)
 }
 
 // OptionalListed returns the payloads of the catalog/optional_listed events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) OptionalListed() []OptionalListed {
-	return outbox.FakePayloads(f.Fake, OptionalListedTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) OptionalListed() (ps []OptionalListed) {
+	f.DB.Decode(OptionalListedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOptionalMapped records one catalog/optional_mapped event.
-func (f FakeCatalog) EnqueueOptionalMapped(ctx context.Context, tx outbox.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OptionalMappedTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueOptionalMapped(ctx context.Context, tx outbox.Tx, p OptionalMapped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OptionalMappedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOptionalMappedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueOptionalMappedMany(ctx context.Context, tx outbox.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OptionalMappedTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueOptionalMappedMany(ctx context.Context, tx outbox.Tx, ps []OptionalMapped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OptionalMappedTopic.Untyped(), ps, opts...)
 }
 
 // OptionalMapped returns the payloads of the catalog/optional_mapped events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) OptionalMapped() []OptionalMapped {
-	return outbox.FakePayloads(f.Fake, OptionalMappedTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) OptionalMapped() (ps []OptionalMapped) {
+	f.DB.Decode(OptionalMappedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueNested records one catalog/nested event.
-func (f FakeCatalog) EnqueueNested(ctx context.Context, tx outbox.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, NestedTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueNested(ctx context.Context, tx outbox.Tx, p Nested, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, NestedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNestedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueNestedMany(ctx context.Context, tx outbox.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, NestedTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueNestedMany(ctx context.Context, tx outbox.Tx, ps []Nested, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, NestedTopic.Untyped(), ps, opts...)
 }
 
 // Nested returns the payloads of the catalog/nested events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) Nested() []Nested {
-	return outbox.FakePayloads(f.Fake, NestedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) Nested() (ps []Nested) {
+	f.DB.Decode(NestedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueNestedMap records one catalog/nested_map event.
-func (f FakeCatalog) EnqueueNestedMap(ctx context.Context, tx outbox.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, NestedMapTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueNestedMap(ctx context.Context, tx outbox.Tx, p NestedMap, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, NestedMapTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNestedMapMany records one event for each of ps.
-func (f FakeCatalog) EnqueueNestedMapMany(ctx context.Context, tx outbox.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, NestedMapTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueNestedMapMany(ctx context.Context, tx outbox.Tx, ps []NestedMap, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, NestedMapTopic.Untyped(), ps, opts...)
 }
 
 // NestedMap returns the payloads of the catalog/nested_map events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) NestedMap() []NestedMap {
-	return outbox.FakePayloads(f.Fake, NestedMapTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) NestedMap() (ps []NestedMap) {
+	f.DB.Decode(NestedMapTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueMapsInMaps records one catalog/maps_in_maps event.
-func (f FakeCatalog) EnqueueMapsInMaps(ctx context.Context, tx outbox.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, MapsInMapsTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueMapsInMaps(ctx context.Context, tx outbox.Tx, p MapsInMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, MapsInMapsTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMapsInMapsMany records one event for each of ps.
-func (f FakeCatalog) EnqueueMapsInMapsMany(ctx context.Context, tx outbox.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, MapsInMapsTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueMapsInMapsMany(ctx context.Context, tx outbox.Tx, ps []MapsInMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, MapsInMapsTopic.Untyped(), ps, opts...)
 }
 
 // MapsInMaps returns the payloads of the catalog/maps_in_maps events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) MapsInMaps() []MapsInMaps {
-	return outbox.FakePayloads(f.Fake, MapsInMapsTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) MapsInMaps() (ps []MapsInMaps) {
+	f.DB.Decode(MapsInMapsTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueListOfMaps records one catalog/list_of_maps event.
-func (f FakeCatalog) EnqueueListOfMaps(ctx context.Context, tx outbox.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, ListOfMapsTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueListOfMaps(ctx context.Context, tx outbox.Tx, p ListOfMaps, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, ListOfMapsTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueListOfMapsMany records one event for each of ps.
-func (f FakeCatalog) EnqueueListOfMapsMany(ctx context.Context, tx outbox.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, ListOfMapsTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueListOfMapsMany(ctx context.Context, tx outbox.Tx, ps []ListOfMaps, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, ListOfMapsTopic.Untyped(), ps, opts...)
 }
 
 // ListOfMaps returns the payloads of the catalog/list_of_maps events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) ListOfMaps() []ListOfMaps {
-	return outbox.FakePayloads(f.Fake, ListOfMapsTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) ListOfMaps() (ps []ListOfMaps) {
+	f.DB.Decode(ListOfMapsTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueDeep records one catalog/deep event.
-func (f FakeCatalog) EnqueueDeep(ctx context.Context, tx outbox.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, DeepTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueDeep(ctx context.Context, tx outbox.Tx, p Deep, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, DeepTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueDeepMany records one event for each of ps.
-func (f FakeCatalog) EnqueueDeepMany(ctx context.Context, tx outbox.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, DeepTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueDeepMany(ctx context.Context, tx outbox.Tx, ps []Deep, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, DeepTopic.Untyped(), ps, opts...)
 }
 
 // Deep returns the payloads of the catalog/deep events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) Deep() []Deep {
-	return outbox.FakePayloads(f.Fake, DeepTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) Deep() (ps []Deep) {
+	f.DB.Decode(DeepTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueBounded records one catalog/bounded event.
-func (f FakeCatalog) EnqueueBounded(ctx context.Context, tx outbox.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, BoundedTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueBounded(ctx context.Context, tx outbox.Tx, p Bounded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, BoundedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueBoundedMany records one event for each of ps.
-func (f FakeCatalog) EnqueueBoundedMany(ctx context.Context, tx outbox.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, BoundedTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueBoundedMany(ctx context.Context, tx outbox.Tx, ps []Bounded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, BoundedTopic.Untyped(), ps, opts...)
 }
 
 // Bounded returns the payloads of the catalog/bounded events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) Bounded() []Bounded {
-	return outbox.FakePayloads(f.Fake, BoundedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) Bounded() (ps []Bounded) {
+	f.DB.Decode(BoundedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueKeyedOnce records one catalog/keyed_once event.
-func (f FakeCatalog) EnqueueKeyedOnce(ctx context.Context, tx outbox.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, KeyedOnceTopic.Untyped(), &p, opts...)
+func (f *FakeCatalog) EnqueueKeyedOnce(ctx context.Context, tx outbox.Tx, p KeyedOnce, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, KeyedOnceTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueKeyedOnceMany records one event for each of ps.
-func (f FakeCatalog) EnqueueKeyedOnceMany(ctx context.Context, tx outbox.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, KeyedOnceTopic.Untyped(), ps, opts...)
+func (f *FakeCatalog) EnqueueKeyedOnceMany(ctx context.Context, tx outbox.Tx, ps []KeyedOnce, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, KeyedOnceTopic.Untyped(), ps, opts...)
 }
 
 // KeyedOnce returns the payloads of the catalog/keyed_once events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCatalog) KeyedOnce() []KeyedOnce {
-	return outbox.FakePayloads(f.Fake, KeyedOnceTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCatalog) KeyedOnce() (ps []KeyedOnce) {
+	f.DB.Decode(KeyedOnceTopic.Untyped(), &ps)
+	return ps
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeLogs is a LogsEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeLogs makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeLogs makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeLogs struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ LogsEnqueuer = FakeLogs{}
+var _ LogsEnqueuer = (*FakeLogs)(nil)
 
 // NewFakeLogs returns an empty fake.
-func NewFakeLogs() FakeLogs {
-	return FakeLogs{Fake: &outbox.Fake{}}
+func NewFakeLogs() *FakeLogs {
+	return &FakeLogs{DB: &outboxfake.DB{}}
 }
 
 // EnqueueRead records one logs/read event.
-func (f FakeLogs) EnqueueRead(ctx context.Context, tx outbox.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, ReadTopic.Untyped(), &p, opts...)
+func (f *FakeLogs) EnqueueRead(ctx context.Context, tx outbox.Tx, p Read, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, ReadTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueReadMany records one event for each of ps.
-func (f FakeLogs) EnqueueReadMany(ctx context.Context, tx outbox.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, ReadTopic.Untyped(), ps, opts...)
+func (f *FakeLogs) EnqueueReadMany(ctx context.Context, tx outbox.Tx, ps []Read, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, ReadTopic.Untyped(), ps, opts...)
 }
 
 // Read returns the payloads of the logs/read events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeLogs) Read() []Read {
-	return outbox.FakePayloads(f.Fake, ReadTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeLogs) Read() (ps []Read) {
+	f.DB.Decode(ReadTopic.Untyped(), &ps)
+	return ps
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,143 +17,151 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeNouns is a NounsEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeNouns makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeNouns makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeNouns struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ NounsEnqueuer = FakeNouns{}
+var _ NounsEnqueuer = (*FakeNouns)(nil)
 
 // NewFakeNouns returns an empty fake.
-func NewFakeNouns() FakeNouns {
-	return FakeNouns{Fake: &outbox.Fake{}}
+func NewFakeNouns() *FakeNouns {
+	return &FakeNouns{DB: &outboxfake.DB{}}
 }
 
 // EnqueueNoDoc records one nouns/no_doc event.
-func (f FakeNouns) EnqueueNoDoc(ctx context.Context, tx outbox.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, NoDocTopic.Untyped(), &p, opts...)
+func (f *FakeNouns) EnqueueNoDoc(ctx context.Context, tx outbox.Tx, p NoDoc, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, NoDocTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNoDocMany records one event for each of ps.
-func (f FakeNouns) EnqueueNoDocMany(ctx context.Context, tx outbox.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, NoDocTopic.Untyped(), ps, opts...)
+func (f *FakeNouns) EnqueueNoDocMany(ctx context.Context, tx outbox.Tx, ps []NoDoc, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, NoDocTopic.Untyped(), ps, opts...)
 }
 
 // NoDoc returns the payloads of the nouns/no_doc events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeNouns) NoDoc() []NoDoc {
-	return outbox.FakePayloads(f.Fake, NoDocTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeNouns) NoDoc() (ps []NoDoc) {
+	f.DB.Decode(NoDocTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueNoun records one nouns/noun event.
-func (f FakeNouns) EnqueueNoun(ctx context.Context, tx outbox.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, NounTopic.Untyped(), &p, opts...)
+func (f *FakeNouns) EnqueueNoun(ctx context.Context, tx outbox.Tx, p Noun, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, NounTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNounMany records one event for each of ps.
-func (f FakeNouns) EnqueueNounMany(ctx context.Context, tx outbox.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, NounTopic.Untyped(), ps, opts...)
+func (f *FakeNouns) EnqueueNounMany(ctx context.Context, tx outbox.Tx, ps []Noun, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, NounTopic.Untyped(), ps, opts...)
 }
 
 // Noun returns the payloads of the nouns/noun events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeNouns) Noun() []Noun {
-	return outbox.FakePayloads(f.Fake, NounTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeNouns) Noun() (ps []Noun) {
+	f.DB.Decode(NounTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueuePlural records one nouns/plural event.
-func (f FakeNouns) EnqueuePlural(ctx context.Context, tx outbox.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, PluralTopic.Untyped(), &p, opts...)
+func (f *FakeNouns) EnqueuePlural(ctx context.Context, tx outbox.Tx, p Plural, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, PluralTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePluralMany records one event for each of ps.
-func (f FakeNouns) EnqueuePluralMany(ctx context.Context, tx outbox.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, PluralTopic.Untyped(), ps, opts...)
+func (f *FakeNouns) EnqueuePluralMany(ctx context.Context, tx outbox.Tx, ps []Plural, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, PluralTopic.Untyped(), ps, opts...)
 }
 
 // Plural returns the payloads of the nouns/plural events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeNouns) Plural() []Plural {
-	return outbox.FakePayloads(f.Fake, PluralTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeNouns) Plural() (ps []Plural) {
+	f.DB.Decode(PluralTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueUpper records one nouns/upper event.
-func (f FakeNouns) EnqueueUpper(ctx context.Context, tx outbox.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, UpperTopic.Untyped(), &p, opts...)
+func (f *FakeNouns) EnqueueUpper(ctx context.Context, tx outbox.Tx, p Upper, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, UpperTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUpperMany records one event for each of ps.
-func (f FakeNouns) EnqueueUpperMany(ctx context.Context, tx outbox.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, UpperTopic.Untyped(), ps, opts...)
+func (f *FakeNouns) EnqueueUpperMany(ctx context.Context, tx outbox.Tx, ps []Upper, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, UpperTopic.Untyped(), ps, opts...)
 }
 
 // Upper returns the payloads of the nouns/upper events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeNouns) Upper() []Upper {
-	return outbox.FakePayloads(f.Fake, UpperTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeNouns) Upper() (ps []Upper) {
+	f.DB.Decode(UpperTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueDirective records one nouns/directive event.
-func (f FakeNouns) EnqueueDirective(ctx context.Context, tx outbox.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, DirectiveTopic.Untyped(), &p, opts...)
+func (f *FakeNouns) EnqueueDirective(ctx context.Context, tx outbox.Tx, p Directive, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, DirectiveTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueDirectiveMany records one event for each of ps.
-func (f FakeNouns) EnqueueDirectiveMany(ctx context.Context, tx outbox.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, DirectiveTopic.Untyped(), ps, opts...)
+func (f *FakeNouns) EnqueueDirectiveMany(ctx context.Context, tx outbox.Tx, ps []Directive, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, DirectiveTopic.Untyped(), ps, opts...)
 }
 
 // Directive returns the payloads of the nouns/directive events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeNouns) Directive() []Directive {
-	return outbox.FakePayloads(f.Fake, DirectiveTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeNouns) Directive() (ps []Directive) {
+	f.DB.Decode(DirectiveTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueInjection records one nouns/injection event.
-func (f FakeNouns) EnqueueInjection(ctx context.Context, tx outbox.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, InjectionTopic.Untyped(), &p, opts...)
+func (f *FakeNouns) EnqueueInjection(ctx context.Context, tx outbox.Tx, p Injection, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, InjectionTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueInjectionMany records one event for each of ps.
-func (f FakeNouns) EnqueueInjectionMany(ctx context.Context, tx outbox.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, InjectionTopic.Untyped(), ps, opts...)
+func (f *FakeNouns) EnqueueInjectionMany(ctx context.Context, tx outbox.Tx, ps []Injection, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, InjectionTopic.Untyped(), ps, opts...)
 }
 
 // Injection returns the payloads of the nouns/injection events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeNouns) Injection() []Injection {
-	return outbox.FakePayloads(f.Fake, InjectionTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeNouns) Injection() (ps []Injection) {
+	f.DB.Decode(InjectionTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueMarkup records one nouns/markup event.
-func (f FakeNouns) EnqueueMarkup(ctx context.Context, tx outbox.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, MarkupTopic.Untyped(), &p, opts...)
+func (f *FakeNouns) EnqueueMarkup(ctx context.Context, tx outbox.Tx, p Markup, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, MarkupTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMarkupMany records one event for each of ps.
-func (f FakeNouns) EnqueueMarkupMany(ctx context.Context, tx outbox.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, MarkupTopic.Untyped(), ps, opts...)
+func (f *FakeNouns) EnqueueMarkupMany(ctx context.Context, tx outbox.Tx, ps []Markup, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, MarkupTopic.Untyped(), ps, opts...)
 }
 
 // Markup returns the payloads of the nouns/markup events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeNouns) Markup() []Markup {
-	return outbox.FakePayloads(f.Fake, MarkupTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeNouns) Markup() (ps []Markup) {
+	f.DB.Decode(MarkupTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueLong records one nouns/long event.
-func (f FakeNouns) EnqueueLong(ctx context.Context, tx outbox.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, LongTopic.Untyped(), &p, opts...)
+func (f *FakeNouns) EnqueueLong(ctx context.Context, tx outbox.Tx, p Long, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, LongTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLongMany records one event for each of ps.
-func (f FakeNouns) EnqueueLongMany(ctx context.Context, tx outbox.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, LongTopic.Untyped(), ps, opts...)
+func (f *FakeNouns) EnqueueLongMany(ctx context.Context, tx outbox.Tx, ps []Long, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, LongTopic.Untyped(), ps, opts...)
 }
 
 // Long returns the payloads of the nouns/long events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeNouns) Long() []Long {
-	return outbox.FakePayloads(f.Fake, LongTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeNouns) Long() (ps []Long) {
+	f.DB.Decode(LongTopic.Untyped(), &ps)
+	return ps
 }

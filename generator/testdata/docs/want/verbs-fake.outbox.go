@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,63 +17,66 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeVerbs is a VerbsEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeVerbs makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeVerbs makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeVerbs struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ VerbsEnqueuer = FakeVerbs{}
+var _ VerbsEnqueuer = (*FakeVerbs)(nil)
 
 // NewFakeVerbs returns an empty fake.
-func NewFakeVerbs() FakeVerbs {
-	return FakeVerbs{Fake: &outbox.Fake{}}
+func NewFakeVerbs() *FakeVerbs {
+	return &FakeVerbs{DB: &outboxfake.DB{}}
 }
 
 // EnqueueIsFirst records one verbs/is_first event.
-func (f FakeVerbs) EnqueueIsFirst(ctx context.Context, tx outbox.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, IsFirstTopic.Untyped(), &p, opts...)
+func (f *FakeVerbs) EnqueueIsFirst(ctx context.Context, tx outbox.Tx, p IsFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, IsFirstTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueIsFirstMany records one event for each of ps.
-func (f FakeVerbs) EnqueueIsFirstMany(ctx context.Context, tx outbox.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, IsFirstTopic.Untyped(), ps, opts...)
+func (f *FakeVerbs) EnqueueIsFirstMany(ctx context.Context, tx outbox.Tx, ps []IsFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, IsFirstTopic.Untyped(), ps, opts...)
 }
 
 // IsFirst returns the payloads of the verbs/is_first events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeVerbs) IsFirst() []IsFirst {
-	return outbox.FakePayloads(f.Fake, IsFirstTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeVerbs) IsFirst() (ps []IsFirst) {
+	f.DB.Decode(IsFirstTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueWasFirst records one verbs/was_first event.
-func (f FakeVerbs) EnqueueWasFirst(ctx context.Context, tx outbox.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, WasFirstTopic.Untyped(), &p, opts...)
+func (f *FakeVerbs) EnqueueWasFirst(ctx context.Context, tx outbox.Tx, p WasFirst, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, WasFirstTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueWasFirstMany records one event for each of ps.
-func (f FakeVerbs) EnqueueWasFirstMany(ctx context.Context, tx outbox.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, WasFirstTopic.Untyped(), ps, opts...)
+func (f *FakeVerbs) EnqueueWasFirstMany(ctx context.Context, tx outbox.Tx, ps []WasFirst, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, WasFirstTopic.Untyped(), ps, opts...)
 }
 
 // WasFirst returns the payloads of the verbs/was_first events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeVerbs) WasFirst() []WasFirst {
-	return outbox.FakePayloads(f.Fake, WasFirstTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeVerbs) WasFirst() (ps []WasFirst) {
+	f.DB.Decode(WasFirstTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueHasName records one verbs/has_name event.
-func (f FakeVerbs) EnqueueHasName(ctx context.Context, tx outbox.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, HasNameTopic.Untyped(), &p, opts...)
+func (f *FakeVerbs) EnqueueHasName(ctx context.Context, tx outbox.Tx, p HasName, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, HasNameTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueHasNameMany records one event for each of ps.
-func (f FakeVerbs) EnqueueHasNameMany(ctx context.Context, tx outbox.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, HasNameTopic.Untyped(), ps, opts...)
+func (f *FakeVerbs) EnqueueHasNameMany(ctx context.Context, tx outbox.Tx, ps []HasName, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, HasNameTopic.Untyped(), ps, opts...)
 }
 
 // HasName returns the payloads of the verbs/has_name events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeVerbs) HasName() []HasName {
-	return outbox.FakePayloads(f.Fake, HasNameTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeVerbs) HasName() (ps []HasName) {
+	f.DB.Decode(HasNameTopic.Untyped(), &ps)
+	return ps
 }

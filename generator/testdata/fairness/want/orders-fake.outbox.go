@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,63 +17,66 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeOrders is a OrdersEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeOrders makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeOrders makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeOrders struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ OrdersEnqueuer = FakeOrders{}
+var _ OrdersEnqueuer = (*FakeOrders)(nil)
 
 // NewFakeOrders returns an empty fake.
-func NewFakeOrders() FakeOrders {
-	return FakeOrders{Fake: &outbox.Fake{}}
+func NewFakeOrders() *FakeOrders {
+	return &FakeOrders{DB: &outboxfake.DB{}}
 }
 
 // EnqueuePlaced records one orders/placed event.
-func (f FakeOrders) EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, PlacedTopic.Untyped(), &p, opts...)
+func (f *FakeOrders) EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, PlacedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePlacedMany records one event for each of ps.
-func (f FakeOrders) EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, PlacedTopic.Untyped(), ps, opts...)
+func (f *FakeOrders) EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, PlacedTopic.Untyped(), ps, opts...)
 }
 
 // Placed returns the payloads of the orders/placed events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOrders) Placed() []Placed {
-	return outbox.FakePayloads(f.Fake, PlacedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeOrders) Placed() (ps []Placed) {
+	f.DB.Decode(PlacedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueShipped records one orders/shipped event.
-func (f FakeOrders) EnqueueShipped(ctx context.Context, tx outbox.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, ShippedTopic.Untyped(), &p, opts...)
+func (f *FakeOrders) EnqueueShipped(ctx context.Context, tx outbox.Tx, p Shipped, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, ShippedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueShippedMany records one event for each of ps.
-func (f FakeOrders) EnqueueShippedMany(ctx context.Context, tx outbox.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, ShippedTopic.Untyped(), ps, opts...)
+func (f *FakeOrders) EnqueueShippedMany(ctx context.Context, tx outbox.Tx, ps []Shipped, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, ShippedTopic.Untyped(), ps, opts...)
 }
 
 // Shipped returns the payloads of the orders/shipped events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOrders) Shipped() []Shipped {
-	return outbox.FakePayloads(f.Fake, ShippedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeOrders) Shipped() (ps []Shipped) {
+	f.DB.Decode(ShippedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueuePaid records one orders/paid event.
-func (f FakeOrders) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, PaidTopic.Untyped(), &p, opts...)
+func (f *FakeOrders) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, PaidTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePaidMany records one event for each of ps.
-func (f FakeOrders) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, PaidTopic.Untyped(), ps, opts...)
+func (f *FakeOrders) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, PaidTopic.Untyped(), ps, opts...)
 }
 
 // Paid returns the payloads of the orders/paid events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOrders) Paid() []Paid {
-	return outbox.FakePayloads(f.Fake, PaidTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeOrders) Paid() (ps []Paid) {
+	f.DB.Decode(PaidTopic.Untyped(), &ps)
+	return ps
 }

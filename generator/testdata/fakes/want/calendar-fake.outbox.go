@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeCalendar is a CalendarEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeCalendar makes
-// one. Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeCalendar makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeCalendar struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ CalendarEnqueuer = FakeCalendar{}
+var _ CalendarEnqueuer = (*FakeCalendar)(nil)
 
 // NewFakeCalendar returns an empty fake.
-func NewFakeCalendar() FakeCalendar {
-	return FakeCalendar{Fake: &outbox.Fake{}}
+func NewFakeCalendar() *FakeCalendar {
+	return &FakeCalendar{DB: &outboxfake.DB{}}
 }
 
 // EnqueueEvents records one calendar/events event.
-func (f FakeCalendar) EnqueueEvents(ctx context.Context, tx outbox.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, EventsTopic.Untyped(), &p, opts...)
+func (f *FakeCalendar) EnqueueEvents(ctx context.Context, tx outbox.Tx, p Events, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, EventsTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueEventsMany records one event for each of ps.
-func (f FakeCalendar) EnqueueEventsMany(ctx context.Context, tx outbox.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, EventsTopic.Untyped(), ps, opts...)
+func (f *FakeCalendar) EnqueueEventsMany(ctx context.Context, tx outbox.Tx, ps []Events, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, EventsTopic.Untyped(), ps, opts...)
 }
 
 // Events returns the payloads of the calendar/events events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCalendar) Events() []Events {
-	return outbox.FakePayloads(f.Fake, EventsTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCalendar) Events() (ps []Events) {
+	f.DB.Decode(EventsTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueBegin records one calendar/begin event.
-func (f FakeCalendar) EnqueueBegin(ctx context.Context, tx outbox.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, BeginTopic.Untyped(), &p, opts...)
+func (f *FakeCalendar) EnqueueBegin(ctx context.Context, tx outbox.Tx, p Begin, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, BeginTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueBeginMany records one event for each of ps.
-func (f FakeCalendar) EnqueueBeginMany(ctx context.Context, tx outbox.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, BeginTopic.Untyped(), ps, opts...)
+func (f *FakeCalendar) EnqueueBeginMany(ctx context.Context, tx outbox.Tx, ps []Begin, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, BeginTopic.Untyped(), ps, opts...)
 }
 
 // Begin returns the payloads of the calendar/begin events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeCalendar) Begin() []Begin {
-	return outbox.FakePayloads(f.Fake, BeginTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeCalendar) Begin() (ps []Begin) {
+	f.DB.Decode(BeginTopic.Untyped(), &ps)
+	return ps
 }

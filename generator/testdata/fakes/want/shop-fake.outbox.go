@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeShop is a ShopEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeShop makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeShop makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeShop struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ ShopEnqueuer = FakeShop{}
+var _ ShopEnqueuer = (*FakeShop)(nil)
 
 // NewFakeShop returns an empty fake.
-func NewFakeShop() FakeShop {
-	return FakeShop{Fake: &outbox.Fake{}}
+func NewFakeShop() *FakeShop {
+	return &FakeShop{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderPlaced records one shop/order_placed event.
-func (f FakeShop) EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderPlacedTopic.Untyped(), &p, opts...)
+func (f *FakeShop) EnqueueOrderPlaced(ctx context.Context, tx outbox.Tx, p OrderPlaced, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderPlacedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderPlacedMany records one event for each of ps.
-func (f FakeShop) EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderPlacedTopic.Untyped(), ps, opts...)
+func (f *FakeShop) EnqueueOrderPlacedMany(ctx context.Context, tx outbox.Tx, ps []OrderPlaced, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderPlacedTopic.Untyped(), ps, opts...)
 }
 
 // OrderPlaced returns the payloads of the shop/order_placed events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeShop) OrderPlaced() []OrderPlaced {
-	return outbox.FakePayloads(f.Fake, OrderPlacedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeShop) OrderPlaced() (ps []OrderPlaced) {
+	f.DB.Decode(OrderPlacedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueNoteAdded records one shop/note_added event.
-func (f FakeShop) EnqueueNoteAdded(ctx context.Context, tx outbox.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, NoteAddedTopic.Untyped(), &p, opts...)
+func (f *FakeShop) EnqueueNoteAdded(ctx context.Context, tx outbox.Tx, p NoteAdded, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, NoteAddedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueNoteAddedMany records one event for each of ps.
-func (f FakeShop) EnqueueNoteAddedMany(ctx context.Context, tx outbox.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, NoteAddedTopic.Untyped(), ps, opts...)
+func (f *FakeShop) EnqueueNoteAddedMany(ctx context.Context, tx outbox.Tx, ps []NoteAdded, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, NoteAddedTopic.Untyped(), ps, opts...)
 }
 
 // NoteAdded returns the payloads of the shop/note_added events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeShop) NoteAdded() []NoteAdded {
-	return outbox.FakePayloads(f.Fake, NoteAddedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeShop) NoteAdded() (ps []NoteAdded) {
+	f.DB.Decode(NoteAddedTopic.Untyped(), &ps)
+	return ps
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -55,8 +56,8 @@ func (p NoteAdded) DedupeKey() string {
 	return noteAddedDedupeKey(&p).String()
 }
 
-func noteAddedDedupeKey(p *NoteAdded) outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID), outbox.UUIDPart("note_id", p.NoteID))
+func noteAddedDedupeKey(p *NoteAdded) eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("tenant_id", p.TenantID), eventkey.UUIDPart("note_id", p.NoteID))
 }
 
 func noteAddedKeys(untyped any) outbox.Keys {
@@ -64,7 +65,7 @@ func noteAddedKeys(untyped any) outbox.Keys {
 	return outbox.Keys{
 		TenantID:  outbox.Tenant(p.TenantID),
 		Dedupe:    noteAddedDedupeKey(p),
-		Partition: outbox.NewKey(outbox.StringPart("order_no", p.OrderNo)),
+		Partition: eventkey.NewKey(eventkey.StringPart("order_no", p.OrderNo)),
 	}
 }
 

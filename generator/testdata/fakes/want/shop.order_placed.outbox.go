@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -77,8 +78,8 @@ func (p OrderPlaced) DedupeKey() string {
 	return orderPlacedDedupeKey(&p).String()
 }
 
-func orderPlacedDedupeKey(p *OrderPlaced) outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID), outbox.StringPart("order_no", p.OrderNo))
+func orderPlacedDedupeKey(p *OrderPlaced) eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("tenant_id", p.TenantID), eventkey.StringPart("order_no", p.OrderNo))
 }
 
 func orderPlacedKeys(untyped any) outbox.Keys {
@@ -86,9 +87,9 @@ func orderPlacedKeys(untyped any) outbox.Keys {
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
 		Dedupe:        orderPlacedDedupeKey(p),
-		Partition:     outbox.NewKey(outbox.StringPart("customer", p.Customer)),
+		Partition:     eventkey.NewKey(eventkey.StringPart("customer", p.Customer)),
 		EntityType:    "order",
-		EntityID:      outbox.NewKey(outbox.StringPart("order_no", p.OrderNo)),
+		EntityID:      eventkey.NewKey(eventkey.StringPart("order_no", p.OrderNo)),
 		EntityVersion: p.Revision,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeChat is a ChatEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeChat makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeChat makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeChat struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ ChatEnqueuer = FakeChat{}
+var _ ChatEnqueuer = (*FakeChat)(nil)
 
 // NewFakeChat returns an empty fake.
-func NewFakeChat() FakeChat {
-	return FakeChat{Fake: &outbox.Fake{}}
+func NewFakeChat() *FakeChat {
+	return &FakeChat{DB: &outboxfake.DB{}}
 }
 
 // EnqueueFinalized records one chat/finalized event.
-func (f FakeChat) EnqueueFinalized(ctx context.Context, tx outbox.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, FinalizedTopic.Untyped(), &p, opts...)
+func (f *FakeChat) EnqueueFinalized(ctx context.Context, tx outbox.Tx, p Finalized, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, FinalizedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueFinalizedMany records one event for each of ps.
-func (f FakeChat) EnqueueFinalizedMany(ctx context.Context, tx outbox.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, FinalizedTopic.Untyped(), ps, opts...)
+func (f *FakeChat) EnqueueFinalizedMany(ctx context.Context, tx outbox.Tx, ps []Finalized, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, FinalizedTopic.Untyped(), ps, opts...)
 }
 
 // Finalized returns the payloads of the chat/finalized events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeChat) Finalized() []Finalized {
-	return outbox.FakePayloads(f.Fake, FinalizedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeChat) Finalized() (ps []Finalized) {
+	f.DB.Decode(FinalizedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueuePosted records one chat/posted event.
-func (f FakeChat) EnqueuePosted(ctx context.Context, tx outbox.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, PostedTopic.Untyped(), &p, opts...)
+func (f *FakeChat) EnqueuePosted(ctx context.Context, tx outbox.Tx, p Posted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, PostedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePostedMany records one event for each of ps.
-func (f FakeChat) EnqueuePostedMany(ctx context.Context, tx outbox.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, PostedTopic.Untyped(), ps, opts...)
+func (f *FakeChat) EnqueuePostedMany(ctx context.Context, tx outbox.Tx, ps []Posted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, PostedTopic.Untyped(), ps, opts...)
 }
 
 // Posted returns the payloads of the chat/posted events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeChat) Posted() []Posted {
-	return outbox.FakePayloads(f.Fake, PostedTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeChat) Posted() (ps []Posted) {
+	f.DB.Decode(PostedTopic.Untyped(), &ps)
+	return ps
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeInvoices is a InvoicesEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeInvoices makes
-// one. Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeInvoices makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeInvoices struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ InvoicesEnqueuer = FakeInvoices{}
+var _ InvoicesEnqueuer = (*FakeInvoices)(nil)
 
 // NewFakeInvoices returns an empty fake.
-func NewFakeInvoices() FakeInvoices {
-	return FakeInvoices{Fake: &outbox.Fake{}}
+func NewFakeInvoices() *FakeInvoices {
+	return &FakeInvoices{DB: &outboxfake.DB{}}
 }
 
 // EnqueueInvoiceSent records one invoices/sent event.
-func (f FakeInvoices) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, InvoiceSentTopic.Untyped(), &p, opts...)
+func (f *FakeInvoices) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, InvoiceSentTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueInvoiceSentMany records one event for each of ps.
-func (f FakeInvoices) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, InvoiceSentTopic.Untyped(), ps, opts...)
+func (f *FakeInvoices) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, InvoiceSentTopic.Untyped(), ps, opts...)
 }
 
 // InvoiceSent returns the payloads of the invoices/sent events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeInvoices) InvoiceSent() []InvoiceSent {
-	return outbox.FakePayloads(f.Fake, InvoiceSentTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeInvoices) InvoiceSent() (ps []InvoiceSent) {
+	f.DB.Decode(InvoiceSentTopic.Untyped(), &ps)
+	return ps
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -45,7 +46,7 @@ func (p OrderShipped) Validate() error {
 
 func orderShippedKeys(untyped any) outbox.Keys {
 	p := untyped.(*OrderShipped)
-	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID))}
+	return outbox.Keys{Partition: eventkey.NewKey(eventkey.UUIDPart("order_id", p.OrderID))}
 }
 
 // EnqueueOrderShipped appends one orders/shipped event to the log with tx: listeners read it if and

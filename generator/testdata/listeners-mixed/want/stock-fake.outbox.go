@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeStock is a StockEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeStock makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeStock makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeStock struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ StockEnqueuer = FakeStock{}
+var _ StockEnqueuer = (*FakeStock)(nil)
 
 // NewFakeStock returns an empty fake.
-func NewFakeStock() FakeStock {
-	return FakeStock{Fake: &outbox.Fake{}}
+func NewFakeStock() *FakeStock {
+	return &FakeStock{DB: &outboxfake.DB{}}
 }
 
 // EnqueueStockMoved records one stock/moved event.
-func (f FakeStock) EnqueueStockMoved(ctx context.Context, tx outbox.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, StockMovedTopic.Untyped(), &p, opts...)
+func (f *FakeStock) EnqueueStockMoved(ctx context.Context, tx outbox.Tx, p StockMoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, StockMovedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueStockMovedMany records one event for each of ps.
-func (f FakeStock) EnqueueStockMovedMany(ctx context.Context, tx outbox.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, StockMovedTopic.Untyped(), ps, opts...)
+func (f *FakeStock) EnqueueStockMovedMany(ctx context.Context, tx outbox.Tx, ps []StockMoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, StockMovedTopic.Untyped(), ps, opts...)
 }
 
 // StockMoved returns the payloads of the stock/moved events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeStock) StockMoved() []StockMoved {
-	return outbox.FakePayloads(f.Fake, StockMovedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeStock) StockMoved() (ps []StockMoved) {
+	f.DB.Decode(StockMovedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueStockCounted records one stock/counted event.
-func (f FakeStock) EnqueueStockCounted(ctx context.Context, tx outbox.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, StockCountedTopic.Untyped(), &p, opts...)
+func (f *FakeStock) EnqueueStockCounted(ctx context.Context, tx outbox.Tx, p StockCounted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, StockCountedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueStockCountedMany records one event for each of ps.
-func (f FakeStock) EnqueueStockCountedMany(ctx context.Context, tx outbox.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, StockCountedTopic.Untyped(), ps, opts...)
+func (f *FakeStock) EnqueueStockCountedMany(ctx context.Context, tx outbox.Tx, ps []StockCounted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, StockCountedTopic.Untyped(), ps, opts...)
 }
 
 // StockCounted returns the payloads of the stock/counted events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeStock) StockCounted() []StockCounted {
-	return outbox.FakePayloads(f.Fake, StockCountedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeStock) StockCounted() (ps []StockCounted) {
+	f.DB.Decode(StockCountedTopic.Untyped(), &ps)
+	return ps
 }

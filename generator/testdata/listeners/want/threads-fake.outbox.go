@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeThreads is a ThreadsEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeThreads makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeThreads makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeThreads struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ ThreadsEnqueuer = FakeThreads{}
+var _ ThreadsEnqueuer = (*FakeThreads)(nil)
 
 // NewFakeThreads returns an empty fake.
-func NewFakeThreads() FakeThreads {
-	return FakeThreads{Fake: &outbox.Fake{}}
+func NewFakeThreads() *FakeThreads {
+	return &FakeThreads{DB: &outboxfake.DB{}}
 }
 
 // EnqueueMessageCreated records one threads/message_created event.
-func (f FakeThreads) EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, MessageCreatedTopic.Untyped(), &p, opts...)
+func (f *FakeThreads) EnqueueMessageCreated(ctx context.Context, tx outbox.Tx, p MessageCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, MessageCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueMessageCreatedMany records one event for each of ps.
-func (f FakeThreads) EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, MessageCreatedTopic.Untyped(), ps, opts...)
+func (f *FakeThreads) EnqueueMessageCreatedMany(ctx context.Context, tx outbox.Tx, ps []MessageCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, MessageCreatedTopic.Untyped(), ps, opts...)
 }
 
 // MessageCreated returns the payloads of the threads/message_created events that were recorded,
-// without duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeThreads) MessageCreated() []MessageCreated {
-	return outbox.FakePayloads(f.Fake, MessageCreatedTopic)
+// without duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeThreads) MessageCreated() (ps []MessageCreated) {
+	f.DB.Decode(MessageCreatedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueThreadClosed records one threads/thread_closed event.
-func (f FakeThreads) EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, ThreadClosedTopic.Untyped(), &p, opts...)
+func (f *FakeThreads) EnqueueThreadClosed(ctx context.Context, tx outbox.Tx, p ThreadClosed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, ThreadClosedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueThreadClosedMany records one event for each of ps.
-func (f FakeThreads) EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, ThreadClosedTopic.Untyped(), ps, opts...)
+func (f *FakeThreads) EnqueueThreadClosedMany(ctx context.Context, tx outbox.Tx, ps []ThreadClosed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, ThreadClosedTopic.Untyped(), ps, opts...)
 }
 
 // ThreadClosed returns the payloads of the threads/thread_closed events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeThreads) ThreadClosed() []ThreadClosed {
-	return outbox.FakePayloads(f.Fake, ThreadClosedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeThreads) ThreadClosed() (ps []ThreadClosed) {
+	f.DB.Decode(ThreadClosedTopic.Untyped(), &ps)
+	return ps
 }

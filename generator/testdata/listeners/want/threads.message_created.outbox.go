@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -63,8 +64,8 @@ func (p MessageCreated) DedupeKey() string {
 	return messageCreatedDedupeKey(&p).String()
 }
 
-func messageCreatedDedupeKey(p *MessageCreated) outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("tenant_id", p.TenantID), outbox.UUIDPart("message_id", p.MessageID))
+func messageCreatedDedupeKey(p *MessageCreated) eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("tenant_id", p.TenantID), eventkey.UUIDPart("message_id", p.MessageID))
 }
 
 func messageCreatedKeys(untyped any) outbox.Keys {
@@ -72,9 +73,9 @@ func messageCreatedKeys(untyped any) outbox.Keys {
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
 		Dedupe:        messageCreatedDedupeKey(p),
-		Partition:     outbox.NewKey(outbox.UUIDPart("thread_id", p.ThreadID)),
+		Partition:     eventkey.NewKey(eventkey.UUIDPart("thread_id", p.ThreadID)),
 		EntityType:    "thread",
-		EntityID:      outbox.NewKey(outbox.UUIDPart("thread_id", p.ThreadID)),
+		EntityID:      eventkey.NewKey(eventkey.UUIDPart("thread_id", p.ThreadID)),
 		EntityVersion: p.Position,
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -46,7 +47,7 @@ func (p ThreadClosed) Validate() error {
 
 func threadClosedKeys(untyped any) outbox.Keys {
 	p := untyped.(*ThreadClosed)
-	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("thread_id", p.ThreadID))}
+	return outbox.Keys{Partition: eventkey.NewKey(eventkey.UUIDPart("thread_id", p.ThreadID))}
 }
 
 // EnqueueThreadClosed appends one threads/thread_closed event to the log with tx: listeners read it

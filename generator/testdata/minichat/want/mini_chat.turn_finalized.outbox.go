@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -72,11 +73,11 @@ func (p TurnFinalized) DedupeKey() string {
 	return turnFinalizedDedupeKey(&p).String()
 }
 
-func turnFinalizedDedupeKey(p *TurnFinalized) outbox.Key {
-	return outbox.NewKey(
-		outbox.UUIDPart("tenant_id", p.TenantID),
-		outbox.UUIDPart("turn_id", p.TurnID),
-		outbox.UUIDPart("request_id", p.RequestID),
+func turnFinalizedDedupeKey(p *TurnFinalized) eventkey.Key {
+	return eventkey.NewKey(
+		eventkey.UUIDPart("tenant_id", p.TenantID),
+		eventkey.UUIDPart("turn_id", p.TurnID),
+		eventkey.UUIDPart("request_id", p.RequestID),
 	)
 }
 
@@ -85,9 +86,9 @@ func turnFinalizedKeys(untyped any) outbox.Keys {
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
 		Dedupe:        turnFinalizedDedupeKey(p),
-		Partition:     outbox.NewKey(outbox.UUIDPart("chat_id", p.ChatID)),
+		Partition:     eventkey.NewKey(eventkey.UUIDPart("chat_id", p.ChatID)),
 		EntityType:    "turn",
-		EntityID:      outbox.NewKey(outbox.UUIDPart("turn_id", p.TurnID)),
+		EntityID:      eventkey.NewKey(eventkey.UUIDPart("turn_id", p.TurnID)),
 		EntityVersion: p.TurnVersion,
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -49,7 +50,7 @@ func linkedKeys(untyped any) outbox.Keys {
 	p := untyped.(*Linked)
 	return outbox.Keys{
 		TenantID:  outbox.Tenant(p.Tenant),
-		Partition: outbox.NewKey(outbox.UUIDPart("contact", p.Contact)),
+		Partition: eventkey.NewKey(eventkey.UUIDPart("contact", p.Contact)),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -53,8 +54,8 @@ func (p OrderCreated) DedupeKey() string {
 	return orderCreatedDedupeKey(&p).String()
 }
 
-func orderCreatedDedupeKey(p *OrderCreated) outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("shop_id", p.ShopID), outbox.UUIDPart("order_id", p.OrderID))
+func orderCreatedDedupeKey(p *OrderCreated) eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("shop_id", p.ShopID), eventkey.UUIDPart("order_id", p.OrderID))
 }
 
 func orderCreatedKeys(untyped any) outbox.Keys {

@@ -5,14 +5,14 @@ import (
 
 	"example.com/events"
 
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/operation"
 )
 
 // The field of an outcome cannot be set.
-func program(ctx context.Context, db outbox.Beginner, p events.TurnFinalized) error {
+func program(ctx context.Context, db operation.Beginner, p events.TurnFinalized) error {
 	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
 		outcome := tx.Refused()
-		outcome.finalizeTurnOutcome = outbox.OperationOutcome{} // error: unexported field finalizeTurnOutcome
+		outcome.finalizeTurnOutcome = operation.Outcome{} // error: unexported field finalizeTurnOutcome
 		return outcome, nil
 	})
 }

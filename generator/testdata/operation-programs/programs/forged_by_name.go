@@ -5,12 +5,12 @@ import (
 
 	"example.com/events"
 
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/operation"
 )
 
 // An outcome cannot be written as a literal with names.
-func program(ctx context.Context, db outbox.Beginner, p events.TurnFinalized) error {
+func program(ctx context.Context, db operation.Beginner, p events.TurnFinalized) error {
 	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
-		return events.FinalizeTurnOutcome{finalizeTurnOutcome: outbox.OperationOutcome{}}, nil // error: unexported field finalizeTurnOutcome
+		return events.FinalizeTurnOutcome{finalizeTurnOutcome: operation.Outcome{}}, nil // error: unexported field finalizeTurnOutcome
 	})
 }

@@ -5,12 +5,12 @@ import (
 
 	"example.com/events"
 
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/operation"
 )
 
 // The type of the runtime is not an outcome of the operation.
-func program(ctx context.Context, db outbox.Beginner, p events.TurnFinalized) error {
+func program(ctx context.Context, db operation.Beginner, p events.TurnFinalized) error {
 	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
-		return outbox.OperationOutcome{}, nil // error: cannot use outbox.OperationOutcome{}
+		return operation.Outcome{}, nil // error: cannot use operation.Outcome{}
 	})
 }

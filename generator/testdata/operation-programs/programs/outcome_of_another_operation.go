@@ -5,11 +5,11 @@ import (
 
 	"example.com/events"
 
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/operation"
 )
 
 // The outcome of another operation does not fit.
-func program(ctx context.Context, db outbox.Beginner, p events.TurnStarted) error {
+func program(ctx context.Context, db operation.Beginner, p events.TurnStarted) error {
 	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
 		var started events.StartTurnOutcome
 		err := events.StartTurn(ctx, tx, func(ctx context.Context, tx *events.StartTurnTx) (_ events.StartTurnOutcome, err error) {

@@ -5,11 +5,12 @@ import (
 
 	"example.com/events"
 
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
 // The program that the others are not: it compiles.
-func program(ctx context.Context, db outbox.Beginner, p events.TurnFinalized) error {
+func program(ctx context.Context, db operation.Beginner, p events.TurnFinalized) error {
 	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
 		if p.TurnID.String() == "" {
 			return tx.Refused(), nil

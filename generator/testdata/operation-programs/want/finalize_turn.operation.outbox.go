@@ -7,7 +7,7 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -21,21 +21,21 @@ const _ = outbox.IsAtLeastVersion0_1_0
 //
 // do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back
 // and is returned. A zero outcome, or a second one, rolls back with an error that wraps
-// outbox.ErrNoOutcome. A panic rolls back and continues. FinalizeTurn does not retry: see
-// outbox.RunOperation.
-func FinalizeTurn(ctx context.Context, db outbox.Beginner, do func(ctx context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error)) error {
-	return outbox.RunOperation(ctx, db, "finalize_turn", func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+// operation.ErrNoOutcome. A panic rolls back and continues. FinalizeTurn does not retry: see
+// operation.Run.
+func FinalizeTurn(ctx context.Context, db operation.Beginner, do func(ctx context.Context, tx *FinalizeTurnTx) (FinalizeTurnOutcome, error)) error {
+	return operation.Run(ctx, db, "finalize_turn", func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		outcome, err := do(ctx, &FinalizeTurnTx{Tx: o.Tx(), finalizeTurnOperation: o})
 		return outcome.finalizeTurnOutcome, err
 	})
 }
 
 // FinalizeTurnTx is the transaction of FinalizeTurn, for business rows. Its Commit and Rollback do
-// nothing and return outbox.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin
-// has made is open.
+// nothing and return operation.ErrTxOwned. An outcome cannot be made while a savepoint that its
+// Begin has made is open.
 type FinalizeTurnTx struct {
-	pgx.Tx
-	finalizeTurnOperation *outbox.Operation
+	operation.Tx
+	finalizeTurnOperation *operation.Operation
 	opts                  []outbox.EnqueueOption
 }
 
@@ -47,7 +47,7 @@ func (tx *FinalizeTurnTx) With(opts ...outbox.EnqueueOption) *FinalizeTurnTx {
 // Settled enqueues mini_chat/turn_finalized and returns outcome settled, which commits with exactly
 // that. An error leaves the operation without an outcome, so that it rolls back.
 func (tx *FinalizeTurnTx) Settled(ctx context.Context, p TurnFinalized) (FinalizeTurnOutcome, error) {
-	outcome, err := tx.finalizeTurnOperation.Emit(ctx, "settled", tx.opts, outbox.Emission{Topic: TurnFinalizedTopic.Untyped(), Payload: &p})
+	outcome, err := tx.finalizeTurnOperation.Emit(ctx, "settled", tx.opts, operation.Emission{Topic: TurnFinalizedTopic.Untyped(), Payload: &p})
 	return FinalizeTurnOutcome{outcome}, err
 }
 
@@ -59,7 +59,7 @@ func (tx *FinalizeTurnTx) Refused() FinalizeTurnOutcome {
 // FinalizeTurnOutcome is an outcome of FinalizeTurn. Only the methods of FinalizeTurnTx make one;
 // the zero value is not an outcome.
 type FinalizeTurnOutcome struct {
-	finalizeTurnOutcome outbox.OperationOutcome
+	finalizeTurnOutcome operation.Outcome
 }
 
 // Receipts returns the receipt of each event of the outcome, in the order of the YAML. It has

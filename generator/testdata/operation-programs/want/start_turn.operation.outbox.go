@@ -7,7 +7,7 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,21 +19,21 @@ const _ = outbox.IsAtLeastVersion0_1_0
 //
 // do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back
 // and is returned. A zero outcome, or a second one, rolls back with an error that wraps
-// outbox.ErrNoOutcome. A panic rolls back and continues. StartTurn does not retry: see
-// outbox.RunOperation.
-func StartTurn(ctx context.Context, db outbox.Beginner, do func(ctx context.Context, tx *StartTurnTx) (StartTurnOutcome, error)) error {
-	return outbox.RunOperation(ctx, db, "start_turn", func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+// operation.ErrNoOutcome. A panic rolls back and continues. StartTurn does not retry: see
+// operation.Run.
+func StartTurn(ctx context.Context, db operation.Beginner, do func(ctx context.Context, tx *StartTurnTx) (StartTurnOutcome, error)) error {
+	return operation.Run(ctx, db, "start_turn", func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		outcome, err := do(ctx, &StartTurnTx{Tx: o.Tx(), startTurnOperation: o})
 		return outcome.startTurnOutcome, err
 	})
 }
 
 // StartTurnTx is the transaction of StartTurn, for business rows. Its Commit and Rollback do
-// nothing and return outbox.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin
-// has made is open.
+// nothing and return operation.ErrTxOwned. An outcome cannot be made while a savepoint that its
+// Begin has made is open.
 type StartTurnTx struct {
-	pgx.Tx
-	startTurnOperation *outbox.Operation
+	operation.Tx
+	startTurnOperation *operation.Operation
 	opts               []outbox.EnqueueOption
 }
 
@@ -45,7 +45,7 @@ func (tx *StartTurnTx) With(opts ...outbox.EnqueueOption) *StartTurnTx {
 // Started enqueues mini_chat/turn_started and returns outcome started, which commits with exactly
 // that. An error leaves the operation without an outcome, so that it rolls back.
 func (tx *StartTurnTx) Started(ctx context.Context, p TurnStarted) (StartTurnOutcome, error) {
-	outcome, err := tx.startTurnOperation.Emit(ctx, "started", tx.opts, outbox.Emission{Topic: TurnStartedTopic.Untyped(), Payload: &p})
+	outcome, err := tx.startTurnOperation.Emit(ctx, "started", tx.opts, operation.Emission{Topic: TurnStartedTopic.Untyped(), Payload: &p})
 	return StartTurnOutcome{outcome}, err
 }
 
@@ -57,7 +57,7 @@ func (tx *StartTurnTx) Refused() StartTurnOutcome {
 // StartTurnOutcome is an outcome of StartTurn. Only the methods of StartTurnTx make one; the zero
 // value is not an outcome.
 type StartTurnOutcome struct {
-	startTurnOutcome outbox.OperationOutcome
+	startTurnOutcome operation.Outcome
 }
 
 // Receipts returns the receipt of each event of the outcome, in the order of the YAML. It has

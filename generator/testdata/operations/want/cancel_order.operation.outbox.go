@@ -7,7 +7,7 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,21 +19,21 @@ const _ = outbox.IsAtLeastVersion0_1_0
 //
 // do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back
 // and is returned. A zero outcome, or a second one, rolls back with an error that wraps
-// outbox.ErrNoOutcome. A panic rolls back and continues. CancelIt does not retry: see
-// outbox.RunOperation.
-func CancelIt(ctx context.Context, db outbox.Beginner, do func(ctx context.Context, tx *CancelItTx) (CancelItOutcome, error)) error {
-	return outbox.RunOperation(ctx, db, "cancel_order", func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+// operation.ErrNoOutcome. A panic rolls back and continues. CancelIt does not retry: see
+// operation.Run.
+func CancelIt(ctx context.Context, db operation.Beginner, do func(ctx context.Context, tx *CancelItTx) (CancelItOutcome, error)) error {
+	return operation.Run(ctx, db, "cancel_order", func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		outcome, err := do(ctx, &CancelItTx{Tx: o.Tx(), cancelItOperation: o})
 		return outcome.cancelItOutcome, err
 	})
 }
 
 // CancelItTx is the transaction of CancelIt, for business rows. Its Commit and Rollback do nothing
-// and return outbox.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin has made
-// is open.
+// and return operation.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin has
+// made is open.
 type CancelItTx struct {
-	pgx.Tx
-	cancelItOperation *outbox.Operation
+	operation.Tx
+	cancelItOperation *operation.Operation
 	opts              []outbox.EnqueueOption
 }
 
@@ -45,10 +45,10 @@ func (tx *CancelItTx) With(opts ...outbox.EnqueueOption) *CancelItTx {
 // Cancelled enqueues orders/rejected and orders/operation and returns outcome cancelled, which
 // commits with exactly that. An error leaves the operation without an outcome, so that it rolls
 // back.
-func (tx *CancelItTx) Cancelled(ctx context.Context, rejected Rejected, operation Operation) (CancelItOutcome, error) {
+func (tx *CancelItTx) Cancelled(ctx context.Context, rejected Rejected, operation_ Operation) (CancelItOutcome, error) {
 	outcome, err := tx.cancelItOperation.Emit(ctx, "cancelled", tx.opts,
-		outbox.Emission{Topic: RejectedTopic.Untyped(), Payload: &rejected},
-		outbox.Emission{Topic: OperationTopic.Untyped(), Payload: &operation},
+		operation.Emission{Topic: RejectedTopic.Untyped(), Payload: &rejected},
+		operation.Emission{Topic: OperationTopic.Untyped(), Payload: &operation_},
 	)
 	return CancelItOutcome{outcome}, err
 }
@@ -56,7 +56,7 @@ func (tx *CancelItTx) Cancelled(ctx context.Context, rejected Rejected, operatio
 // CancelItOutcome is an outcome of CancelIt. Only the methods of CancelItTx make one; the zero
 // value is not an outcome.
 type CancelItOutcome struct {
-	cancelItOutcome outbox.OperationOutcome
+	cancelItOutcome operation.Outcome
 }
 
 // Receipts returns the receipt of each event of the outcome, in the order of the YAML. It has

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,79 +17,83 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeOrders is a OrdersEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeOrders makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeOrders makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeOrders struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ OrdersEnqueuer = FakeOrders{}
+var _ OrdersEnqueuer = (*FakeOrders)(nil)
 
 // NewFakeOrders returns an empty fake.
-func NewFakeOrders() FakeOrders {
-	return FakeOrders{Fake: &outbox.Fake{}}
+func NewFakeOrders() *FakeOrders {
+	return &FakeOrders{DB: &outboxfake.DB{}}
 }
 
 // EnqueuePlaced records one orders/placed event.
-func (f FakeOrders) EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, PlacedTopic.Untyped(), &p, opts...)
+func (f *FakeOrders) EnqueuePlaced(ctx context.Context, tx outbox.Tx, p Placed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, PlacedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePlacedMany records one event for each of ps.
-func (f FakeOrders) EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, PlacedTopic.Untyped(), ps, opts...)
+func (f *FakeOrders) EnqueuePlacedMany(ctx context.Context, tx outbox.Tx, ps []Placed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, PlacedTopic.Untyped(), ps, opts...)
 }
 
 // Placed returns the payloads of the orders/placed events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOrders) Placed() []Placed {
-	return outbox.FakePayloads(f.Fake, PlacedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeOrders) Placed() (ps []Placed) {
+	f.DB.Decode(PlacedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueType records one orders/type event.
-func (f FakeOrders) EnqueueType(ctx context.Context, tx outbox.Tx, p Type, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, TypeTopic.Untyped(), &p, opts...)
+func (f *FakeOrders) EnqueueType(ctx context.Context, tx outbox.Tx, p Type, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, TypeTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueTypeMany records one event for each of ps.
-func (f FakeOrders) EnqueueTypeMany(ctx context.Context, tx outbox.Tx, ps []Type, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, TypeTopic.Untyped(), ps, opts...)
+func (f *FakeOrders) EnqueueTypeMany(ctx context.Context, tx outbox.Tx, ps []Type, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, TypeTopic.Untyped(), ps, opts...)
 }
 
 // Type returns the payloads of the orders/type events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOrders) Type() []Type {
-	return outbox.FakePayloads(f.Fake, TypeTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeOrders) Type() (ps []Type) {
+	f.DB.Decode(TypeTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueOperation records one orders/operation event.
-func (f FakeOrders) EnqueueOperation(ctx context.Context, tx outbox.Tx, p Operation, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OperationTopic.Untyped(), &p, opts...)
+func (f *FakeOrders) EnqueueOperation(ctx context.Context, tx outbox.Tx, p Operation, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OperationTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOperationMany records one event for each of ps.
-func (f FakeOrders) EnqueueOperationMany(ctx context.Context, tx outbox.Tx, ps []Operation, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OperationTopic.Untyped(), ps, opts...)
+func (f *FakeOrders) EnqueueOperationMany(ctx context.Context, tx outbox.Tx, ps []Operation, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OperationTopic.Untyped(), ps, opts...)
 }
 
 // Operation returns the payloads of the orders/operation events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOrders) Operation() []Operation {
-	return outbox.FakePayloads(f.Fake, OperationTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeOrders) Operation() (ps []Operation) {
+	f.DB.Decode(OperationTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueRejected records one orders/rejected event.
-func (f FakeOrders) EnqueueRejected(ctx context.Context, tx outbox.Tx, p Rejected, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, RejectedTopic.Untyped(), &p, opts...)
+func (f *FakeOrders) EnqueueRejected(ctx context.Context, tx outbox.Tx, p Rejected, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, RejectedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueRejectedMany records one event for each of ps.
-func (f FakeOrders) EnqueueRejectedMany(ctx context.Context, tx outbox.Tx, ps []Rejected, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, RejectedTopic.Untyped(), ps, opts...)
+func (f *FakeOrders) EnqueueRejectedMany(ctx context.Context, tx outbox.Tx, ps []Rejected, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, RejectedTopic.Untyped(), ps, opts...)
 }
 
 // Rejected returns the payloads of the orders/rejected events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOrders) Rejected() []Rejected {
-	return outbox.FakePayloads(f.Fake, RejectedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeOrders) Rejected() (ps []Rejected) {
+	f.DB.Decode(RejectedTopic.Untyped(), &ps)
+	return ps
 }

@@ -7,7 +7,7 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,21 +19,21 @@ const _ = outbox.IsAtLeastVersion0_1_0
 //
 // do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back
 // and is returned. A zero outcome, or a second one, rolls back with an error that wraps
-// outbox.ErrNoOutcome. A panic rolls back and continues. Orders does not retry: see
-// outbox.RunOperation.
-func Orders(ctx context.Context, db outbox.Beginner, do func(ctx context.Context, tx *OrdersTx) (OrdersOutcome, error)) error {
-	return outbox.RunOperation(ctx, db, "orders", func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+// operation.ErrNoOutcome. A panic rolls back and continues. Orders does not retry: see
+// operation.Run.
+func Orders(ctx context.Context, db operation.Beginner, do func(ctx context.Context, tx *OrdersTx) (OrdersOutcome, error)) error {
+	return operation.Run(ctx, db, "orders", func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		outcome, err := do(ctx, &OrdersTx{Tx: o.Tx(), ordersOperation: o})
 		return outcome.ordersOutcome, err
 	})
 }
 
 // OrdersTx is the transaction of Orders, for business rows. Its Commit and Rollback do nothing and
-// return outbox.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin has made is
-// open.
+// return operation.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin has made
+// is open.
 type OrdersTx struct {
-	pgx.Tx
-	ordersOperation *outbox.Operation
+	operation.Tx
+	ordersOperation *operation.Operation
 	opts            []outbox.EnqueueOption
 }
 
@@ -50,14 +50,14 @@ func (tx *OrdersTx) Exists() OrdersOutcome {
 // Receipts enqueues orders/operation and returns outcome receipts, which commits with exactly that.
 // An error leaves the operation without an outcome, so that it rolls back.
 func (tx *OrdersTx) Receipts(ctx context.Context, p Operation) (OrdersOutcome, error) {
-	outcome, err := tx.ordersOperation.Emit(ctx, "receipts", tx.opts, outbox.Emission{Topic: OperationTopic.Untyped(), Payload: &p})
+	outcome, err := tx.ordersOperation.Emit(ctx, "receipts", tx.opts, operation.Emission{Topic: OperationTopic.Untyped(), Payload: &p})
 	return OrdersOutcome{outcome}, err
 }
 
 // OrdersOutcome is an outcome of Orders. Only the methods of OrdersTx make one; the zero value is
 // not an outcome.
 type OrdersOutcome struct {
-	ordersOutcome outbox.OperationOutcome
+	ordersOutcome operation.Outcome
 }
 
 // Receipts returns the receipt of each event of the outcome, in the order of the YAML. It has

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -52,8 +53,8 @@ func (p Placed) DedupeKey() string {
 	return placedDedupeKey(&p).String()
 }
 
-func placedDedupeKey(p *Placed) outbox.Key {
-	return outbox.NewKey(outbox.UUIDPart("order_id", p.OrderID))
+func placedDedupeKey(p *Placed) eventkey.Key {
+	return eventkey.NewKey(eventkey.UUIDPart("order_id", p.OrderID))
 }
 
 func placedKeys(untyped any) outbox.Keys {

@@ -7,7 +7,7 @@ package events
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -21,21 +21,21 @@ const _ = outbox.IsAtLeastVersion0_1_0
 //
 // do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back
 // and is returned. A zero outcome, or a second one, rolls back with an error that wraps
-// outbox.ErrNoOutcome. A panic rolls back and continues. PlaceOrder does not retry: see
-// outbox.RunOperation.
-func PlaceOrder(ctx context.Context, db outbox.Beginner, do func(ctx context.Context, tx *PlaceOrderTx) (PlaceOrderOutcome, error)) error {
-	return outbox.RunOperation(ctx, db, "place_order", func(ctx context.Context, o *outbox.Operation) (outbox.OperationOutcome, error) {
+// operation.ErrNoOutcome. A panic rolls back and continues. PlaceOrder does not retry: see
+// operation.Run.
+func PlaceOrder(ctx context.Context, db operation.Beginner, do func(ctx context.Context, tx *PlaceOrderTx) (PlaceOrderOutcome, error)) error {
+	return operation.Run(ctx, db, "place_order", func(ctx context.Context, o *operation.Operation) (operation.Outcome, error) {
 		outcome, err := do(ctx, &PlaceOrderTx{Tx: o.Tx(), placeOrderOperation: o})
 		return outcome.placeOrderOutcome, err
 	})
 }
 
 // PlaceOrderTx is the transaction of PlaceOrder, for business rows. Its Commit and Rollback do
-// nothing and return outbox.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin
-// has made is open.
+// nothing and return operation.ErrTxOwned. An outcome cannot be made while a savepoint that its
+// Begin has made is open.
 type PlaceOrderTx struct {
-	pgx.Tx
-	placeOrderOperation *outbox.Operation
+	operation.Tx
+	placeOrderOperation *operation.Operation
 	opts                []outbox.EnqueueOption
 }
 
@@ -49,10 +49,10 @@ func (tx *PlaceOrderTx) With(opts ...outbox.EnqueueOption) *PlaceOrderTx {
 // rolls back.
 func (tx *PlaceOrderTx) Placed(ctx context.Context, placed Placed, ctx_ Ctx, type_ Type, err_ Err) (PlaceOrderOutcome, error) {
 	outcome, err := tx.placeOrderOperation.Emit(ctx, "placed", tx.opts,
-		outbox.Emission{Topic: PlacedTopic.Untyped(), Payload: &placed},
-		outbox.Emission{Topic: CtxTopic.Untyped(), Payload: &ctx_},
-		outbox.Emission{Topic: TypeTopic.Untyped(), Payload: &type_},
-		outbox.Emission{Topic: ErrTopic.Untyped(), Payload: &err_},
+		operation.Emission{Topic: PlacedTopic.Untyped(), Payload: &placed},
+		operation.Emission{Topic: CtxTopic.Untyped(), Payload: &ctx_},
+		operation.Emission{Topic: TypeTopic.Untyped(), Payload: &type_},
+		operation.Emission{Topic: ErrTopic.Untyped(), Payload: &err_},
 	)
 	return PlaceOrderOutcome{outcome}, err
 }
@@ -60,7 +60,7 @@ func (tx *PlaceOrderTx) Placed(ctx context.Context, placed Placed, ctx_ Ctx, typ
 // Rejected enqueues orders/rejected and returns outcome rejected, which commits with exactly that.
 // An error leaves the operation without an outcome, so that it rolls back.
 func (tx *PlaceOrderTx) Rejected(ctx context.Context, p Rejected) (PlaceOrderOutcome, error) {
-	outcome, err := tx.placeOrderOperation.Emit(ctx, "rejected", tx.opts, outbox.Emission{Topic: RejectedTopic.Untyped(), Payload: &p})
+	outcome, err := tx.placeOrderOperation.Emit(ctx, "rejected", tx.opts, operation.Emission{Topic: RejectedTopic.Untyped(), Payload: &p})
 	return PlaceOrderOutcome{outcome}, err
 }
 
@@ -72,7 +72,7 @@ func (tx *PlaceOrderTx) Repeated() PlaceOrderOutcome {
 // PlaceOrderOutcome is an outcome of PlaceOrder. Only the methods of PlaceOrderTx make one; the
 // zero value is not an outcome.
 type PlaceOrderOutcome struct {
-	placeOrderOutcome outbox.OperationOutcome
+	placeOrderOutcome operation.Outcome
 }
 
 // Receipts returns the receipt of each event of the outcome, in the order of the YAML. It has

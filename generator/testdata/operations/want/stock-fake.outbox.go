@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeStock is a StockEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeStock makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeStock makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeStock struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ StockEnqueuer = FakeStock{}
+var _ StockEnqueuer = (*FakeStock)(nil)
 
 // NewFakeStock returns an empty fake.
-func NewFakeStock() FakeStock {
-	return FakeStock{Fake: &outbox.Fake{}}
+func NewFakeStock() *FakeStock {
+	return &FakeStock{DB: &outboxfake.DB{}}
 }
 
 // EnqueueCtx records one stock/ctx event.
-func (f FakeStock) EnqueueCtx(ctx context.Context, tx outbox.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, CtxTopic.Untyped(), &p, opts...)
+func (f *FakeStock) EnqueueCtx(ctx context.Context, tx outbox.Tx, p Ctx, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, CtxTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueCtxMany records one event for each of ps.
-func (f FakeStock) EnqueueCtxMany(ctx context.Context, tx outbox.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, CtxTopic.Untyped(), ps, opts...)
+func (f *FakeStock) EnqueueCtxMany(ctx context.Context, tx outbox.Tx, ps []Ctx, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, CtxTopic.Untyped(), ps, opts...)
 }
 
 // Ctx returns the payloads of the stock/ctx events that were recorded, without duplicates, in their
-// order. For keys and headers use outbox.FakeEvents.
-func (f FakeStock) Ctx() []Ctx {
-	return outbox.FakePayloads(f.Fake, CtxTopic)
+// order. For keys and headers use outboxfake.Events.
+func (f *FakeStock) Ctx() (ps []Ctx) {
+	f.DB.Decode(CtxTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueErr records one stock/err event.
-func (f FakeStock) EnqueueErr(ctx context.Context, tx outbox.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, ErrTopic.Untyped(), &p, opts...)
+func (f *FakeStock) EnqueueErr(ctx context.Context, tx outbox.Tx, p Err, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, ErrTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueErrMany records one event for each of ps.
-func (f FakeStock) EnqueueErrMany(ctx context.Context, tx outbox.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, ErrTopic.Untyped(), ps, opts...)
+func (f *FakeStock) EnqueueErrMany(ctx context.Context, tx outbox.Tx, ps []Err, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, ErrTopic.Untyped(), ps, opts...)
 }
 
 // Err returns the payloads of the stock/err events that were recorded, without duplicates, in their
-// order. For keys and headers use outbox.FakeEvents.
-func (f FakeStock) Err() []Err {
-	return outbox.FakePayloads(f.Fake, ErrTopic)
+// order. For keys and headers use outboxfake.Events.
+func (f *FakeStock) Err() (ps []Err) {
+	f.DB.Decode(ErrTopic.Untyped(), &ps)
+	return ps
 }

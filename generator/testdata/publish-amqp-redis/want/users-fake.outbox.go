@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,63 +17,66 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeUsers is a UsersEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeUsers makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeUsers makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeUsers struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ UsersEnqueuer = FakeUsers{}
+var _ UsersEnqueuer = (*FakeUsers)(nil)
 
 // NewFakeUsers returns an empty fake.
-func NewFakeUsers() FakeUsers {
-	return FakeUsers{Fake: &outbox.Fake{}}
+func NewFakeUsers() *FakeUsers {
+	return &FakeUsers{DB: &outboxfake.DB{}}
 }
 
 // EnqueueWelcomeDue records one users/welcome_due event.
-func (f FakeUsers) EnqueueWelcomeDue(ctx context.Context, tx outbox.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, WelcomeDueTopic.Untyped(), &p, opts...)
+func (f *FakeUsers) EnqueueWelcomeDue(ctx context.Context, tx outbox.Tx, p WelcomeDue, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, WelcomeDueTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueWelcomeDueMany records one event for each of ps.
-func (f FakeUsers) EnqueueWelcomeDueMany(ctx context.Context, tx outbox.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, WelcomeDueTopic.Untyped(), ps, opts...)
+func (f *FakeUsers) EnqueueWelcomeDueMany(ctx context.Context, tx outbox.Tx, ps []WelcomeDue, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, WelcomeDueTopic.Untyped(), ps, opts...)
 }
 
 // WelcomeDue returns the payloads of the users/welcome_due events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeUsers) WelcomeDue() []WelcomeDue {
-	return outbox.FakePayloads(f.Fake, WelcomeDueTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeUsers) WelcomeDue() (ps []WelcomeDue) {
+	f.DB.Decode(WelcomeDueTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueRenamed records one users/renamed event.
-func (f FakeUsers) EnqueueRenamed(ctx context.Context, tx outbox.Tx, p Renamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, RenamedTopic.Untyped(), &p, opts...)
+func (f *FakeUsers) EnqueueRenamed(ctx context.Context, tx outbox.Tx, p Renamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, RenamedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueRenamedMany records one event for each of ps.
-func (f FakeUsers) EnqueueRenamedMany(ctx context.Context, tx outbox.Tx, ps []Renamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, RenamedTopic.Untyped(), ps, opts...)
+func (f *FakeUsers) EnqueueRenamedMany(ctx context.Context, tx outbox.Tx, ps []Renamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, RenamedTopic.Untyped(), ps, opts...)
 }
 
 // Renamed returns the payloads of the users/renamed events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeUsers) Renamed() []Renamed {
-	return outbox.FakePayloads(f.Fake, RenamedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeUsers) Renamed() (ps []Renamed) {
+	f.DB.Decode(RenamedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueDeleted records one users/deleted event.
-func (f FakeUsers) EnqueueDeleted(ctx context.Context, tx outbox.Tx, p Deleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, DeletedTopic.Untyped(), &p, opts...)
+func (f *FakeUsers) EnqueueDeleted(ctx context.Context, tx outbox.Tx, p Deleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, DeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueDeletedMany records one event for each of ps.
-func (f FakeUsers) EnqueueDeletedMany(ctx context.Context, tx outbox.Tx, ps []Deleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, DeletedTopic.Untyped(), ps, opts...)
+func (f *FakeUsers) EnqueueDeletedMany(ctx context.Context, tx outbox.Tx, ps []Deleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, DeletedTopic.Untyped(), ps, opts...)
 }
 
 // Deleted returns the payloads of the users/deleted events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeUsers) Deleted() []Deleted {
-	return outbox.FakePayloads(f.Fake, DeletedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeUsers) Deleted() (ps []Deleted) {
+	f.DB.Decode(DeletedTopic.Untyped(), &ps)
+	return ps
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -46,7 +47,7 @@ func (p Deleted) Validate() error {
 
 func deletedKeys(untyped any) outbox.Keys {
 	p := untyped.(*Deleted)
-	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("user_id", p.UserID))}
+	return outbox.Keys{Partition: eventkey.NewKey(eventkey.UUIDPart("user_id", p.UserID))}
 }
 
 // deletedPublication says where users/deleted is published: to Redis stream users:deleted.

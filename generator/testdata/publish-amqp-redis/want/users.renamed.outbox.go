@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -45,7 +46,7 @@ func (p Renamed) Validate() error {
 
 func renamedKeys(untyped any) outbox.Keys {
 	p := untyped.(*Renamed)
-	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("user_id", p.UserID))}
+	return outbox.Keys{Partition: eventkey.NewKey(eventkey.UUIDPart("user_id", p.UserID))}
 }
 
 // renamedPublication says where users/renamed is published: to RabbitMQ address

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeAudit is a AuditEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeAudit makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeAudit makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeAudit struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ AuditEnqueuer = FakeAudit{}
+var _ AuditEnqueuer = (*FakeAudit)(nil)
 
 // NewFakeAudit returns an empty fake.
-func NewFakeAudit() FakeAudit {
-	return FakeAudit{Fake: &outbox.Fake{}}
+func NewFakeAudit() *FakeAudit {
+	return &FakeAudit{DB: &outboxfake.DB{}}
 }
 
 // EnqueueOrderRemoved records one audit/order_removed event.
-func (f FakeAudit) EnqueueOrderRemoved(ctx context.Context, tx outbox.Tx, p OrderRemoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, OrderRemovedTopic.Untyped(), &p, opts...)
+func (f *FakeAudit) EnqueueOrderRemoved(ctx context.Context, tx outbox.Tx, p OrderRemoved, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, OrderRemovedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueOrderRemovedMany records one event for each of ps.
-func (f FakeAudit) EnqueueOrderRemovedMany(ctx context.Context, tx outbox.Tx, ps []OrderRemoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, OrderRemovedTopic.Untyped(), ps, opts...)
+func (f *FakeAudit) EnqueueOrderRemovedMany(ctx context.Context, tx outbox.Tx, ps []OrderRemoved, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, OrderRemovedTopic.Untyped(), ps, opts...)
 }
 
 // OrderRemoved returns the payloads of the audit/order_removed events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeAudit) OrderRemoved() []OrderRemoved {
-	return outbox.FakePayloads(f.Fake, OrderRemovedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeAudit) OrderRemoved() (ps []OrderRemoved) {
+	f.DB.Decode(OrderRemovedTopic.Untyped(), &ps)
+	return ps
 }

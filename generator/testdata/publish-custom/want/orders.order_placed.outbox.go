@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -46,9 +47,9 @@ var orderPlacedPublication = publish.Publication{
 	Key:         orderPlacedPublishKey,
 }
 
-func orderPlacedPublishKey(untyped any) outbox.Key {
+func orderPlacedPublishKey(untyped any) eventkey.Key {
 	p := untyped.(*OrderPlaced)
-	return outbox.NewKey(outbox.IntPart("order_id", p.OrderID))
+	return eventkey.NewKey(eventkey.IntPart("order_id", p.OrderID))
 }
 
 // EnqueueOrderPlaced writes one orders/order_placed event with tx: it is delivered if and only if

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeUsers is a UsersEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeUsers makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeUsers makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeUsers struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ UsersEnqueuer = FakeUsers{}
+var _ UsersEnqueuer = (*FakeUsers)(nil)
 
 // NewFakeUsers returns an empty fake.
-func NewFakeUsers() FakeUsers {
-	return FakeUsers{Fake: &outbox.Fake{}}
+func NewFakeUsers() *FakeUsers {
+	return &FakeUsers{DB: &outboxfake.DB{}}
 }
 
 // EnqueueChanged records one users/changed event.
-func (f FakeUsers) EnqueueChanged(ctx context.Context, tx outbox.Tx, p Changed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, ChangedTopic.Untyped(), &p, opts...)
+func (f *FakeUsers) EnqueueChanged(ctx context.Context, tx outbox.Tx, p Changed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, ChangedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueChangedMany records one event for each of ps.
-func (f FakeUsers) EnqueueChangedMany(ctx context.Context, tx outbox.Tx, ps []Changed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, ChangedTopic.Untyped(), ps, opts...)
+func (f *FakeUsers) EnqueueChangedMany(ctx context.Context, tx outbox.Tx, ps []Changed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, ChangedTopic.Untyped(), ps, opts...)
 }
 
 // Changed returns the payloads of the users/changed events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeUsers) Changed() []Changed {
-	return outbox.FakePayloads(f.Fake, ChangedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakeUsers) Changed() (ps []Changed) {
+	f.DB.Decode(ChangedTopic.Untyped(), &ps)
+	return ps
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -44,7 +45,7 @@ func (p Changed) Validate() error {
 
 func changedKeys(untyped any) outbox.Keys {
 	p := untyped.(*Changed)
-	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("id", p.ID))}
+	return outbox.Keys{Partition: eventkey.NewKey(eventkey.UUIDPart("id", p.ID))}
 }
 
 // EnqueueChanged appends one users/changed event to the log with tx: listeners read it if and only

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeAudit is a AuditEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeAudit makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeAudit makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeAudit struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ AuditEnqueuer = FakeAudit{}
+var _ AuditEnqueuer = (*FakeAudit)(nil)
 
 // NewFakeAudit returns an empty fake.
-func NewFakeAudit() FakeAudit {
-	return FakeAudit{Fake: &outbox.Fake{}}
+func NewFakeAudit() *FakeAudit {
+	return &FakeAudit{DB: &outboxfake.DB{}}
 }
 
 // EnqueueUserRenamed records one audit/user_renamed event.
-func (f FakeAudit) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, UserRenamedTopic.Untyped(), &p, opts...)
+func (f *FakeAudit) EnqueueUserRenamed(ctx context.Context, tx outbox.Tx, p UserRenamed, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, UserRenamedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserRenamedMany records one event for each of ps.
-func (f FakeAudit) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, UserRenamedTopic.Untyped(), ps, opts...)
+func (f *FakeAudit) EnqueueUserRenamedMany(ctx context.Context, tx outbox.Tx, ps []UserRenamed, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, UserRenamedTopic.Untyped(), ps, opts...)
 }
 
 // UserRenamed returns the payloads of the audit/user_renamed events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeAudit) UserRenamed() []UserRenamed {
-	return outbox.FakePayloads(f.Fake, UserRenamedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeAudit) UserRenamed() (ps []UserRenamed) {
+	f.DB.Decode(UserRenamedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueUserDeleted records one audit/user_deleted event.
-func (f FakeAudit) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
+func (f *FakeAudit) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserDeletedMany records one event for each of ps.
-func (f FakeAudit) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
+func (f *FakeAudit) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
 }
 
 // UserDeleted returns the payloads of the audit/user_deleted events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeAudit) UserDeleted() []UserDeleted {
-	return outbox.FakePayloads(f.Fake, UserDeletedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeAudit) UserDeleted() (ps []UserDeleted) {
+	f.DB.Decode(UserDeletedTopic.Untyped(), &ps)
+	return ps
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -55,7 +56,7 @@ func (p UserRenamed) Validate() error {
 
 func userRenamedKeys(untyped any) outbox.Keys {
 	p := untyped.(*UserRenamed)
-	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("user_id", p.UserID))}
+	return outbox.Keys{Partition: eventkey.NewKey(eventkey.UUIDPart("user_id", p.UserID))}
 }
 
 // userRenamedPublication says where audit/user_renamed is published: to Kafka topic sc.audit.

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeBilling is a BillingEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeBilling makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeBilling makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeBilling struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ BillingEnqueuer = FakeBilling{}
+var _ BillingEnqueuer = (*FakeBilling)(nil)
 
 // NewFakeBilling returns an empty fake.
-func NewFakeBilling() FakeBilling {
-	return FakeBilling{Fake: &outbox.Fake{}}
+func NewFakeBilling() *FakeBilling {
+	return &FakeBilling{DB: &outboxfake.DB{}}
 }
 
 // EnqueueInvoiceSent records one billing/invoice_sent event.
-func (f FakeBilling) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, InvoiceSentTopic.Untyped(), &p, opts...)
+func (f *FakeBilling) EnqueueInvoiceSent(ctx context.Context, tx outbox.Tx, p InvoiceSent, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, InvoiceSentTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueInvoiceSentMany records one event for each of ps.
-func (f FakeBilling) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, InvoiceSentTopic.Untyped(), ps, opts...)
+func (f *FakeBilling) EnqueueInvoiceSentMany(ctx context.Context, tx outbox.Tx, ps []InvoiceSent, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, InvoiceSentTopic.Untyped(), ps, opts...)
 }
 
 // InvoiceSent returns the payloads of the billing/invoice_sent events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeBilling) InvoiceSent() []InvoiceSent {
-	return outbox.FakePayloads(f.Fake, InvoiceSentTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeBilling) InvoiceSent() (ps []InvoiceSent) {
+	f.DB.Decode(InvoiceSentTopic.Untyped(), &ps)
+	return ps
 }

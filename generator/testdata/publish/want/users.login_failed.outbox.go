@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -60,9 +61,9 @@ var loginFailedPublication = publish.Publication{
 	Headers:     loginFailedPublishHeaders,
 }
 
-func loginFailedPublishKey(untyped any) outbox.Key {
+func loginFailedPublishKey(untyped any) eventkey.Key {
 	p := untyped.(*LoginFailed)
-	return outbox.NewKey(outbox.StringPart("realm", p.Realm), outbox.UUIDPart("user_id", p.UserID))
+	return eventkey.NewKey(eventkey.StringPart("realm", p.Realm), eventkey.UUIDPart("user_id", p.UserID))
 }
 
 func loginFailedPublishHeaders(untyped any) map[string]string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -70,9 +71,9 @@ func userCreatedKeys(untyped any) outbox.Keys {
 	p := untyped.(*UserCreated)
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.TenantID),
-		Partition:     outbox.NewKey(outbox.UUIDPart("user_id", p.UserID)),
+		Partition:     eventkey.NewKey(eventkey.UUIDPart("user_id", p.UserID)),
 		EntityType:    "user",
-		EntityID:      outbox.NewKey(outbox.UUIDPart("user_id", p.UserID)),
+		EntityID:      eventkey.NewKey(eventkey.UUIDPart("user_id", p.UserID)),
 		EntityVersion: p.Revision,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeTurns is a TurnsEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeTurns makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeTurns makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeTurns struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ TurnsEnqueuer = FakeTurns{}
+var _ TurnsEnqueuer = (*FakeTurns)(nil)
 
 // NewFakeTurns returns an empty fake.
-func NewFakeTurns() FakeTurns {
-	return FakeTurns{Fake: &outbox.Fake{}}
+func NewFakeTurns() *FakeTurns {
+	return &FakeTurns{DB: &outboxfake.DB{}}
 }
 
 // EnqueueEnded records one turns/ended event.
-func (f FakeTurns) EnqueueEnded(ctx context.Context, tx outbox.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, EndedTopic.Untyped(), &p, opts...)
+func (f *FakeTurns) EnqueueEnded(ctx context.Context, tx outbox.Tx, p Ended, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, EndedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueEndedMany records one event for each of ps.
-func (f FakeTurns) EnqueueEndedMany(ctx context.Context, tx outbox.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, EndedTopic.Untyped(), ps, opts...)
+func (f *FakeTurns) EnqueueEndedMany(ctx context.Context, tx outbox.Tx, ps []Ended, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, EndedTopic.Untyped(), ps, opts...)
 }
 
 // Ended returns the payloads of the turns/ended events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeTurns) Ended() []Ended {
-	return outbox.FakePayloads(f.Fake, EndedTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeTurns) Ended() (ps []Ended) {
+	f.DB.Decode(EndedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueRanked records one turns/ranked event.
-func (f FakeTurns) EnqueueRanked(ctx context.Context, tx outbox.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, RankedTopic.Untyped(), &p, opts...)
+func (f *FakeTurns) EnqueueRanked(ctx context.Context, tx outbox.Tx, p Ranked, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, RankedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueRankedMany records one event for each of ps.
-func (f FakeTurns) EnqueueRankedMany(ctx context.Context, tx outbox.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, RankedTopic.Untyped(), ps, opts...)
+func (f *FakeTurns) EnqueueRankedMany(ctx context.Context, tx outbox.Tx, ps []Ranked, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, RankedTopic.Untyped(), ps, opts...)
 }
 
 // Ranked returns the payloads of the turns/ranked events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeTurns) Ranked() []Ranked {
-	return outbox.FakePayloads(f.Fake, RankedTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeTurns) Ranked() (ps []Ranked) {
+	f.DB.Decode(RankedTopic.Untyped(), &ps)
+	return ps
 }

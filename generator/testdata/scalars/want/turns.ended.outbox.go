@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -82,13 +83,13 @@ func (p Ended) DedupeKey() string {
 	return endedDedupeKey(&p).String()
 }
 
-func endedDedupeKey(p *Ended) outbox.Key {
-	return outbox.NewKey(
-		outbox.UUIDPart("tenant", p.Tenant),
-		outbox.UUIDPart("turn_id", p.TurnID),
-		outbox.StringPart("slug", p.Slug),
-		outbox.IntPart("revision", p.Revision).Affix("r", ""),
-		outbox.IntPart("rank", p.Rank),
+func endedDedupeKey(p *Ended) eventkey.Key {
+	return eventkey.NewKey(
+		eventkey.UUIDPart("tenant", p.Tenant),
+		eventkey.UUIDPart("turn_id", p.TurnID),
+		eventkey.StringPart("slug", p.Slug),
+		eventkey.IntPart("revision", p.Revision).Affix("r", ""),
+		eventkey.IntPart("rank", p.Rank),
 	)
 }
 
@@ -97,9 +98,9 @@ func endedKeys(untyped any) outbox.Keys {
 	return outbox.Keys{
 		TenantID:      outbox.Tenant(p.Tenant),
 		Dedupe:        endedDedupeKey(p),
-		Partition:     outbox.NewKey(outbox.StringPart("label", p.Label)),
+		Partition:     eventkey.NewKey(eventkey.StringPart("label", p.Label)),
 		EntityType:    "turn",
-		EntityID:      outbox.NewKey(outbox.UUIDPart("turn_id", p.TurnID)),
+		EntityID:      eventkey.NewKey(eventkey.UUIDPart("turn_id", p.TurnID)),
 		EntityVersion: int64(p.Revision),
 	}
 }
@@ -112,9 +113,9 @@ var endedPublication = publish.Publication{
 	Headers:     endedPublishHeaders,
 }
 
-func endedPublishKey(untyped any) outbox.Key {
+func endedPublishKey(untyped any) eventkey.Key {
 	p := untyped.(*Ended)
-	return outbox.NewKey(outbox.UUIDPart("turn_id", p.TurnID), outbox.IntPart("rank", p.Rank))
+	return eventkey.NewKey(eventkey.UUIDPart("turn_id", p.TurnID), eventkey.IntPart("rank", p.Rank))
 }
 
 func endedPublishHeaders(untyped any) map[string]string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 )
@@ -47,7 +48,7 @@ func rankedKeys(untyped any) outbox.Keys {
 	p := untyped.(*Ranked)
 	return outbox.Keys{
 		EntityType:    "turn",
-		EntityID:      outbox.NewKey(outbox.UUIDPart("turn_id", p.TurnID)),
+		EntityID:      eventkey.NewKey(eventkey.UUIDPart("turn_id", p.TurnID)),
 		EntityVersion: int64(p.Rank),
 	}
 }

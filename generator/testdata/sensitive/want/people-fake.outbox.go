@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,63 +17,66 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakePeople is a PeopleEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakePeople makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakePeople makes
+// one. Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakePeople struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ PeopleEnqueuer = FakePeople{}
+var _ PeopleEnqueuer = (*FakePeople)(nil)
 
 // NewFakePeople returns an empty fake.
-func NewFakePeople() FakePeople {
-	return FakePeople{Fake: &outbox.Fake{}}
+func NewFakePeople() *FakePeople {
+	return &FakePeople{DB: &outboxfake.DB{}}
 }
 
 // EnqueueJoined records one people/joined event.
-func (f FakePeople) EnqueueJoined(ctx context.Context, tx outbox.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, JoinedTopic.Untyped(), &p, opts...)
+func (f *FakePeople) EnqueueJoined(ctx context.Context, tx outbox.Tx, p Joined, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, JoinedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueJoinedMany records one event for each of ps.
-func (f FakePeople) EnqueueJoinedMany(ctx context.Context, tx outbox.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, JoinedTopic.Untyped(), ps, opts...)
+func (f *FakePeople) EnqueueJoinedMany(ctx context.Context, tx outbox.Tx, ps []Joined, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, JoinedTopic.Untyped(), ps, opts...)
 }
 
 // Joined returns the payloads of the people/joined events that were recorded, without duplicates,
-// in their order. For keys and headers use outbox.FakeEvents.
-func (f FakePeople) Joined() []Joined {
-	return outbox.FakePayloads(f.Fake, JoinedTopic)
+// in their order. For keys and headers use outboxfake.Events.
+func (f *FakePeople) Joined() (ps []Joined) {
+	f.DB.Decode(JoinedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueuePaid records one people/paid event.
-func (f FakePeople) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, PaidTopic.Untyped(), &p, opts...)
+func (f *FakePeople) EnqueuePaid(ctx context.Context, tx outbox.Tx, p Paid, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, PaidTopic.Untyped(), &p, opts...)
 }
 
 // EnqueuePaidMany records one event for each of ps.
-func (f FakePeople) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, PaidTopic.Untyped(), ps, opts...)
+func (f *FakePeople) EnqueuePaidMany(ctx context.Context, tx outbox.Tx, ps []Paid, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, PaidTopic.Untyped(), ps, opts...)
 }
 
 // Paid returns the payloads of the people/paid events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakePeople) Paid() []Paid {
-	return outbox.FakePayloads(f.Fake, PaidTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakePeople) Paid() (ps []Paid) {
+	f.DB.Decode(PaidTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueLeft records one people/left event.
-func (f FakePeople) EnqueueLeft(ctx context.Context, tx outbox.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, LeftTopic.Untyped(), &p, opts...)
+func (f *FakePeople) EnqueueLeft(ctx context.Context, tx outbox.Tx, p Left, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, LeftTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueLeftMany records one event for each of ps.
-func (f FakePeople) EnqueueLeftMany(ctx context.Context, tx outbox.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, LeftTopic.Untyped(), ps, opts...)
+func (f *FakePeople) EnqueueLeftMany(ctx context.Context, tx outbox.Tx, ps []Left, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, LeftTopic.Untyped(), ps, opts...)
 }
 
 // Left returns the payloads of the people/left events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakePeople) Left() []Left {
-	return outbox.FakePayloads(f.Fake, LeftTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakePeople) Left() (ps []Left) {
+	f.DB.Decode(LeftTopic.Untyped(), &ps)
+	return ps
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeJobs is a JobsEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeJobs makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeJobs makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeJobs struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ JobsEnqueuer = FakeJobs{}
+var _ JobsEnqueuer = (*FakeJobs)(nil)
 
 // NewFakeJobs returns an empty fake.
-func NewFakeJobs() FakeJobs {
-	return FakeJobs{Fake: &outbox.Fake{}}
+func NewFakeJobs() *FakeJobs {
+	return &FakeJobs{DB: &outboxfake.DB{}}
 }
 
 // EnqueueQueued records one jobs/queued event.
-func (f FakeJobs) EnqueueQueued(ctx context.Context, tx outbox.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, QueuedTopic.Untyped(), &p, opts...)
+func (f *FakeJobs) EnqueueQueued(ctx context.Context, tx outbox.Tx, p Queued, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, QueuedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueQueuedMany records one event for each of ps.
-func (f FakeJobs) EnqueueQueuedMany(ctx context.Context, tx outbox.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, QueuedTopic.Untyped(), ps, opts...)
+func (f *FakeJobs) EnqueueQueuedMany(ctx context.Context, tx outbox.Tx, ps []Queued, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, QueuedTopic.Untyped(), ps, opts...)
 }
 
 // Queued returns the payloads of the jobs/queued events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeJobs) Queued() []Queued {
-	return outbox.FakePayloads(f.Fake, QueuedTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeJobs) Queued() (ps []Queued) {
+	f.DB.Decode(QueuedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueDone records one jobs/done event.
-func (f FakeJobs) EnqueueDone(ctx context.Context, tx outbox.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, DoneTopic.Untyped(), &p, opts...)
+func (f *FakeJobs) EnqueueDone(ctx context.Context, tx outbox.Tx, p Done, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, DoneTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueDoneMany records one event for each of ps.
-func (f FakeJobs) EnqueueDoneMany(ctx context.Context, tx outbox.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, DoneTopic.Untyped(), ps, opts...)
+func (f *FakeJobs) EnqueueDoneMany(ctx context.Context, tx outbox.Tx, ps []Done, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, DoneTopic.Untyped(), ps, opts...)
 }
 
 // Done returns the payloads of the jobs/done events that were recorded, without duplicates, in
-// their order. For keys and headers use outbox.FakeEvents.
-func (f FakeJobs) Done() []Done {
-	return outbox.FakePayloads(f.Fake, DoneTopic)
+// their order. For keys and headers use outboxfake.Events.
+func (f *FakeJobs) Done() (ps []Done) {
+	f.DB.Decode(DoneTopic.Untyped(), &ps)
+	return ps
 }

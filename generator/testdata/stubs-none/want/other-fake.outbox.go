@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,31 +17,32 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeOther is a OtherEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeOther makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeOther makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeOther struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ OtherEnqueuer = FakeOther{}
+var _ OtherEnqueuer = (*FakeOther)(nil)
 
 // NewFakeOther returns an empty fake.
-func NewFakeOther() FakeOther {
-	return FakeOther{Fake: &outbox.Fake{}}
+func NewFakeOther() *FakeOther {
+	return &FakeOther{DB: &outboxfake.DB{}}
 }
 
 // EnqueueQueuedToo records one other/queued_too event.
-func (f FakeOther) EnqueueQueuedToo(ctx context.Context, tx outbox.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, QueuedTooTopic.Untyped(), &p, opts...)
+func (f *FakeOther) EnqueueQueuedToo(ctx context.Context, tx outbox.Tx, p QueuedToo, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, QueuedTooTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueQueuedTooMany records one event for each of ps.
-func (f FakeOther) EnqueueQueuedTooMany(ctx context.Context, tx outbox.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, QueuedTooTopic.Untyped(), ps, opts...)
+func (f *FakeOther) EnqueueQueuedTooMany(ctx context.Context, tx outbox.Tx, ps []QueuedToo, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, QueuedTooTopic.Untyped(), ps, opts...)
 }
 
 // QueuedToo returns the payloads of the other/queued_too events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeOther) QueuedToo() []QueuedToo {
-	return outbox.FakePayloads(f.Fake, QueuedTooTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeOther) QueuedToo() (ps []QueuedToo) {
+	f.DB.Decode(QueuedTooTopic.Untyped(), &ps)
+	return ps
 }

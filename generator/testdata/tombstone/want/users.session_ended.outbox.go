@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -52,9 +53,9 @@ var sessionEndedPublication = publish.Publication{
 	Tombstone:   true,
 }
 
-func sessionEndedPublishKey(untyped any) outbox.Key {
+func sessionEndedPublishKey(untyped any) eventkey.Key {
 	p := untyped.(*SessionEnded)
-	return outbox.NewKey(outbox.UUIDPart("session_id", p.SessionID))
+	return eventkey.NewKey(eventkey.UUIDPart("session_id", p.SessionID))
 }
 
 // EnqueueSessionEnded writes one users/session_ended event with tx: it is delivered if and only if

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -48,7 +49,7 @@ func (p UserChanged) Validate() error {
 
 func userChangedKeys(untyped any) outbox.Keys {
 	p := untyped.(*UserChanged)
-	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("user_id", p.UserID))}
+	return outbox.Keys{Partition: eventkey.NewKey(eventkey.UUIDPart("user_id", p.UserID))}
 }
 
 // userChangedPublication says where users/user_changed is published: to Kafka topic users.

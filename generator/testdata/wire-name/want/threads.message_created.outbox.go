@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/publish"
@@ -49,7 +50,7 @@ func (p MessageCreated) Validate() error {
 
 func messageCreatedKeys(untyped any) outbox.Keys {
 	p := untyped.(*MessageCreated)
-	return outbox.Keys{Partition: outbox.NewKey(outbox.UUIDPart("thread_id", p.ThreadID))}
+	return outbox.Keys{Partition: eventkey.NewKey(eventkey.UUIDPart("thread_id", p.ThreadID))}
 }
 
 // messageCreatedPublication says where threads/message_created is published: to NATS subject

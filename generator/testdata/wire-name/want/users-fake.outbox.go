@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/outboxfake"
 )
 
 // Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.
@@ -16,47 +17,49 @@ const _ = outbox.IsAtLeastVersion0_1_0
 // FakeUsers is a UsersEnqueuer for tests without a database. It applies the rules of the real
 // functions, with the same errors and the same duplicates, and records events instead of writing
 // them. The transaction may be nil: then an event is recorded immediately. With a transaction of
-// its method Begin, events are recorded when it commits. See outbox.Fake. NewFakeUsers makes one.
-// Fakes of several namespaces may have the same Fake, and then its transactions too.
+// its method Begin, events are recorded when it commits. See outboxfake.DB. NewFakeUsers makes one.
+// Fakes of several namespaces may have the same DB, and then its transactions too.
 type FakeUsers struct {
-	*outbox.Fake
+	*outboxfake.DB
 }
 
-var _ UsersEnqueuer = FakeUsers{}
+var _ UsersEnqueuer = (*FakeUsers)(nil)
 
 // NewFakeUsers returns an empty fake.
-func NewFakeUsers() FakeUsers {
-	return FakeUsers{Fake: &outbox.Fake{}}
+func NewFakeUsers() *FakeUsers {
+	return &FakeUsers{DB: &outboxfake.DB{}}
 }
 
 // EnqueueUserCreated records one users/user_created event.
-func (f FakeUsers) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, UserCreatedTopic.Untyped(), &p, opts...)
+func (f *FakeUsers) EnqueueUserCreated(ctx context.Context, tx outbox.Tx, p UserCreated, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, UserCreatedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserCreatedMany records one event for each of ps.
-func (f FakeUsers) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, UserCreatedTopic.Untyped(), ps, opts...)
+func (f *FakeUsers) EnqueueUserCreatedMany(ctx context.Context, tx outbox.Tx, ps []UserCreated, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, UserCreatedTopic.Untyped(), ps, opts...)
 }
 
 // UserCreated returns the payloads of the users/user_created events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeUsers) UserCreated() []UserCreated {
-	return outbox.FakePayloads(f.Fake, UserCreatedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeUsers) UserCreated() (ps []UserCreated) {
+	f.DB.Decode(UserCreatedTopic.Untyped(), &ps)
+	return ps
 }
 
 // EnqueueUserDeleted records one users/user_deleted event.
-func (f FakeUsers) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
-	return f.Fake.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
+func (f *FakeUsers) EnqueueUserDeleted(ctx context.Context, tx outbox.Tx, p UserDeleted, opts ...outbox.EnqueueOption) (outbox.Receipt, error) {
+	return f.DB.Enqueue(ctx, tx, UserDeletedTopic.Untyped(), &p, opts...)
 }
 
 // EnqueueUserDeletedMany records one event for each of ps.
-func (f FakeUsers) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
-	return f.Fake.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
+func (f *FakeUsers) EnqueueUserDeletedMany(ctx context.Context, tx outbox.Tx, ps []UserDeleted, opts ...outbox.EnqueueOption) ([]outbox.Receipt, error) {
+	return f.DB.EnqueueMany(ctx, tx, UserDeletedTopic.Untyped(), ps, opts...)
 }
 
 // UserDeleted returns the payloads of the users/user_deleted events that were recorded, without
-// duplicates, in their order. For keys and headers use outbox.FakeEvents.
-func (f FakeUsers) UserDeleted() []UserDeleted {
-	return outbox.FakePayloads(f.Fake, UserDeletedTopic)
+// duplicates, in their order. For keys and headers use outboxfake.Events.
+func (f *FakeUsers) UserDeleted() (ps []UserDeleted) {
+	f.DB.Decode(UserDeletedTopic.Untyped(), &ps)
+	return ps
 }

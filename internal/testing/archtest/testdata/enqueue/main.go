@@ -5,10 +5,23 @@ import (
 	"context"
 	"os"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 )
+
+type orderPlaced struct {
+	OrderID uuid.UUID `json:"order_id"`
+}
+
+var orderPlacedTopic = outbox.NewTopic[orderPlaced](outbox.TopicSpec{
+	Namespace: "orders", Name: "placed",
+	Keys: func(p any) outbox.Keys {
+		return outbox.Keys{Dedupe: eventkey.NewKey(eventkey.UUIDPart("order_id", p.(*orderPlaced).OrderID))}
+	},
+})
 
 func main() {
 	ctx := context.Background()
@@ -17,7 +30,7 @@ func main() {
 		panic(err)
 	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		_, err := outbox.Enqueue(ctx, tx, "", outbox.Message{Namespace: "orders", Topic: "placed", Payload: []byte(`{"id": 1}`)})
+		_, err := orderPlacedTopic.Enqueue(ctx, tx, orderPlaced{OrderID: uuid.New()})
 		return err
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ func enqueues(ctx context.Context, tx pgx.Tx, p events.ChatOpened, m outbox.Mess
 	outbox.Enqueue(ctx, tx, "", m)                                           // want `the error of Enqueue is discarded`
 	outbox.EnqueueMany(ctx, tx, "", []outbox.Message{m})                     // want `the error of EnqueueMany is discarded`
 	events.ChatOpenedTopic.Untyped().Enqueue(ctx, tx, p)                     // want `the error of Enqueue is discarded`
+	events.ChatOpenedTopic.Enqueue(ctx, tx, p)                               // want `the error of Enqueue is discarded`
 	many, _ := events.EnqueueChatOpenedMany(ctx, tx, []events.ChatOpened{p}) // want `the error of EnqueueChatOpenedMany is discarded`
 	var one, _ = events.EnqueueChatOpened(ctx, tx, p)                        // want `the error of EnqueueChatOpened is discarded`
 	fmt.Println(many)

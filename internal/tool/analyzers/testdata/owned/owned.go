@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/generator/testdata/operation-programs/want"
+	"github.com/outboxgen/outboxgen/operation"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -19,6 +20,28 @@ func enqueue(ctx context.Context, tx pgx.Tx, b *pgx.Batch, p events.TurnFinalize
 		return err
 	}
 	_, err := events.EnqueueTurnFinalizedInBatch(b, p) // want `EnqueueTurnFinalizedInBatch enqueues an event of operation FinalizeTurn outside it`
+	return err
+}
+
+func typed(ctx context.Context, tx pgx.Tx, b *pgx.Batch, p events.TurnStarted) error {
+	topic := events.TurnStartedTopic
+	if _, err := topic.Enqueue(ctx, tx, p); err != nil { // want `^Topic\.Enqueue enqueues an event of operation StartTurn outside it: call events\.StartTurn, and return tx\.Started$`
+		return err
+	}
+	if _, err := topic.EnqueueMany(ctx, tx, []events.TurnStarted{p}); err != nil { // want `Topic\.EnqueueMany enqueues an event of operation StartTurn`
+		return err
+	}
+	later := topic.EnqueueInBatch // want `Topic\.EnqueueInBatch enqueues an event of operation StartTurn`
+	_, err := later(b, p)
+	return err
+}
+
+// A topic of no operation, and one whose payload nobody knows here.
+func topics[P any](ctx context.Context, tx pgx.Tx, opened events.ChatOpened, topic outbox.Topic[P], p P) error {
+	if _, err := events.ChatOpenedTopic.Enqueue(ctx, tx, opened); err != nil {
+		return err
+	}
+	_, err := topic.Enqueue(ctx, tx, p)
 	return err
 }
 
@@ -38,7 +61,7 @@ func untyped(ctx context.Context, tx pgx.Tx, b *pgx.Batch, p events.TurnStarted)
 }
 
 // The transaction of an operation is not its outcome.
-func inside(ctx context.Context, db outbox.Beginner, p events.TurnFinalized) error {
+func inside(ctx context.Context, db operation.Beginner, p events.TurnFinalized) error {
 	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *events.FinalizeTurnTx) (events.FinalizeTurnOutcome, error) {
 		if _, err := events.EnqueueTurnFinalized(ctx, tx, p); err != nil { // want `EnqueueTurnFinalized enqueues an event of operation FinalizeTurn outside it`
 			return events.FinalizeTurnOutcome{}, err

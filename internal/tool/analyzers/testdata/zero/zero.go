@@ -6,12 +6,12 @@ import (
 	"errors"
 
 	"github.com/outboxgen/outboxgen/generator/testdata/operation-programs/want"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/operation"
 )
 
 type tx = events.FinalizeTurnTx
 
-func literals(ctx context.Context, db outbox.Beginner, p events.TurnFinalized, late bool) error {
+func literals(ctx context.Context, db operation.Beginner, p events.TurnFinalized, late bool) error {
 	return events.FinalizeTurn(ctx, db, func(ctx context.Context, tx *tx) (events.FinalizeTurnOutcome, error) {
 		if late {
 			return events.FinalizeTurnOutcome{}, nil // want `^this return ends the operation with a zero outcome, which rolls it back: return the outcome of a method of its transaction, or an error$`
@@ -36,8 +36,8 @@ func withoutError(*tx) events.FinalizeTurnOutcome {
 	return events.FinalizeTurnOutcome{} // want `zero outcome`
 }
 
-func ofTheRuntime(context.Context, *outbox.Operation) (outbox.OperationOutcome, error) {
-	return outbox.OperationOutcome{}, nil // want `zero outcome`
+func ofTheRuntime(context.Context, *operation.Operation) (operation.Outcome, error) {
+	return operation.Outcome{}, nil // want `zero outcome`
 }
 
 func third(context.Context) (int, events.FinalizeTurnOutcome, error) {

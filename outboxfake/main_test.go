@@ -1,0 +1,9 @@
+package outboxfake_test
+
+import (
+	"testing"
+
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
+)
+
+func TestMain(m *testing.M) { runtimetest.Main(m) }

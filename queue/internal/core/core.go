@@ -1,0 +1,438 @@
+// Package core decides what a dispatcher does: what it claims, starts, settles, renews and waits for. It is a value
+// without goroutines, channels, locks and clock. A shell tells it what has happened and when, and does what it returns.
+//
+// What a dispatcher does in which state is in docs/inside/states.md, which a test draws from running this package.
+package core
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/rest"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
+)
+
+// Config is what a Core is to do. The figures are those of queue.Config, with their defaults.
+type Config struct {
+	Topics  []Topic   // those that are claimed
+	Targets []*Target // of all topics, each once
+	Lanes   Lanes     // where the events are; 0 means in all
+	Pauses  *Pauses   // what is paused at the start
+
+	BatchSize, Concurrency                       int
+	LeaseDuration, PollInterval, MaxPollInterval time.Duration
+	LastAttemptLimit                             time.Duration // how long an event that may kill its process stops claims
+
+	Doorbell bool // enqueues wake the dispatcher
+	Drain    bool // it ends when nothing is due
+	Limit    int  // a drain ends when it has claimed so many events; 0 means any number
+	// FirstPause is the pause of a target after its first failure.
+	FirstPause time.Duration
+	// Random spreads pauses and polls.
+	Random backoff.Random
+}
+
+// Topic is a topic that is claimed, under one of its names.
+type Topic struct {
+	Name   string
+	Target *Target
+	Fair   bool // its events are in the lanes of their tenants
+}
+
+// MaxPasses is how many passes may be under way: one that PostgreSQL works on, and one that waits for its commit.
+const MaxPasses = 2
+
+// Core is the state of one run or drain of a dispatcher. Only one goroutine may use it.
+type Core struct {
+	cfg  Config
+	out  []Command
+	to   map[string]*Target    // by topic
+	own  map[*rest.Target]bool // those of cfg.Targets and their brokers
+	base []Command             // the memory of out
+
+	leases
+	sleeper  sleep.Sleeper
+	ready    []*Task  // handlers wait for them
+	lines    []active // destinations that events are on their way to
+	running  int      // handlers
+	inFlight int      // claimed and not known to be settled
+	finished []*Task
+	capacity int  // how many may be in flight, not counting those of stalled publishers and one per resting target to try it
+	lapsed   bool // what has not begun has lost its lease
+
+	stopping     bool // nothing is started any more
+	givenUp      bool // nobody waits for handlers
+	databaseOver bool
+	ended        bool
+
+	lastAttempt        *Task     // a reclaimed event on its last attempt, which is run alone if possible
+	lastAttemptStarted bool      // it is ready or running
+	lastAttemptSince   time.Time // when it was claimed, then when it was made ready
+
+	passes      int       // passes under way
+	reclaiming  bool      // one of them may reclaim events
+	settling    int       // events that they settle
+	claiming    int       // events that they may claim
+	reserved    int       // the room they need for those, in addition to what they settle in the same transaction
+	failures    int       // of the database, in a row
+	pausedUntil time.Time // no pass begins before
+	emptyClaims sleep.Pace
+	settleErr   error     // why finished could not be settled
+	reclaimFrom time.Time // after an outage: the time when other processes have settled what they have in flight
+
+	claimable  bool // there may be something to claim
+	generation int  // how often something has made it claimable
+	backlog    bool // the latest claim was full
+	claims     *claims
+	looks      looks
+
+	pauses       *Pauses
+	readAt       time.Time // when to read what is paused
+	reading      bool
+	readBegan    time.Time
+	readAgain    bool // something may have changed since the reading began
+	readOwed     bool // a ring or a listing waits for a reading that succeeds
+	readFailures int
+	readings     sleep.Pace
+
+	drained map[*Target]bool // the resting targets of which a drain has tried an event
+	handled int              // events that a drain has claimed
+	draining
+	timerAt time.Time // of the latest Timer
+}
+
+// New returns the core of a run that begins at now.
+func New(now time.Time, cfg Config) *Core {
+	c := &Core{
+		cfg: cfg, to: make(map[string]*Target, len(cfg.Topics)), own: make(map[*rest.Target]bool), leases: leases{lease: cfg.LeaseDuration},
+		sleeper: sleep.NewSleeper(now, cfg.Random, cfg.Doorbell, cfg.PollInterval, cfg.MaxPollInterval), capacity: max(cfg.BatchSize, cfg.Concurrency), claimable: true, claims: newClaims(&cfg, cfg.Pauses),
+		looks: looks{wanted: true, walk: Walk{In: cfg.Lanes}}, pauses: cfg.Pauses, drained: make(map[*Target]bool),
+	}
+	for _, t := range cfg.Topics {
+		c.to[t.Name] = t.Target
+	}
+	for _, t := range cfg.Targets {
+		t.reset()
+		if c.own[t.Rest] = true; t.Rest.Broker != nil {
+			c.own[t.Rest.Broker] = true
+		}
+	}
+	c.planReading(now)
+	return c
+}
+
+func (c *Core) tell(m Command) { c.out = append(c.out, m) }
+
+// Step takes what happened at now and returns what to do, in order. The slice is valid until the next Step. After End
+// there is nothing to do any more.
+func (c *Core) Step(now time.Time, in Event) []Command {
+	c.out = c.base[:0]
+	if c.ended {
+		return nil
+	}
+	if !now.Before(c.timerAt) {
+		c.timerAt = time.Time{} // it has fired
+	}
+	switch e := in.(type) {
+	case Tick:
+		c.timerAt = time.Time{}
+	case *Reported:
+		c.onReported(now, e)
+	case *Sent:
+		c.onSent(now, e)
+	case *Routed:
+		c.onRouted(now, e)
+	case *PassDone:
+		c.onPassDone(now, e)
+	case *Renewed:
+		c.onRenewed(now, e)
+	case *PausesRead:
+		c.onPausesRead(now, e)
+	case Rang:
+		c.onRing(now)
+	case Answered:
+		c.onAnswered(now, e)
+	case Listed:
+		c.askForPauses(now)
+	case Swept:
+		c.onSwept(e)
+	case Stop:
+		c.onStop(now)
+	case GiveUp:
+		c.givenUp = true
+	case DatabaseOver:
+		c.databaseOver, c.pausedUntil = true, time.Time{}
+	}
+	c.onTime(now)
+	c.proceed(now)
+	if at := c.next(now); !c.ended && !at.Equal(c.timerAt) {
+		c.timerAt = at
+		c.tell(Timer{at})
+	}
+	c.base = c.out
+	return c.out
+}
+
+// onTime does what is due at now whatever happens.
+func (c *Core) onTime(now time.Time) {
+	c.renew(now)
+	if c.lapsed {
+		c.lapsed = false
+		c.withdraw(now, func(t *Task) bool { return t.lost })
+	}
+	if c.stopping || c.cfg.Drain {
+		return
+	}
+	if !c.reading && !now.Before(c.readAt) {
+		c.readPauses(now)
+	}
+	if !now.Before(c.sleeper.PollAt()) {
+		if !c.looks.running { // a look that is slower than its pause is not followed by another without a pause
+			c.requestLook()
+		}
+		c.sleeper.OnPoll(now, c.emptyClaims.Pause())
+	}
+}
+
+// proceed starts what can start.
+func (c *Core) proceed(now time.Time) {
+	c.startLastAttempt(now)
+	c.hand(now)
+	switch {
+	case c.ended:
+	case c.stopping:
+		c.finishUp(now)
+	case c.cfg.Drain:
+		c.drain(now)
+	default:
+		c.deliver(now)
+	}
+}
+
+// next returns when there is something to do even if nothing happens; zero if there is no such time.
+func (c *Core) next(now time.Time) (at time.Time) {
+	wait := func(until time.Time) {
+		if until.After(now) {
+			at = earlier(at, until)
+		}
+	}
+	if len(c.tasks) > 0 && !c.renewing {
+		wait(c.renewAt)
+	}
+	wait(c.pausedUntil)
+	if c.lastAttempt != nil {
+		wait(c.lastAttemptSince.Add(c.cfg.LastAttemptLimit))
+		wait(c.lastAttemptSince.Add(c.lease))
+	}
+	if c.stopping {
+		return at
+	}
+	if c.passes < MaxPasses {
+		wait(c.nextOfTargets(now))
+	}
+	if c.cfg.Drain {
+		return at
+	}
+	if !c.reading {
+		wait(c.readAt)
+	}
+	if c.passes < MaxPasses && c.looks.wanted {
+		wait(c.looks.from)
+	}
+	wait(c.sleeper.PollAt())
+	return at
+}
+
+// AtRisk returns the events in flight whose lease may have run out. No sweep of this process takes them.
+func (c *Core) AtRisk(now time.Time) []uuid.UUID { return c.atRisk(now) }
+
+// onReported takes in the results of tasks for which nothing runs any more.
+func (c *Core) onReported(now time.Time, e *Reported) {
+	for _, t := range e.Tasks {
+		if t.begun && !t.to.sends() {
+			c.running--
+		}
+		if t.Late {
+			if !t.lost {
+				c.lose(t)
+			}
+			t.unstarted = true
+		}
+		if t.Tried && !t.to.sends() {
+			ids, results := [1]uuid.UUID{t.ID}, [1]errclass.Result{t.Result}
+			c.note(t.to.Rest.OnResults(now, t.Began, ids[:], results[:]))
+			t.Result = results[0]
+		}
+		c.report(now, t)
+	}
+}
+
+// report makes t finished: one whose result is known, or that is released unstarted.
+func (c *Core) report(now time.Time, t *Task) {
+	if t.to.sends() {
+		t.to.inFlight--
+	}
+	if t.line != nil {
+		c.delist(now, t)
+	}
+	if t.try != nil {
+		t.try.Rest.OnTry(now, true)
+	}
+	if t == c.lastAttempt {
+		c.lastAttempt, c.lastAttemptStarted = nil, false
+	}
+	t.finished = true
+	// A failure is not settled if the lease was lost, because the event may belong to another worker then. A success, and
+	// an event that is released with its attempt uncounted, are settled anyway: the fence decides.
+	if t.unstarted || !t.lost || !t.Result.Class.Charged() {
+		c.finished = append(c.finished, t)
+		return
+	}
+	c.remove(t)
+	c.inFlight--
+	c.tell(Drop{t})
+}
+
+// handBack makes the next pass release t, which was not started.
+func (c *Core) handBack(now time.Time, t *Task) {
+	t.unstarted, t.Result = true, notStarted
+	c.report(now, t)
+}
+
+// withdraw takes back what has not begun and is gone, for example because its lease was lost while it waited. Each is
+// released under its fence, so its attempt is not counted unless another worker has claimed it since.
+func (c *Core) withdraw(now time.Time, gone func(*Task) bool) {
+	if t := c.lastAttempt; t != nil && !c.lastAttemptStarted && gone(t) {
+		c.handBack(now, t)
+	}
+	take := func(queue *[]*Task) {
+		all := *queue
+		*queue = nil
+		for _, t := range all {
+			if !gone(t) {
+				*queue = append(*queue, t)
+			}
+		}
+		for _, t := range all {
+			if gone(t) {
+				c.handBack(now, t)
+			}
+		}
+	}
+	for i := len(c.lines) - 1; i >= 0; i-- { // backwards: one that becomes empty is removed
+		take(&c.lines[i].ready)
+	}
+	for _, t := range c.cfg.Targets {
+		take(&t.ready)
+	}
+	take(&c.ready)
+}
+
+// startLastAttempt makes the pending event on its last attempt ready once nothing else is in flight. This event may have
+// killed its process before. If it does so again, every other event in flight loses an attempt. The wait for long
+// handlers is bounded: by LastAttemptLimit if they would lose one attempt of several, and by a lease if one of them would
+// become a dead letter.
+func (c *Core) startLastAttempt(now time.Time) {
+	t := c.lastAttempt
+	if t == nil || c.lastAttemptStarted {
+		return
+	}
+	waited := now.Sub(c.lastAttemptSince)
+	alone := c.inFlight == 1 && c.claiming == 0
+	if alone || waited >= c.lease || waited >= c.cfg.LastAttemptLimit && !c.hasLastAttempt(t) {
+		c.lastAttemptStarted, c.lastAttemptSince = true, now
+		c.start(t)
+	}
+}
+
+// claimsPaused reports whether an event on its last attempt stops other claims. It does so for LastAttemptLimit while it
+// waits for the others to finish, and again after its start, because an event that kills its process usually does so
+// soon.
+func (c *Core) claimsPaused(now time.Time) bool {
+	return c.lastAttempt != nil && now.Sub(c.lastAttemptSince) < c.cfg.LastAttemptLimit
+}
+
+// requestClaim makes the dispatcher claim once more, whatever the current claims find.
+func (c *Core) requestClaim() {
+	c.claimable = true
+	c.generation++
+}
+
+// requestLook makes the dispatcher claim once more, and look from the head soon.
+func (c *Core) requestLook() {
+	c.looks.soon()
+	c.requestClaim()
+}
+
+// onRing takes in a ring: an event may have been enqueued, and a resume rings, too.
+func (c *Core) onRing(now time.Time) {
+	if c.pauses.Any() {
+		c.askForPauses(now)
+	}
+	c.requestClaim()
+	c.sleeper.OnRing()
+}
+
+// onAnswered takes in an answer of the doorbell: the dispatcher claims once more, immediately or after a pause.
+func (c *Core) onAnswered(now time.Time, a Answered) {
+	look, pause := c.sleeper.OnAnswer(now, a.Request, a.Bell)
+	switch {
+	case look && pause == 0: // what was committed before this answer rang nobody
+		c.requestLook()
+	case look:
+		c.requestClaim()
+		c.pausedUntil = later(c.pausedUntil, now.Add(max(pause, c.emptyClaims.Pause())))
+		c.tell(SignalRefused)
+	}
+}
+
+const (
+	// shortestPauseCheck is the time between two readings of the pauses when PollInterval is shorter.
+	shortestPauseCheck = 50 * time.Millisecond
+)
+
+// planReading says when to read what is paused next.
+func (c *Core) planReading(now time.Time) {
+	c.readAt = now.Add(max(c.cfg.Random.Within(c.cfg.PollInterval), shortestPauseCheck, c.readings.Pause()))
+}
+
+// askForPauses reads what is paused once more, after the reading that is under way.
+func (c *Core) askForPauses(now time.Time) {
+	c.readOwed = true
+	if c.readAgain = c.reading; !c.reading {
+		c.readAt = now
+	}
+}
+
+func (c *Core) readPauses(now time.Time) {
+	c.reading, c.readAgain, c.readBegan = true, false, now
+	c.tell(ReadPauses{})
+}
+
+// onPausesRead takes in what is paused now: queued events that are paused now are released, and what is not paused any
+// more is claimed again. After an error, what was read last holds. If a ring or a listing has asked for the reading, it is
+// tried again soon: perhaps nobody tells of the end of that pause again.
+func (c *Core) onPausesRead(now time.Time, e *PausesRead) {
+	c.reading = false
+	c.readings.Took(now.Sub(c.readBegan))
+	c.planReading(now)
+	switch {
+	case e.Err != nil:
+		if c.readFailures++; c.readOwed {
+			c.readAt = now.Add(c.cfg.Random.Retry(c.readFailures))
+		}
+	case c.readAgain:
+		c.readFailures, c.readAt = 0, now
+	default:
+		c.readFailures, c.readOwed = 0, false
+	}
+	if e.Err == nil && !e.Pauses.Equal(c.pauses) {
+		c.pauses = e.Pauses
+		c.withdraw(now, func(t *Task) bool { return c.pauses.Event(t.Topic, t.Tenant) })
+		c.requestLook() // a claim that is under way may pass over what it still takes for paused
+	}
+	c.tell(SignalPaused)
+}

@@ -1,0 +1,521 @@
+package coresim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
+)
+
+// proc is a process with one core.
+type proc struct {
+	sim  *sim
+	name string
+	core *core.Core
+	cfg  core.Config
+
+	frozen, stopping, cancelled, databaseOver, crashed, ended bool
+	listed, watches                                           bool
+	began                                                     time.Time
+	held                                                      []core.Event
+	timer                                                     int
+	request                                                   int // the latest of the doorbell
+	asleep                                                    bool
+	calls                                                     map[string]bool // of publishers, by destination
+	running                                                   map[*core.Task]bool
+	passes                                                    int
+	reading, renewing                                         bool
+	doubtful                                                  bool // something has gone wrong that leaves leases behind
+}
+
+// held is what the shell knows of a task.
+type held struct {
+	*row
+	claimNo  int
+	began    bool // given to a handler or publisher
+	over     bool // nothing runs
+	settled  bool
+	settling bool
+	done     bool // the handler has returned success
+	order    int
+}
+
+func of(t *core.Task) *held { return t.Own.(*held) }
+
+// tell tells the core of e and does what it says.
+func (p *proc) tell(e core.Event) {
+	if p.crashed || p.ended {
+		return
+	}
+	if p.frozen {
+		p.held = append(p.held, e)
+		return
+	}
+	p.sim.stats.Steps++
+	if p.sim.trace != nil {
+		p.sim.trace("%12s %s: %T%+v", p.sim.now.Sub(start), p.name, e, brief(e))
+	}
+	for _, c := range slices.Clone(p.core.Step(p.sim.now, e)) {
+		if p.crashed {
+			return
+		}
+		p.obey(c)
+	}
+}
+
+// brief is what a trace shows of an event.
+func brief(e core.Event) string {
+	switch e := e.(type) {
+	case *core.PassDone:
+		return fmt.Sprintf(" claimed %d of %d, open %d, err %v", len(e.Claimed), claimSize(e.Pass), len(e.Open), e.Err)
+	case core.Answered:
+		return fmt.Sprintf(" %v", e)
+	case *core.PausesRead:
+		return fmt.Sprintf(" %+v %v", e.Pauses, e.Err)
+	}
+	return ""
+}
+
+func claimSize(c *core.Pass) int {
+	if c.Claim == nil {
+		return 0
+	}
+	return c.Claim.Size
+}
+
+func (p *proc) obey(c core.Command) {
+	s := p.sim
+	if s.trace != nil {
+		s.trace("%12s %s:     -> %T", s.now.Sub(start), p.name, c)
+	}
+	switch c := c.(type) {
+	case core.Run:
+		p.run(c.Task)
+	case *core.Send:
+		p.send(c)
+	case *core.Route:
+		p.route(c)
+	case *core.Pass:
+		p.pass(c)
+	case *core.Renew:
+		p.renew(c)
+	case core.Lost:
+		s.stats.Lost++
+		if p.running[c.Task] && s.rnd.IntN(2) == 0 { // it notices
+			t := c.Task
+			s.after(s.upTo(time.Second), func() { p.returned(t, errclass.New(errclass.ClassFailed, "lease lost")) })
+		}
+	case core.Drop:
+		h := of(c.Task)
+		s.require(h.over && !h.settled, "%s drops an event that is not over", p.name)
+		h.settled = true
+	case core.ReadPauses:
+		s.require(!p.reading, "%s reads pauses twice", p.name)
+		p.reading = true
+		s.after(s.upTo(50*time.Millisecond), func() { p.readPauses() })
+	case core.Sweep:
+		s.after(s.upTo(10*time.Millisecond), func() { p.tell(core.Swept{}) })
+	case core.AskBell:
+		p.askBell(c)
+	case core.Timer:
+		p.timer++
+		if n := p.timer; !c.At.IsZero() {
+			s.require(c.At.After(s.now), "%s wants a tick in the past", p.name)
+			s.after(c.At.Sub(s.now), func() {
+				if n == p.timer {
+					p.tell(core.Tick{})
+				}
+			})
+		}
+	case *core.End:
+		p.end(c)
+	}
+}
+
+// result returns what a handler or publisher makes of r.
+func (p *proc) result(r *row, name string) errclass.Result {
+	s := p.sim
+	switch {
+	case s.now.Before(s.away[name]):
+		broker := s.rnd.IntN(5) == 0
+		return errclass.Result{Class: errclass.ClassUnavailable, Text: "away", Broker: broker}
+	case s.bells:
+	case s.chance(12):
+		return errclass.New(errclass.ClassFailed, "no")
+	case s.chance(50):
+		return errclass.New(errclass.ClassRefused, "never")
+	case s.chance(50):
+		return errclass.New(errclass.ClassNotSent, "not sent")
+	}
+	return errclass.Result{}
+}
+
+// run runs the handler of t.
+func (p *proc) run(t *core.Task) {
+	s, h := p.sim, of(t)
+	s.require(!h.began && !h.over && !h.settled, "%s starts an event again", p.name)
+	s.require(!p.stopping, "%s starts an event after its end", p.name)
+	h.began = true
+	p.running[t] = true
+	s.require(len(p.running) <= p.cfg.Concurrency, "%s runs %d handlers", p.name, len(p.running))
+	if !s.bells && s.chance(300) {
+		s.after(s.upTo(time.Second), func() {
+			if !p.crashed && !p.ended {
+				s.crash(p)
+			}
+		})
+	}
+	took := s.upTo(200 * time.Millisecond)
+	if h.topic == "slow" && s.chance(10) {
+		took = s.upTo(15 * time.Second)
+	}
+	t.Began, t.Tried = s.now, true
+	s.after(took, func() { p.returned(t, p.result(h.row, h.topic)) })
+}
+
+// returned ends the handler of t.
+func (p *proc) returned(t *core.Task, r errclass.Result) {
+	h := of(t)
+	if h.over || p.crashed {
+		return
+	}
+	if p.frozen {
+		p.sim.after(100*time.Millisecond, func() { p.returned(t, r) })
+		return
+	}
+	h.over = true
+	delete(p.running, t)
+	if t.Result = r; r.Class == errclass.ClassDone {
+		h.done = true
+		h.handled++
+	}
+	p.tell(&core.Reported{Tasks: []*core.Task{t}})
+}
+
+// send calls a publisher.
+func (p *proc) send(c *core.Send) {
+	s := p.sim
+	name := c.To.Rest.Name
+	if c.To.ByEvent {
+		name = c.Destination
+	}
+	s.require(!p.calls[name], "%s calls %s twice at a time", p.name, name)
+	s.require(!p.stopping, "%s sends after its end", p.name)
+	p.calls[name] = true
+	order := 0
+	for _, t := range c.Tasks {
+		h := of(t)
+		s.require(!h.began && !h.over && !h.settled, "%s sends an event again", p.name)
+		s.require(h.order > order, "%s sends events in another order than it has claimed them", p.name)
+		h.began, order = true, h.order
+	}
+	took := s.upTo(100 * time.Millisecond)
+	if s.chance(10) && !(s.bells && c.To.ByEvent) { // what waits for a destination that has stalled is found by a poll
+		took = s.upTo(3 * time.Second)
+	}
+	s.after(took, func() {
+		p.calls[name] = false
+		sent := &core.Sent{Send: c}
+		var unfit []*core.Task
+		for _, t := range c.Tasks {
+			h := of(t)
+			h.over = true
+			if t.Result = p.result(h.row, name); t.Result.Class == errclass.ClassRefused && !c.To.ByEvent {
+				unfit = append(unfit, t)
+				continue
+			}
+			if t.Tried = true; t.Result.Class == errclass.ClassDone {
+				h.done = true
+				h.handled++
+			}
+			sent.Tasks = append(sent.Tasks, t)
+		}
+		if len(unfit) > 0 {
+			p.tell(&core.Reported{Tasks: unfit})
+		}
+		p.tell(sent)
+	})
+}
+
+// route finds the destinations of events.
+func (p *proc) route(c *core.Route) {
+	s := p.sim
+	s.after(s.upTo(50*time.Millisecond), func() {
+		e := &core.Routed{Route: c}
+		var unfit []*core.Task
+		for _, t := range c.Tasks {
+			h := of(t)
+			if s.chance(100) && !s.bells {
+				h.began, h.over, t.Result = true, true, errclass.New(errclass.ClassRefused, "no destination")
+				unfit = append(unfit, t)
+				continue
+			}
+			i := slices.IndexFunc(e.Lines, func(d core.Destined) bool { return d.Destination == h.destination })
+			if i < 0 {
+				i = len(e.Lines)
+				e.Lines = append(e.Lines, core.Destined{Destination: h.destination})
+			}
+			e.Lines[i].Tasks = append(e.Lines[i].Tasks, t)
+		}
+		if len(unfit) > 0 {
+			p.tell(&core.Reported{Tasks: unfit})
+		}
+		p.tell(e)
+	})
+}
+
+func (p *proc) readPauses() {
+	p.reading = false
+	if p.sim.now.Before(p.sim.database) || p.sim.chance(20) {
+		p.tell(&core.PausesRead{Err: errDatabase})
+		return
+	}
+	read := p.sim.pauses
+	p.reading = true
+	p.sim.after(p.sim.upTo(20*time.Millisecond), func() {
+		p.reading = false
+		p.tell(&core.PausesRead{Pauses: read})
+	})
+}
+
+// askBell asks the doorbell, which is refused while a transaction is open that has enqueued without a ring.
+func (p *proc) askBell(c core.AskBell) {
+	s := p.sim
+	s.require(c.Request == p.request+1, "%s asks the doorbell out of order", p.name)
+	p.request, p.asleep = c.Request, c.Asleep
+	s.after(s.upTo(5*time.Millisecond), func() {
+		if p.request != c.Request || p.crashed || p.ended || p.stopping {
+			return
+		}
+		if !c.Asleep {
+			if p.watches {
+				p.watches = false
+				s.ring()
+			}
+			return
+		}
+		others := slices.ContainsFunc(s.procs, func(o *proc) bool { return o.watches })
+		if !others && s.open > 0 {
+			p.tell(core.Answered{Request: c.Request, Bell: sleep.Busy})
+			return
+		}
+		if !others {
+			p.watches = true
+		}
+		p.tell(core.Answered{Request: c.Request, Bell: sleep.Watches})
+	})
+}
+
+// renew renews leases.
+func (p *proc) renew(c *core.Renew) {
+	s := p.sim
+	s.require(!p.renewing, "%s renews twice", p.name)
+	p.renewing = true
+	sent := s.now
+	s.after(s.upTo(500*time.Millisecond), func() {
+		p.renewing = false
+		done := &core.Renewed{Renew: c}
+		if s.now.Before(s.database) || s.chance(10) || p.databaseOver {
+			p.tell(done)
+			return
+		}
+		for _, t := range c.Tasks {
+			h := of(t)
+			became := core.Gone
+			switch {
+			case h.row.lockedBy == p && h.row.claimNo == h.claimNo && h.final == "" && h.leased():
+				became = core.Renewal
+				h.row.lockedUntil = s.now.Add(p.cfg.LeaseDuration)
+			case s.chance(10):
+				became = core.Kept
+			}
+			done.Outcomes = append(done.Outcomes, became)
+		}
+		_ = sent
+		p.tell(done)
+	})
+}
+
+// errDatabase is the error of a database that does not answer.
+var errDatabase = broken("the database does not answer")
+
+func (b broken) Error() string { return string(b) }
+
+// pass makes a round trip: its statements lock rows, its commit changes them, and its answer comes later. All of them may
+// fail.
+func (p *proc) pass(c *core.Pass) {
+	s := p.sim
+	p.passes++
+	s.require(p.passes <= core.MaxPasses, "%s has %d passes", p.name, p.passes)
+	for _, t := range c.Settle {
+		h := of(t)
+		s.require(!h.settled && !h.settling, "%s settles an event twice", p.name)
+		s.require(h.over || !h.began, "%s settles an event that runs", p.name)
+		h.settling, h.over = true, true
+		s.require(t.As != core.Ack || h.done, "%s acks what nobody has handled", p.name)
+		s.require(t.As != core.Nack || h.began, "%s charges an event that was not started", p.name)
+		s.require(t.As != core.Release || !h.done, "%s releases what was delivered", p.name)
+	}
+	if c.Claim != nil {
+		s.require(!p.stopping, "%s claims after its end", p.name)
+	}
+	s.after(s.upTo(20*time.Millisecond), func() {
+		if p.crashed || p.databaseOver || s.now.Before(s.database) || s.chance(40) {
+			p.passDone(c, nil, nil, core.Found{}, false)
+			return
+		}
+		var picked []*row
+		var found core.Found
+		if c.Claim != nil {
+			picked, found = s.claim(s.now, p, c.Claim)
+		}
+		for _, r := range picked {
+			s.require(r.busy == nil, "two claims lock one row")
+			r.busy = p
+		}
+		until := s.now.Add(p.cfg.LeaseDuration)
+		s.after(s.upTo(20*time.Millisecond), func() { p.commit(c, picked, found, until) })
+	})
+}
+
+func (p *proc) commit(c *core.Pass, picked []*row, found core.Found, until time.Time) {
+	s := p.sim
+	for _, r := range picked {
+		r.busy, r.changed = nil, s.now
+	}
+	if s.chance(40) || s.now.Before(s.database) { // rolled back
+		p.passDone(c, nil, nil, core.Found{}, false)
+		return
+	}
+	known := make(map[*core.Task]bool)
+	for _, t := range c.Settle {
+		p.settle(t)
+		known[t] = !s.chance(500)
+	}
+	var claimed []*core.Task
+	for _, r := range picked {
+		if r.leased() { // a lease ran out: that attempt is used up
+			r.unexplained--
+		}
+		r.attempts++
+		r.unexplained++
+		r.claimNo++
+		again := r.leased()
+		r.lockedBy, r.lockedUntil = p, until
+		found.Rows = append(found.Rows, core.Seen{Lane: r.lane, At: r.place(), Reclaimed: again, Last: r.attempts >= r.max})
+		h := &held{row: r, claimNo: r.claimNo}
+		claimed = append(claimed, &core.Task{
+			ID: r.id, Topic: r.topic, Tenant: uuid.NullUUID{UUID: r.tenant, Valid: true}, Attempt: r.attempts, MaxAttempts: r.max,
+			Reclaimed: again, ClaimDeadline: until.Add(-40 * time.Millisecond), Own: h,
+		})
+	}
+	s.sort()
+	if s.chance(60) && (!s.bells || len(picked) == 0) { // the answer is lost
+		p.doubtful = true
+		p.passDone(c, nil, nil, core.Found{}, false)
+		return
+	}
+	p.passDone(c, known, claimed, found, true)
+}
+
+// settle changes the row of t, if its fence holds.
+func (p *proc) settle(t *core.Task) {
+	s, h := p.sim, of(t)
+	r := h.row
+	if r.claimNo != h.claimNo || r.lockedBy != p || r.final != "" || !r.leased() {
+		return // lost, or already settled so
+	}
+	r.lockedUntil = time.Time{}
+	switch t.As {
+	case core.Ack:
+		r.final = "delivered"
+	case core.Nack:
+		r.unexplained--
+		if r.attempts >= r.max || t.Result.Class == errclass.ClassRefused {
+			r.final = "dead"
+		}
+		r.due = s.now.Add(s.upTo(3 * time.Second))
+	case core.Release:
+		r.attempts--
+		r.unexplained--
+		if t.After > 0 {
+			r.due = s.now.Add(t.After)
+		}
+	}
+	s.require(r.unexplained == 0 || r.final == "delivered", "event %s has %d attempts too many", short(r.id), r.unexplained)
+}
+
+// passDone gives the core the answer of a pass, in its turn.
+func (p *proc) passDone(c *core.Pass, known map[*core.Task]bool, claimed []*core.Task, found core.Found, committed bool) {
+	s := p.sim
+	s.after(s.upTo(20*time.Millisecond), func() {
+		p.passes--
+		e := &core.PassDone{Pass: c, Claimed: claimed, Found: found}
+		for _, t := range c.Settle {
+			of(t).settling = false
+			if of(t).settled = known[t]; !known[t] {
+				e.Open = append(e.Open, t)
+			}
+		}
+		for _, t := range claimed {
+			s.claims++
+			of(t).order = s.claims
+		}
+		if !committed || len(e.Open) > 0 {
+			e.Err = errDatabase
+		}
+		p.tell(e)
+	})
+}
+
+// end checks that p leaves nothing behind.
+func (p *proc) end(e *core.End) {
+	s := p.sim
+	p.ended = true
+	if p.cfg.Drain {
+		s.stats.Drains++
+	}
+	s.require(p.stopping || p.cfg.Drain, "%s ends by itself", p.name)
+	s.require(e.Unsettled == 0 || p.databaseOver, "%s leaves %d events unsettled", p.name, e.Unsettled)
+	s.require(len(e.Running) == 0 || p.stopping, "%s leaves handlers running", p.name)
+	if e.Unsettled == 0 && len(e.Running) == 0 && e.Err == nil && !p.doubtful {
+		for _, r := range s.rows {
+			s.require(r.lockedBy != p || !r.leased() || r.lockedUntil.Before(s.now) || p.lostLease(r), "%s leaves event %s leased", p.name, short(r.id))
+		}
+	}
+	if s.bells { // what it has released others find by a poll
+		s.ring()
+	}
+	for _, r := range s.rows {
+		r.abandoned = r.abandoned || s.bells && r.lockedBy == p && r.leased()
+	}
+	if e.Drained == core.DrainDone && e.Err == nil {
+		p.requireDrained()
+	}
+	if !p.stopping {
+		s.remove(p)
+	}
+}
+
+// lostLease reports whether p has given up the lease of r, although it has not run out yet.
+func (p *proc) lostLease(r *row) bool { return r.lockedUntil.Sub(p.sim.now) < p.cfg.LeaseDuration/5 }
+
+// requireDrained checks that a drain has taken everything that was due when it began, and that nothing has kept it from
+// taking.
+func (p *proc) requireDrained() {
+	s := p.sim
+	if len(core.Resting(p.cfg.Targets)) > 0 {
+		return
+	}
+	for _, r := range s.rows {
+		if r.attempts > 0 || r.claimNo > 0 || !r.visible || r.due.After(p.began.Add(-2*time.Second)) || r.changed.After(p.began) || s.pauses.Any() || s.paused.After(p.began) || len(s.away) > 0 || r.busy != nil {
+			continue
+		}
+		s.require(false, "%s has ended, and event %s of %s is due", p.name, short(r.id), r.topic)
+	}
+}

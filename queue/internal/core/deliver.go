@@ -1,0 +1,288 @@
+package core
+
+import (
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+)
+
+// deliver starts passes while there is something for them to do.
+func (c *Core) deliver(now time.Time) {
+	for !now.Before(c.pausedUntil) {
+		want := c.room(now)
+		if !c.worthwhile(want) && (c.passes == MaxPasses || c.tryable(now) == nil) {
+			return
+		}
+		c.pass(now, want)
+	}
+}
+
+// worthwhile reports whether a pass that claims up to want should start. If no pass is under way, any work is enough;
+// otherwise there must be half a batch, so that batches stay large.
+func (c *Core) worthwhile(want int) bool {
+	switch todo := max(len(c.finished), want); c.passes {
+	case 0:
+		return todo > 0
+	case MaxPasses:
+		return false
+	default:
+		return todo >= c.half()
+	}
+}
+
+func (c *Core) half() int { return (c.capacity + 1) / 2 }
+
+// room returns how many events to claim now. What the same round trip settles counts as free. It is zero if nothing is
+// claimable or claims are paused, and also if there is little room while enough events wait for the workers. Two passes
+// claim at the same time only from a backlog, each up to half of the capacity.
+func (c *Core) room(now time.Time) int {
+	inFlight := c.inFlight - c.stalled(now)
+	busy := inFlight - len(c.finished) - c.settling
+	free := c.capacity - (inFlight - len(c.finished)) - c.reserved
+	if !c.claimable && !c.looks.due(now) || c.claimsPaused(now) || free <= 0 || c.claiming > 0 && !c.backlog {
+		return 0
+	}
+	if busy+c.claiming > c.cfg.Concurrency && free < c.capacity/4 {
+		return 0
+	}
+	if c.backlog {
+		free = min(free, c.half())
+	}
+	return min(free, c.cfg.BatchSize)
+}
+
+// reservedBy returns the room that p needs for what it claims, in addition to what it settles.
+func reservedBy(p *Pass) int { return max(0, p.want-len(p.Settle)) }
+
+// reclaims reports whether p may claim events whose lease has run out.
+func (p *Pass) reclaims() bool { return p.Claim != nil && p.Claim.Reclaims > 0 }
+
+// pass starts a pass that settles all finished tasks and claims up to want, or one event of a target that is to be tried.
+func (c *Core) pass(now time.Time, want int) {
+	p := &Pass{want: want, generation: c.generation}
+	if p.try = c.tryable(now); p.try != nil {
+		p.Claim, p.want = c.claims.try(p.try, c.mayReclaim(now), c.pauses), 1
+	} else if want > 0 {
+		if c.looks.due(now) {
+			p.Claim = c.claims.request(now, want, c.mayReclaim(now), c.pauses, c.looks.next(&c.claims.ahead))
+			if p.look = p.Claim != nil; !p.look {
+				c.looks.from = now.Add(lookEvery) // everything rests or is paused
+			}
+		} else {
+			p.Claim = c.claims.request(now, want, false, c.pauses, c.claims.next(now))
+		}
+	}
+	c.beginPass(now, p)
+}
+
+// mayReclaim reports whether events whose lease has run out may be taken. They may not while an event on its last attempt
+// is in flight, because one of them might kill the process. They may not right after an outage of the database either,
+// because live processes have yet to settle what they have in flight.
+func (c *Core) mayReclaim(now time.Time) bool {
+	return !c.reclaiming && c.lastAttempt == nil && !now.Before(c.reclaimFrom)
+}
+
+// beginPass begins p, which settles all finished tasks.
+func (c *Core) beginPass(now time.Time, p *Pass) {
+	p.Settle, c.finished = c.finished, nil
+	if p.Claim == nil && len(p.Settle) == 0 { // every target is away
+		c.onClaim(now, &PassDone{Pass: p})
+		return
+	}
+	c.settle(now, p)
+	p.began, p.failures = now, c.failures
+	if p.reclaims() {
+		p.Claim.InFlight = c.atRisk(now)
+	}
+	c.passes++
+	c.settling += len(p.Settle)
+	c.claiming += p.want
+	c.reserved += reservedBy(p)
+	c.reclaiming = c.reclaiming || p.reclaims()
+	c.looks.running = c.looks.running || p.look
+	c.tell(p)
+}
+
+// settle says how the tasks of p are settled.
+func (c *Core) settle(now time.Time, p *Pass) {
+	for _, t := range p.Settle {
+		t.As, t.After = Release, 0
+		if t.unstarted {
+			continue
+		}
+		switch t.Result.Class {
+		case errclass.ClassDone:
+			t.As = Ack
+		case errclass.ClassFailed, errclass.ClassRefused:
+			t.As = Nack
+		case errclass.ClassUnavailable:
+			p.HandedBack++
+			if t.wait > 0 {
+				t.After = t.wait
+			} else if t.Tried { // due after those that were not tried, so that the next try is of another event
+				t.After = max(t.to.Rest.RetryIn(now), time.Millisecond)
+			}
+		case errclass.ClassNotSent:
+			p.HandedBack++
+			if t.Tried { // otherwise it would be claimed again immediately, for nothing
+				t.After = c.cfg.FirstPause
+			}
+		}
+	}
+}
+
+// onPassDone takes in a pass that is over. After an error, the tasks that it should have settled are finished tasks
+// again, except those known to be settled. Claimed events are handled even then, if the claim was committed.
+func (c *Core) onPassDone(now time.Time, e *PassDone) {
+	p := e.Pass
+	c.passes--
+	c.settling -= len(p.Settle)
+	c.claiming -= p.want
+	c.reserved -= reservedBy(p)
+	if p.reclaims() {
+		c.reclaiming = false
+	}
+	if p.look {
+		c.looks.running = false
+	}
+	if p.try != nil && len(e.Claimed) == 0 {
+		p.try.Rest.OnTry(now, false)
+	}
+	c.settled(e)
+	if c.cfg.Drain {
+		c.onDrainPass(now, e)
+		return
+	}
+	if p.want > 0 && (e.Err == nil || len(e.Claimed) > 0) {
+		if len(e.Claimed) == 0 && len(p.Settle) == 0 {
+			c.emptyClaims.Took(now.Sub(p.began))
+			pause := c.emptyClaims.Pause()
+			c.sleeper.Rest(now, pause)
+			c.looks.rest(now.Add(pause)) // a look that is due is a claim, too
+		}
+		c.onClaim(now, e)
+	}
+	if e.Err == nil {
+		if c.failures > 0 {
+			c.reclaimFrom = now.Add(reclaimPause)
+		}
+		c.failures = 0
+		return
+	}
+	if p.want > 0 { // a concurrent claim may have passed over rows because this one had them locked
+		c.backlog = false
+		c.claims.ahead.Failed()
+		c.looks.walk.Failed()
+		c.requestLook()
+	}
+	c.onOutage(now, p)
+}
+
+// onOutage pauses after a failure of p. Passes that fail together pause once.
+func (c *Core) onOutage(now time.Time, p *Pass) {
+	if p.failures == c.failures && !c.databaseOver { // otherwise another pass has paused for this outage
+		c.failures++
+		c.pausedUntil = later(c.pausedUntil, now.Add(c.cfg.Random.Retry(c.failures)))
+	}
+}
+
+// reclaimPause is the time after an outage of the database within which every live process has had a pass.
+const reclaimPause = backoff.LongestPause + backoff.LongestPause/2
+
+// settled takes in what of a pass is settled. The rest is finished again.
+func (c *Core) settled(e *PassDone) {
+	for _, t := range e.Open {
+		t.open = true
+	}
+	released := false
+	for _, t := range e.Pass.Settle {
+		released = released || t.As == Release
+		if t.open {
+			t.open = false
+			continue
+		}
+		c.remove(t)
+		c.inFlight--
+	}
+	c.finished = append(c.finished, e.Open...)
+	if len(e.Open) > 0 {
+		c.settleErr = e.Err
+	}
+	if released {
+		c.looks.soon() // the walk ahead may have passed them
+	}
+}
+
+// take takes over what was claimed.
+func (c *Core) take(now time.Time, e *PassDone) {
+	for _, t := range e.Claimed {
+		t.to, t.try = c.to[t.Topic], e.Pass.try
+		c.leases.add(now, t)
+		c.inFlight++
+		if t.to.sends() {
+			t.to.inFlight++
+		}
+		switch {
+		case c.stopping || c.pauses.Event(t.Topic, t.Tenant):
+			c.handBack(now, t)
+		case t.Reclaimed && t.isLastAttempt():
+			c.lastAttempt, c.lastAttemptStarted, c.lastAttemptSince = t, false, now
+		default:
+			c.start(t)
+		}
+	}
+}
+
+// onClaim takes over what was claimed, and decides whether to claim again.
+func (c *Core) onClaim(now time.Time, e *PassDone) {
+	p := e.Pass
+	c.take(now, e)
+	if p.Claim == nil { // every target is away
+		c.claimable = c.claimable && p.generation != c.generation
+	} else if c.walk(now, e); p.try != nil { // the claim was not of the other targets
+		return
+	} else {
+		c.backlog = len(e.Claimed) == p.want
+		switch {
+		case len(e.Claimed) > 0: // a short batch does not mean that nothing is left: an event may have been enqueued since
+			c.claimable = true
+			c.looks.soon() // others may be committed behind them
+			c.sleeper.Found(now)
+		case c.claims.ahead.More() || !p.look && c.claims.ahead.partial:
+			c.claimable = c.claimable || !p.look
+		case p.generation == c.generation: // otherwise something has made it claimable since the pass started
+			c.claimable = false
+		}
+	}
+	if len(e.Claimed) > 0 {
+		if c.sleeper.Busy() {
+			c.tell(AskBell{Request: c.sleeper.Request()})
+		}
+		return
+	}
+	if c.claimable || c.claiming > 0 {
+		return
+	}
+	may, asks := c.sleeper.Idle()
+	if asks {
+		c.tell(AskBell{Request: c.sleeper.Request(), Asleep: true})
+	}
+	if may && !c.looks.wanted {
+		c.tell(SignalIdle)
+	}
+}
+
+// walk moves the walk of a claim to where the claim has ended.
+func (c *Core) walk(now time.Time, e *PassDone) {
+	p := e.Pass
+	switch {
+	case e.Err != nil && e.Found.At.IsZero():
+	case p.try != nil:
+		c.claims.tried(now, p.try, p.Claim, &e.Found)
+	case p.look:
+		c.looks.onClaim(now, p.Claim, &e.Found, &c.claims.ahead)
+	default:
+		c.claims.ahead.Advance(now, p.Claim, &e.Found)
+	}
+}

@@ -1,0 +1,291 @@
+package core
+
+import (
+	"bytes"
+	"cmp"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
+)
+
+// Place is a position in the order in which the events of a lane are claimed. The zero value is before all events.
+type Place struct {
+	Due time.Time
+	ID  uuid.UUID
+}
+
+// Compare orders places.
+func (p Place) Compare(o Place) int {
+	return cmp.Or(p.Due.Compare(o.Due), bytes.Compare(p.ID[:], o.ID[:]))
+}
+
+// lastID is the id after every other of the same due time.
+var lastID = uuid.Max
+
+const (
+	// The trail is how far behind the clock of the database a walk begins again in a lane that it has seen to its end.
+	// Events fall due in one order and are committed in another: an event that is committed later than this after its
+	// due time is found by a look from the head. What a walk has claimed within the trail it meets again, as row versions
+	// that PostgreSQL may not be able to remove. So the trail is as long as it takes to claim trailEvents, within bounds.
+	longestTrail, shortestTrail = time.Second, 50 * time.Millisecond
+	trailEvents                 = 1000
+
+	// A walk ends after a piece, because it may pass any number of events that are not claimable here. A piece is that
+	// many events of one lane. It grows while a claim is fast, so that a long stretch takes few claims, and shrinks when
+	// it is slow, so that no statement_timeout can stop the walk.
+	smallestPiece, FirstPiece, largestPiece = 100, 1000, 32_000
+	fastClaim, slowClaim                    = 3 * time.Millisecond, 10 * time.Millisecond
+)
+
+// Walk is how far claims have come in each lane. The zero value is at the head of every lane.
+type Walk struct {
+	In      Lanes // that it walks; 0 means all
+	lanes   [tenantlane.Count]stage
+	piece   int       // 0 means FirstPiece
+	turn    int       // the lane that comes first in the next claim
+	all     time.Time // when claims take from every lane again
+	partial bool      // the latest claim did not
+	trail   time.Duration
+	counted int       // events claimed since
+	since   time.Time // when the trail was set
+}
+
+// SweepOf returns the walk of a sweep, which takes larger pieces than a claim.
+func SweepOf(in Lanes) *Walk { return &Walk{In: in, piece: 2 * FirstPiece} }
+
+// Piece is how many events of one lane the walk passes at once.
+func (w *Walk) Piece() int { return w.piece }
+
+// count measures how fast the walk claims, and sets its trail.
+func (w *Walk) count(n int, now time.Time) {
+	w.counted += n
+	if took := now.Sub(w.since); w.trail == 0 || took > longestTrail/4 {
+		w.trail = longestTrail
+		if w.counted > 0 && !w.since.IsZero() {
+			w.trail = min(max(took*trailEvents/time.Duration(w.counted), shortestTrail), longestTrail)
+		}
+		w.counted, w.since = 0, now
+	}
+}
+
+// stage is a walk's position in one lane.
+type stage struct {
+	after Place
+	seen  bool // to its end. The next claim begins the trail before that.
+	dense bool // the latest claim found as many events as it asked for
+}
+
+// Start is where a claim begins in a lane, and how many events it takes from there at first. It ends after piece events,
+// whether they are claimable or not; 0 means at no particular one.
+type Start struct {
+	Lane  int16
+	After Place
+	Quota int
+	Piece int
+}
+
+// Pieces returns the starts of a claim of up to size events that may meet any number of others. It takes as many from each
+// lane as from the others. With only, the lanes whose end was seen are left out.
+func (w *Walk) Pieces(size int, only bool) []Start {
+	if w.piece == 0 {
+		w.piece = FirstPiece
+	}
+	starts := make([]Start, 0, tenantlane.Count)
+	for _, n := range w.order() {
+		now := &w.lanes[n]
+		if only && now.seen {
+			continue
+		}
+		starts = append(starts, Start{Lane: n, After: now.after, Piece: max(w.piece, 2*size)})
+	}
+	for i := range starts {
+		starts[i].Quota = max(size/len(starts), 1)
+	}
+	return starts
+}
+
+// onward returns the starts of a claim of up to size events in lanes whose end was seen, or whose claimable events are
+// close together. If there are others, it returns those of pieces. The lanes that are known to have more come last and
+// share the batch. The others are left out for restEvery at most, because each takes a scan.
+func (w *Walk) onward(size int, now time.Time) []Start {
+	dense := 0
+	for i := range w.lanes {
+		switch s := &w.lanes[i]; {
+		case !w.In.Has(int16(i)):
+		case s.dense:
+			dense++
+		case !s.seen:
+			return w.Pieces(size, false)
+		}
+	}
+	order := w.order()
+	starts := make([]Start, 0, tenantlane.Count)
+	all := dense == 0 || !now.Before(w.all)
+	quota := size
+	if dense > 0 {
+		quota = (size + dense - 1) / dense
+	}
+	for _, more := range [...]bool{false, true} {
+		for _, n := range order {
+			if w.lanes[n].dense == more && (more || all) {
+				starts = append(starts, Start{Lane: n, After: w.lanes[n].after, Quota: quota})
+			}
+		}
+	}
+	if w.partial = !all; all {
+		w.all = now.Add(restEvery)
+	}
+	return starts
+}
+
+// restEvery is how long a backlog in some lanes keeps claims out of the others.
+const restEvery = 10 * time.Millisecond
+
+// order returns the lanes. They take turns in being the first.
+func (w *Walk) order() []int16 {
+	order := make([]int16, 0, tenantlane.Count)
+	for i := range tenantlane.Count {
+		if n := int16((w.turn + i) % tenantlane.Count); w.In.Has(n) {
+			order = append(order, n)
+		}
+	}
+	w.turn++
+	return order
+}
+
+// Lanes is a set of lanes. The zero value is all of them.
+type Lanes uint32
+
+// Has reports whether n is one of them.
+func (l Lanes) Has(n int16) bool { return l == 0 || l&(1<<n) != 0 }
+
+// LanesOf returns the lanes of events of topics that belong to one of tenants: of both, and of the topic, because a topic
+// may have been fair by tenant at one time and not at another. Rows that were written by hand without a lane are in lane 0.
+func LanesOf(topics []string, tenants []uuid.UUID) (l Lanes) {
+	if len(topics) == 0 || len(tenants) == 0 {
+		return 0
+	}
+	l = 1
+	for _, topic := range topics {
+		l |= 1 << tenantlane.Of(topic, uuid.NullUUID{})
+		for _, tenant := range tenants {
+			l |= 1 << tenantlane.Of(topic, uuid.NullUUID{UUID: tenant, Valid: true})
+		}
+	}
+	return l
+}
+
+// Restart sends the walk back to the head of some lanes, or of all.
+func (w *Walk) Restart(some ...int16) {
+	if len(some) == 0 {
+		w.lanes = [tenantlane.Count]stage{}
+	}
+	for _, n := range some {
+		w.lanes[n] = stage{}
+	}
+}
+
+// More reports whether the walk has not come to the end of some lane.
+func (w *Walk) More() bool {
+	for n, s := range w.lanes {
+		if !s.seen && w.In.Has(int16(n)) {
+			return true
+		}
+	}
+	return false
+}
+
+// End makes the walk one that has come to the end of every lane, and begins again at the head.
+func (w *Walk) End() {
+	for i := range w.lanes {
+		w.lanes[i] = stage{seen: true}
+	}
+}
+
+// Failed notes that a claim failed: perhaps because it took too long.
+func (w *Walk) Failed() {
+	w.piece = smallestPiece
+	for i := range w.lanes {
+		w.lanes[i].dense, w.lanes[i].seen = false, false
+	}
+}
+
+// Seen is a row that a claim has leased.
+type Seen struct {
+	Lane      int16
+	At        Place
+	Reclaimed bool // its lease had run out
+	Last      bool // this is its last attempt
+}
+
+// Found is what a claim has found.
+type Found struct {
+	Rows []Seen
+	Ends map[int16]Place // of pieces, by lane
+	At   time.Time       // by the clock of the database; zero if nothing is known of the claim
+	Took time.Duration   // there
+}
+
+// Advance moves the walk at now to where the claim q has ended, which found f. Another claim of the walk may have been
+// under way at the same time, so a lane is only moved if q began where the walk is, or before, and came further.
+func (w *Walk) Advance(now time.Time, q *Claim, f *Found) {
+	w.count(len(f.Rows), now)
+	switch {
+	case f.Took > slowClaim:
+		w.piece = max(w.piece/2, smallestPiece)
+	case f.Took < fastClaim && len(f.Ends) > 0:
+		w.piece = min(w.piece*4, largestPiece)
+	}
+	var last [tenantlane.Count]Place
+	var found [tenantlane.Count]int
+	reclaimed := 0
+	for i := range f.Rows {
+		e := &f.Rows[i]
+		if e.Reclaimed {
+			reclaimed++
+			if e.Last {
+				return // it came alone
+			}
+		}
+		found[e.Lane]++
+		if e.At.Compare(last[e.Lane]) > 0 {
+			last[e.Lane] = e.At
+		}
+	}
+	if q.Reclaims > 0 && reclaimed >= q.Reclaims {
+		return // there may be more of them behind these
+	}
+	full := len(f.Rows) >= q.Size
+	visited := len(q.Starts)
+	if full && !q.InPieces() { // it has not come to the lanes behind the one that filled it
+		for visited > 0 && found[q.Starts[visited-1].Lane] == 0 {
+			visited--
+		}
+	}
+	for i, s := range q.Starts {
+		at := &w.lanes[s.Lane]
+		if s.After.Compare(at.after) > 0 {
+			continue // sent back since
+		}
+		next := stage{after: last[s.Lane]}
+		end, ended := f.Ends[s.Lane]
+		switch {
+		case found[s.Lane] >= s.Quota:
+			next.dense = true
+		case found[s.Lane] == 0 && (i >= visited || ended && end == Place{} || full && reclaimed > 0):
+			continue
+		case full && (reclaimed > 0 || !q.InPieces() && i == visited-1):
+			next.dense = at.dense
+		case ended:
+			next.after = end
+		default:
+			*at = stage{after: Place{f.At.Add(-w.trail), lastID}, seen: true}
+			continue
+		}
+		if next.after.Compare(at.after) > 0 || s.After == at.after {
+			*at = next
+		}
+	}
+}
