@@ -47,7 +47,7 @@ func newIDs(n int) []uuid.UUID {
 }
 
 func admitted(to *Target, n int) int {
-	n, _ = to.Admit(n)
+	n, _ = to.Admit(time.Now(), n)
 	return n
 }
 
@@ -69,7 +69,7 @@ func TestWhatIsNotAdmittedHasAReason(t *testing.T) {
 			return
 		default:
 		}
-		if n, why := to.Admit(2); n < 2 {
+		if n, why := to.Admit(time.Now(), 2); n < 2 {
 			require.Equal(t, errclass.ClassUnavailable, why.Class)
 		}
 	}
