@@ -14,8 +14,8 @@ type Filter struct {
 	// Listener selects events of log topics where that listener has them: its dead letters, and what it has parked.
 	Listener string
 	// Consumer selects the messages that this consumer group could not apply: its dead letters in the consumer's database.
-	// Only the methods for dead letters take it. Without it, they read those of queue topics and listeners. Since and Until are
-	// then about the time of their arrival, and Key is the key of their order.
+	// Only the methods for dead letters take it. Without it, they read those of queue topics and listeners. Since and
+	// Until are then about the time of their arrival, and Key is the key of their order.
 	Consumer string
 	// TenantID is the owner of the events.
 	TenantID uuid.NullUUID
@@ -61,11 +61,12 @@ func (f Filter) validate() error {
 	case "", StatusPending, StatusProcessing, StatusDelivered, StatusDead, StatusParked, StatusLogged:
 		return nil
 	}
-	return argumentError("Filter", "status %q is not a valid status: use pending, processing, delivered, dead, parked or logged", f.Status)
+	return argumentError("Filter",
+		"status %q is not a valid status: use pending, processing, delivered, dead, parked or logged", f.Status)
 }
 
-// Act says who changes something and why, and how much of it. What is done with an Act leaves a row in the table audit, in
-// the same transaction. A dry run leaves none.
+// Act says who changes something and why, and how much of it. What is done with an Act leaves a row in the table audit,
+// in the same transaction. A dry run leaves none.
 type Act struct {
 	// Who does it, for example a user name or an e-mail address. It must be set unless DryRun is.
 	Who string
@@ -85,9 +86,10 @@ type Act struct {
 type Report struct {
 	// Matched is how many events the filter selects, up to Act.Limit. Done is how many of them were changed. Others were
 	// changed by somebody else meanwhile. In a dry run Done is 0.
-	Matched, Done int64
+	Matched int64 `json:"matched"`
+	Done    int64 `json:"changed"`
 	// Refused counts the events that were selected and cannot be changed, by the reason. It is nil if there are none.
-	Refused map[string]int64
+	Refused map[string]int64 `json:"refused"`
 }
 
 const maxActText = 1000
@@ -96,7 +98,8 @@ func (act Act) validate() error {
 	switch {
 	case act.Who == "" && !act.DryRun:
 		return argumentError("Act", "Who is empty: say who does it")
-	case !utf8.ValidString(act.Who) || !utf8.ValidString(act.Why) || len(act.Who) > maxActText || len(act.Why) > maxActText:
+	case !utf8.ValidString(act.Who) || !utf8.ValidString(act.Why) || len(act.Who) > maxActText ||
+		len(act.Why) > maxActText:
 		return argumentError("Act", "Who and Why must be UTF-8 of up to %d bytes", maxActText)
 	case act.Limit < 0:
 		return argumentError("Act", "Limit %d is negative", act.Limit)

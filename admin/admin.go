@@ -1,6 +1,6 @@
-// Package admin has the operations of an operator: look at topics, listeners, events and processes, pause and resume, replay
-// or discard dead letters, skip an event, rewind, detach, prune, repair listeners after a restore, and find out what is wrong
-// (Doctor). It needs neither the handlers nor the processes that run them.
+// Package admin has the operations of an operator: look at topics, listeners, events and processes, pause and resume,
+// replay or discard dead letters, skip an event, rewind, detach, prune, repair listeners after a restore, and find out
+// what is wrong (Doctor). It needs neither the handlers nor the processes that run them.
 //
 //	a, err := admin.New(pool, "")
 //	if err != nil {
@@ -8,7 +8,8 @@
 //	}
 //	topics, err := a.Topics(ctx)
 //
-// The command outboxgen offers the same: `outboxgen status`, `events`, `dead`, `pause`, `resume`, `listener`, `prune`, `audit` and `doctor`.
+// The command outboxgen offers the same: `outboxgen status`, `events`, `dead`, `pause`, `resume`, `listener`, `prune`,
+// `audit` and `doctor`.
 package admin
 
 import (
@@ -109,40 +110,45 @@ const (
 
 // ListenerStatus is one shard of a listener.
 type ListenerStatus struct {
-	Listener      string
-	Shard, Shards int
-	ReshardTo     int // the requested number of shards; 0 if no change was requested
-	State         ListenerState
-	Paused        bool
+	Listener  string        `json:"listener"`
+	Shard     int           `json:"shard"`
+	Shards    int           `json:"shards"`
+	ReshardTo int           `json:"reshard_to,omitempty"` // the requested number of shards; 0 if no change was requested
+	State     ListenerState `json:"state"`
+	Paused    bool          `json:"paused"`
+	// Alarm reports that the database was restored, or that Lag is more than MaxLag.
+	Alarm bool `json:"alarm"`
 	// Holder is the worker that holds the shard until LeaseUntil; not valid if none does. Nobody holds an idle shard.
-	Holder     uuid.NullUUID
-	LeaseUntil time.Time
+	Holder     uuid.NullUUID `json:"holder,omitzero"`
+	LeaseUntil time.Time     `json:"lease_until,omitzero"`
 	// Position is the seq up to which the shard has read the log, except for events that had not committed then.
-	Position int64
+	Position int64 `json:"position"`
 	// Unread estimates the events that it has not read: the positions after its own, divided by Shards. Numbers that
 	// were rolled back count too, and so do events of topics that it does not read.
-	Unread int64
+	Unread int64 `json:"unread"`
 	// Lag is the age of the oldest unhandled event, including parked ones. MaxLag is the lag that raises an alarm; 0
 	// means no alarm.
-	Lag, MaxLag time.Duration
+	Lag, MaxLag time.Duration `json:"-"`
 	// Attempts is how often its next event has failed, Head is that event, RetryAfter is when it is tried again and
 	// LastError why it failed. If the process died while handling the event, it is not known which event it was: Head
 	// is then the first possible one.
-	Attempts   int
-	Head       uuid.NullUUID
-	RetryAfter time.Time
-	LastError  string
+	Attempts   int           `json:"attempts"`
+	Head       uuid.NullUUID `json:"event_id,omitzero"`
+	RetryAfter time.Time     `json:"retry_after,omitzero"`
+	LastError  string        `json:"last_error,omitempty"`
 	// DeadLetters counts the dead letters that are kept. ParkedEvents counts the events that wait behind failed ones of
 	// ParkedKeys keys.
-	DeadLetters, ParkedKeys, ParkedEvents int64
-	AttachedAt                            time.Time
-	AdvancedAt                            time.Time // zero before the first lease
+	DeadLetters  int64     `json:"dead_letters"`
+	ParkedKeys   int64     `json:"parked_keys"`
+	ParkedEvents int64     `json:"parked_events"`
+	AttachedAt   time.Time `json:"attached_at"`
+	AdvancedAt   time.Time `json:"advanced_at,omitzero"` // zero before the first lease
 	// Processes are those that run the listener, and Pauses those of the listener. All its shards have the same ones.
-	Processes []Process
-	Pauses    []Pause
+	Processes []Process `json:"processes"`
+	Pauses    []Pause   `json:"pauses"`
 	// UnhandledVersions are those at which the shard has stopped, or that its parked events have, although Processes read
 	// their topics: they are newer than what any of Processes knows.
-	UnhandledVersions []TopicVersion
+	UnhandledVersions []TopicVersion `json:"unhandled_versions,omitempty"`
 }
 
 // PassedTopic is a topic that the process By of a listener passes and the process ReadBy reads.
@@ -151,9 +157,10 @@ type PassedTopic struct {
 	By, ReadBy Process
 }
 
-// PassedTopics returns the topics that some of Processes read and others do not, by name, each with one process of both kinds.
-// A process that has a shard moves its cursor past the events that it does not read, so no other process gets them. During a
-// deployment an old build treats the topics of a new one so. Otherwise two services use the same name for their listeners.
+// PassedTopics returns the topics that some of Processes read and others do not, by name, each with one process of both
+// kinds. A process that has a shard moves its cursor past the events that it does not read, so no other process gets
+// them. During a deployment an old build treats the topics of a new one so. Otherwise two services use the same name
+// for their listeners.
 func (s ListenerStatus) PassedTopics() []PassedTopic {
 	reads := make(map[string]Process)
 	for _, p := range s.Processes {
@@ -175,12 +182,12 @@ func (s ListenerStatus) PassedTopics() []PassedTopic {
 
 // TopicVersion is a payload version of a topic.
 type TopicVersion struct {
-	Topic   string // "namespace/topic"
-	Version int
+	Topic   string `json:"topic"` // "namespace/topic"
+	Version int    `json:"version"`
 }
 
-// Listeners returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of the
-// log.
+// Listeners returns the shards of all attached listeners, by name and number. Its cost does not depend on the length of
+// the log.
 func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 	var list []ListenerStatus
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
@@ -263,7 +270,9 @@ func (s *ListenerStatus) stopsAt(v TopicVersion) {
 
 // fillHeads fills in Head of the shards of one listener.
 func fillHeads(ctx context.Context, q *queries.Queries, shards []ListenerStatus) error {
-	rows, err := q.ListenerHead(ctx, queries.ListenerHeadParams{EventLimit: 1, Blocked: true, Listener: shards[0].Listener})
+	rows, err := q.ListenerHead(ctx, queries.ListenerHeadParams{
+		EventLimit: 1, Blocked: true, Listener: shards[0].Listener,
+	})
 	if err != nil {
 		return err
 	}
@@ -281,13 +290,14 @@ func statusOf(r queries.ListenerListRow) ListenerStatus {
 	s := ListenerStatus{
 		Listener: r.Listener, Shard: int(r.Shard), Shards: int(r.Shards), ReshardTo: int(r.ReshardTo), Paused: r.Paused,
 		Position: r.Position, Unread: r.Unread, Lag: max(microseconds(r.LagUs), 0), MaxLag: microseconds(r.MaxLagUs),
-		Attempts: int(r.RetryCount), RetryAfter: r.RetryAfter.Time, LastError: r.LastError,
+		Attempts: int(r.RetryCount), RetryAfter: r.RetryAfter.Time.UTC(), LastError: r.LastError,
 		DeadLetters: r.DeadLetters, ParkedKeys: r.ParkedKeys, ParkedEvents: r.ParkedEvents,
-		AttachedAt: r.CreatedAt.Time, AdvancedAt: r.AdvancedAt.Time, State: ListenerIdle,
+		AttachedAt: r.CreatedAt.Time.UTC(), AdvancedAt: r.AdvancedAt.Time.UTC(), State: ListenerIdle,
 	}
 	if r.Leased {
-		s.Holder, s.LeaseUntil = uuid.NullUUID{UUID: r.LeaseBy.Bytes, Valid: true}, r.LeaseUntil.Time
+		s.Holder, s.LeaseUntil = uuid.NullUUID{UUID: r.LeaseBy.Bytes, Valid: true}, r.LeaseUntil.Time.UTC()
 	}
+	s.Alarm = r.Restored || s.MaxLag > 0 && s.Lag > s.MaxLag
 	work := r.Running || s.Unread > 0
 	switch {
 	case r.Restored:
@@ -318,9 +328,9 @@ type DetachReport struct {
 	Parked int64
 }
 
-// Detach deletes the listener's cursors and parked events, and ends its pause. Its dead letters stay for their retention. Events of the log
-// are no longer kept for it. A process that still runs it ends with an error that says so. A process that is started
-// later attaches it again, at the start that the YAML sets.
+// Detach deletes the listener's cursors and parked events, and ends its pause. Its dead letters stay for their
+// retention. Events of the log are no longer kept for it. A process that still runs it ends with an error that says so.
+// A process that is started later attaches it again, at the start that the YAML sets.
 func (a *Admin) Detach(ctx context.Context, name string) (DetachReport, error) {
 	const what = "detach listener"
 	var r DetachReport
@@ -358,10 +368,8 @@ func requireAttached(ctx context.Context, q *queries.Queries, name string) error
 	if err != nil {
 		return err
 	}
-	for _, n := range names {
-		if n == name {
-			return nil
-		}
+	if slices.Contains(names, name) {
+		return nil
 	}
 	return &UnknownListenerError{Name: name, Known: names}
 }
@@ -430,6 +438,7 @@ func (a *Admin) wakeListeners(ctx context.Context) {
 
 // eventOf returns an event from its columns, without its payload.
 func eventOf(e outbox.Event, id, tenant pgtype.UUID, headers []byte) outbox.Event {
-	e.ID, e.TenantID, e.Headers = id.Bytes, uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}, pgvalue.Headers(headers)
+	e.ID, e.Headers = id.Bytes, pgvalue.Headers(headers)
+	e.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
 	return e
 }

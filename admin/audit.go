@@ -28,31 +28,31 @@ type AuditFilter struct {
 // AuditEntry is one act of an operator.
 type AuditEntry struct {
 	// No numbers the entries. It grows in about the order of At.
-	No int64
-	At time.Time
+	No int64     `json:"no"`
+	At time.Time `json:"at"`
 	// Who did it: Act.Who or that of Admin.As. Otherwise it is "database user" and the name of the user.
-	Who    string
-	Action string
-	Why    string // "" if nobody said why
+	Who    string `json:"who"`
+	Action string `json:"action"`
+	Why    string `json:"why,omitempty"` // "" if nobody said why
 	// Scope says in words what it was done to, for example "jobs/mail, error contains "refused"".
-	Scope string
+	Scope string `json:"scope"`
 	// Filter is the same as a JSON object, as it was recorded.
-	Filter json.RawMessage
-	// Events is how many events it changed: dead letters that were replayed or discarded, the event that was skipped, parked
-	// events that a detach deleted, events that a rewind has put before the listener, or that a rebase or a prune went
-	// through. A pause changes none.
-	Events int64
+	Filter json.RawMessage `json:"filter"`
+	// Events is how many events it changed: dead letters that were replayed or discarded, the event that was skipped,
+	// parked events that a detach deleted, events that a rewind has put before the listener, or that a rebase or a prune
+	// went through. A pause changes none.
+	Events int64 `json:"events"`
 }
 
 // AuditPage is a part of the audit.
 type AuditPage struct {
-	Entries []AuditEntry
+	Entries []AuditEntry `json:"entries"`
 	// Next is the Page.After of the next page; "" means that this is the last one.
-	Next string
+	Next string `json:"next,omitempty"`
 }
 
-// Audit returns a page of what operators did, the latest first. Nothing deletes entries. A page without a filter reads little;
-// otherwise one entry after another is compared with it.
+// Audit returns a page of what operators did, the latest first. Nothing deletes entries. A page without a filter reads
+// little; otherwise one entry after another is compared with it.
 func (a *Admin) Audit(ctx context.Context, f AuditFilter, page Page) (AuditPage, error) {
 	const what = "list audit"
 	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
@@ -69,7 +69,8 @@ func (a *Admin) Audit(ctx context.Context, f AuditFilter, page Page) (AuditPage,
 		}
 	}
 	rows, err := a.db.Each(a.pool).AuditList(ctx, queries.AuditListParams{
-		BeforeNo: before, Who: f.Who, Act: f.Action, Since: bound(f.Since), Until: bound(f.Until), EntryLimit: int32(limit + 1),
+		BeforeNo: before, Who: f.Who, Act: f.Action, Since: bound(f.Since), Until: bound(f.Until),
+		EntryLimit: int32(limit + 1),
 	})
 	if err != nil {
 		return AuditPage{}, a.db.Wrap(what, err)
@@ -81,7 +82,8 @@ func (a *Admin) Audit(ctx context.Context, f AuditFilter, page Page) (AuditPage,
 	}
 	for _, r := range rows {
 		p.Entries = append(p.Entries, AuditEntry{
-			No: r.No, At: r.At.Time, Who: r.Who, Action: r.Act, Why: r.Why, Scope: scopeText(r.Scope), Filter: r.Scope, Events: r.Events,
+			No: r.No, At: r.At.Time.UTC(), Who: r.Who, Action: r.Act, Why: r.Why, Scope: scopeText(r.Scope), Filter: r.Scope,
+			Events: r.Events,
 		})
 	}
 	return p, nil
@@ -111,8 +113,8 @@ type auditScope struct {
 	Edited    bool        `json:"edited,omitempty"`
 }
 
-// scopeText says in words what the column scope says. It returns a text of another form, which somebody has written by hand,
-// as it is.
+// scopeText says in words what the column scope says. It returns a text of another form, which somebody has written by
+// hand, as it is.
 func scopeText(column json.RawMessage) string {
 	var s auditScope
 	if json.Unmarshal(column, &s) != nil {
@@ -166,9 +168,9 @@ func (s auditScope) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// As returns an Admin whose acts leave rows in the table audit with who and why, for example a user name and a reason. Skip,
-// Rewind, Detach, Rebase and Prune, which take no Act, record the user of the database without it. An Act with an empty Who or
-// Why takes that of As.
+// As returns an Admin whose acts leave rows in the table audit with who and why, for example a user name and a reason.
+// Skip, Rewind, Detach, Rebase and Prune, which take no Act, record the user of the database without it. An Act with an
+// empty Who or Why takes that of As.
 func (a *Admin) As(who, why string) *Admin {
 	b := *a
 	b.who, b.why = who, why
@@ -220,9 +222,11 @@ func (act Act) audit(ctx context.Context, q *queries.Queries, what string, s aud
 	return q.AuditInsert(ctx, queries.AuditInsertParams{Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n})
 }
 
-// auditPart records, in the transaction of q, that one of several transactions of act has changed n events. no is what the
-// first one returned, and 0 before.
-func (act Act) auditPart(ctx context.Context, q *queries.Queries, no int64, what string, s auditScope, n int64) (int64, error) {
+// auditPart records, in the transaction of q, that one of several transactions of act has changed n events. no is what
+// the first one returned, and 0 before.
+func (act Act) auditPart(
+	ctx context.Context, q *queries.Queries, no int64, what string, s auditScope, n int64,
+) (int64, error) {
 	if no != 0 {
 		return no, q.AuditAdd(ctx, queries.AuditAddParams{Events: n, No: no})
 	}

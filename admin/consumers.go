@@ -14,25 +14,27 @@ import (
 // ConsumerStatus says what a consumer group keeps in this database because it could not apply it.
 type ConsumerStatus struct {
 	// Consumer is the name of the group.
-	Consumer string
+	Consumer string `json:"consumer"`
 	// Parked counts the messages that are tried again, or that wait behind one of their key. Dead counts the dead letters.
-	Parked, Dead Count
-	// Oldest is how long the oldest parked message has been kept; 0 if there is none. Attempts is how often it has failed, and
-	// Error its latest error.
-	Oldest   time.Duration
-	Attempts int
-	Error    string
-	// Overdue is how long a parked message has been due without being tried. If it is minutes, no process of the group runs,
-	// or something that the group needs is unavailable.
-	Overdue time.Duration
+	Parked Count `json:"parked"`
+	Dead   Count `json:"dead"`
+	// Oldest is how long the oldest parked message has been kept; 0 if there is none. Attempts is how often it has failed,
+	// and Error its latest error.
+	Oldest   time.Duration `json:"-"`
+	Attempts int           `json:"attempts,omitempty"`
+	Error    string        `json:"error,omitempty"`
+	// Overdue is how long a parked message has been due without being tried. If it is minutes, no process of the group
+	// runs, or something that the group needs is unavailable.
+	Overdue time.Duration `json:"-"`
 	// FirstDiedAt and LastDiedAt are when the oldest and the latest dead letter were given up; zero if there are none.
 	// DeadError is the error of the latest.
-	FirstDiedAt, LastDiedAt time.Time
-	DeadError               string
+	FirstDiedAt time.Time `json:"first_died_at,omitzero"`
+	LastDiedAt  time.Time `json:"last_died_at,omitzero"`
+	DeadError   string    `json:"dead_error,omitempty"`
 }
 
-// Consumers returns the consumer groups that keep messages in this database, by name. A group that has applied all it got is
-// not among them.
+// Consumers returns the consumer groups that keep messages in this database, by name. A group that has applied all it
+// got is not among them.
 func (a *Admin) Consumers(ctx context.Context) ([]ConsumerStatus, error) {
 	list, err := readConsumers(ctx, a.db.Each(a.pool))
 	return list, a.db.Wrap("list consumer groups", err)
@@ -47,8 +49,9 @@ func readConsumers(ctx context.Context, q *queries.Queries) ([]ConsumerStatus, e
 	for _, r := range rows {
 		list = append(list, ConsumerStatus{
 			Consumer: r.ConsumerGroup, Parked: countOf(r.Parked, false), Dead: countOf(r.Dead, false),
-			Oldest: microseconds(r.ParkedUs), Attempts: int(r.Attempts), Error: r.ParkedError, Overdue: microseconds(r.OverdueUs),
-			FirstDiedAt: r.FirstDiedAt.Time, LastDiedAt: r.LastDiedAt.Time, DeadError: r.DeadError,
+			Oldest: microseconds(r.ParkedUs), Attempts: int(r.Attempts), Error: r.ParkedError,
+			Overdue: microseconds(r.OverdueUs), FirstDiedAt: r.FirstDiedAt.Time.UTC(), LastDiedAt: r.LastDiedAt.Time.UTC(),
+			DeadError: r.DeadError,
 		})
 	}
 	return list, nil
@@ -68,24 +71,28 @@ func checkConsumers(ctx context.Context, e *examination) (found []Finding, err e
 		case c.Overdue >= longDue:
 			found = append(found, Finding{
 				Severity: SeverityWarning,
-				Text:     fmt.Sprintf("consumer group %s has parked %s, and one is due since %s", c.Consumer, messages(c.Parked), age(c.Overdue)),
-				Means:    "no process of the consumer runs, or what it needs is unavailable; later messages of the same keys wait too",
-				Fix:      "start a process of the consumer, or read its log",
+				Text: fmt.Sprintf("consumer group %s has parked %s, and one is due since %s", c.Consumer, messages(c.Parked),
+					age(c.Overdue)),
+				Means: "no process of the consumer runs, or what it needs is unavailable; " +
+					"later messages of the same keys wait too",
+				Fix: "start a process of the consumer, or read its log",
 			})
 		case c.Oldest >= longDue:
 			found = append(found, Finding{
 				Severity: SeverityWarning,
-				Text:     fmt.Sprintf("consumer group %s has parked %s, the oldest %s ago, with failed attempts: %d (%s)", c.Consumer, messages(c.Parked), age(c.Oldest), c.Attempts, errtext.Short(c.Error)),
-				Means:    "later messages of the same keys wait until they are applied or are out of attempts",
-				Fix:      "fix the cause: the consumer tries them again by itself",
+				Text: fmt.Sprintf("consumer group %s has parked %s, the oldest %s ago, with failed attempts: %d (%s)",
+					c.Consumer, messages(c.Parked), age(c.Oldest), c.Attempts, errtext.Short(c.Error)),
+				Means: "later messages of the same keys wait until they are applied or are out of attempts",
+				Fix:   "fix the cause: the consumer tries them again by itself",
 			})
 		}
 		if c.Dead.N > 0 {
 			found = append(found, Finding{
 				Severity: SeverityNotice,
-				Text:     fmt.Sprintf("consumer group %s has given %s up, the latest at %s (%s)", c.Consumer, messages(c.Dead), c.LastDiedAt.UTC().Format(time.RFC3339), errtext.Short(c.DeadError)),
-				Means:    "their effects are missing, and they are deleted after the QuarantineRetention of the inbox",
-				Fix:      e.command("dead groups --consumer "+c.Consumer) + "; then fix the cause and replay them, or discard them",
+				Text: fmt.Sprintf("consumer group %s has given %s up, the latest at %s (%s)", c.Consumer, messages(c.Dead),
+					c.LastDiedAt.UTC().Format(time.RFC3339), errtext.Short(c.DeadError)),
+				Means: "their effects are missing, and they are deleted after the QuarantineRetention of the inbox",
+				Fix:   e.command("dead groups --consumer "+c.Consumer) + "; then fix the cause and replay them, or discard them",
 			})
 		}
 	}

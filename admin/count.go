@@ -7,8 +7,8 @@ const CountLimit = 100_000
 
 // Count is a number of events. If More is set, it is more than N: only so many were counted.
 type Count struct {
-	N    int64
-	More bool
+	N    int64 `json:"count"`
+	More bool  `json:"more,omitempty"`
 }
 
 // countOf returns n as a Count; more says that there may be others, which were not counted.

@@ -18,21 +18,26 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// DeadGroup is a number of dead letters of one topic, and of one listener if it is a log topic, that have failed with the same
-// error except for what differs from event to event: numbers, ids, hex strings, times, addresses and quoted values.
+// DeadGroup is a number of dead letters of one topic, and of one listener if it is a log topic, that have failed with
+// the same error except for what differs from event to event: numbers, ids, hex strings, times, addresses and quoted
+// values.
 type DeadGroup struct {
 	// ID is short and stays the same. Filter.Group selects by it.
-	ID               string
-	Namespace, Topic string
-	Listener         string // "" for a queue topic
-	Consumer         string // the consumer group of a message
-	Count            int64
+	ID               string `json:"group"`
+	Namespace, Topic string `json:"-"`
+	Listener         string `json:"listener,omitempty"` // "" for a queue topic
+	Consumer         string `json:"consumer,omitempty"` // the consumer group of a message
+	Count            int64  `json:"count"`
 	// Error is that of the dead letter that died last.
-	Error                   string
-	FirstDiedAt, LastDiedAt time.Time
+	Error       string    `json:"error"`
+	FirstDiedAt time.Time `json:"first_died_at"`
+	LastDiedAt  time.Time `json:"last_died_at"`
 	// Tenants is how many tenants have such dead letters, up to MaxGroupTenants.
-	Tenants int
+	Tenants int `json:"tenants"`
 }
+
+// Name returns "namespace/topic", or the type of a message that belongs to no topic.
+func (g DeadGroup) Name() string { return fullName(g.Namespace, g.Topic) }
 
 // MaxGroupTenants is the number up to which the tenants of a DeadGroup are counted.
 const MaxGroupTenants = 1000
@@ -43,10 +48,11 @@ type DeadLetter struct {
 	No int64
 	// Listener gave the event up; "" for a queue topic.
 	Listener string
-	// Consumer is the consumer group that could not apply a message, and Place is where its broker had it. Such a letter has
-	// no Failures. Its Body is that of the message, and also the Payload if it is JSON. The event has what could be read, with
-	// the attributes as headers that begin with ce_. ReceivedAt is when the message arrived; the event's CreatedAt is the same
-	// if the message does not say when it was enqueued. Since and Until of a Filter select by ReceivedAt.
+	// Consumer is the consumer group that could not apply a message, and Place is where its broker had it. Such a letter
+	// has no Failures. Its Body is that of the message, and also the Payload if it is JSON. The event has what could be
+	// read, with the attributes as headers that begin with ce_. ReceivedAt is when the message arrived; the event's
+	// CreatedAt is the same if the message does not say when it was enqueued. Since and Until of a Filter select by
+	// ReceivedAt.
 	Consumer, Place string
 	Body            []byte
 	ReceivedAt      time.Time
@@ -58,6 +64,9 @@ type DeadLetter struct {
 	Error    string
 	DiedAt   time.Time
 }
+
+// Name returns "namespace/topic", or the type of a message that belongs to no topic.
+func (d DeadLetter) Name() string { return fullName(d.Namespace, d.Topic) }
 
 // deadRef names a dead letter that a filter selects.
 type deadRef struct {
@@ -87,7 +96,8 @@ func (f Filter) validateDead() error {
 	return nil
 }
 
-// deadScan says how dead letters are read: in pieces by no, oldest first, or newest first and below before, if that is positive.
+// deadScan says how dead letters are read: in pieces by no, oldest first, or newest first and below before, if that is
+// positive.
 type deadScan struct {
 	newest bool
 	before int64
@@ -95,13 +105,18 @@ type deadScan struct {
 	most   int  // how many are read, selected or not; 0 means all
 }
 
-// scanDead calls visit with the dead letters that f selects. It ends when visit returns false. more says that there are others
-// than the most that were read. Each piece is read in a separate transaction.
-func (a *Admin) scanDead(ctx context.Context, f Filter, s deadScan, visit func(queries.DeadLetterScanRow) bool) (more bool, err error) {
+// scanDead calls visit with the dead letters that f selects. It ends when visit returns false. more says that there are
+// others than the most that were read. Each piece is read in a separate transaction.
+func (a *Admin) scanDead(
+	ctx context.Context, f Filter, s deadScan, visit func(queries.DeadLetterScanRow) bool,
+) (more bool, err error) {
 	p := queries.DeadLetterScanParams{
-		Ids:    pgvalue.UUIDs(slices.Compact(slices.SortedFunc(slices.Values(f.IDs), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }))),
+		Ids: pgvalue.UUIDs(slices.Compact(slices.SortedFunc(slices.Values(f.IDs), func(a, b uuid.UUID) int {
+			return bytes.Compare(a[:], b[:])
+		}))),
 		Newest: s.newest, Texts: s.texts || f.Group != "", Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener,
-		TenantID: pgvalue.NullUUID(f.TenantID), Key: f.Key, Since: pgvalue.Time(pgvalue.Clamp(f.Since)), Until: pgvalue.Time(pgvalue.Clamp(f.Until)), Error: f.Error,
+		TenantID: pgvalue.NullUUID(f.TenantID), Key: f.Key, Since: pgvalue.Time(pgvalue.Clamp(f.Since)),
+		Until: pgvalue.Time(pgvalue.Clamp(f.Until)), Error: f.Error,
 	}
 	if s.newest {
 		p.AfterNo = cmp.Or(s.before, math.MaxInt64)
@@ -135,16 +150,16 @@ func (a *Admin) scanDead(ctx context.Context, f Filter, s deadScan, visit func(q
 	}
 }
 
-// DeadGroups groups the dead letters that f selects by topic, listener and error, the largest group first. It reads all of
-// them, in pieces: a million takes some seconds.
+// DeadGroups groups the dead letters that f selects by topic, listener and error, the largest group first. It reads all
+// of them, in pieces: a million takes some seconds.
 func (a *Admin) DeadGroups(ctx context.Context, f Filter) ([]DeadGroup, error) {
 	groups, _, err := a.deadGroups(ctx, f, deadScan{texts: true})
 	return groups, err
 }
 
-// LatestDeadGroups is DeadGroups of the latest most dead letters, as far as f selects them. more reports that there are older
-// ones, which were not read, so that the groups may have more dead letters than Count. Reading 20,000 takes about a tenth of a
-// second. If f has IDs, all of these events are read.
+// LatestDeadGroups is DeadGroups of the latest most dead letters, as far as f selects them. more reports that there are
+// older ones, which were not read, so that the groups may have more dead letters than Count. Reading 20,000 takes about
+// a tenth of a second. If f has IDs, all of these events are read.
 func (a *Admin) LatestDeadGroups(ctx context.Context, f Filter, most int) (groups []DeadGroup, more bool, err error) {
 	if most < 1 {
 		return nil, false, fmt.Errorf("group dead letters: %d is not a positive number of dead letters", most)
@@ -167,15 +182,20 @@ func (a *Admin) deadGroups(ctx context.Context, f Filter, s deadScan) ([]DeadGro
 		key := groupKey(r.Namespace, r.Topic, ownerOf(r.Listener, f.Consumer), r.Error)
 		g := groups[key]
 		if g == nil {
-			g = &group{DeadGroup{ID: groupIDOf(key), Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, Consumer: f.Consumer, FirstDiedAt: r.DiedAt.Time}, 0, make(map[uuid.UUID]struct{})}
+			g = &group{
+				DeadGroup{
+					ID: groupIDOf(key), Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, Consumer: f.Consumer,
+					FirstDiedAt: r.DiedAt.Time.UTC(),
+				}, 0, make(map[uuid.UUID]struct{}),
+			}
 			groups[key] = g
 		}
 		g.Count++
 		if r.DiedAt.Time.Before(g.FirstDiedAt) {
-			g.FirstDiedAt = r.DiedAt.Time
+			g.FirstDiedAt = r.DiedAt.Time.UTC()
 		}
 		if c := r.DiedAt.Time.Compare(g.LastDiedAt); c > 0 || c == 0 && r.No > g.lastNo {
-			g.LastDiedAt, g.lastNo, g.Error = r.DiedAt.Time, r.No, r.Error
+			g.LastDiedAt, g.lastNo, g.Error = r.DiedAt.Time.UTC(), r.No, r.Error
 		}
 		if r.TenantID.Valid && len(g.tenants) < MaxGroupTenants {
 			g.tenants[r.TenantID.Bytes] = struct{}{}
@@ -197,9 +217,8 @@ func (a *Admin) deadGroups(ctx context.Context, f Filter, s deadScan) ([]DeadGro
 	return list, more, nil
 }
 
-// DeadLetters returns up to limit dead letters that f selects, newest first: those that died last, or for a consumer group,
-// those that arrived last. before is the No of the last one of the previous
-// page; 0 means the first page.
+// DeadLetters returns up to limit dead letters that f selects, newest first: those that died last, or for a consumer
+// group, those that arrived last. before is the No of the last one of the previous page; 0 means the first page.
 func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit int) ([]DeadLetter, error) {
 	const what = "list dead letters"
 	err := f.validateDead()
@@ -247,11 +266,11 @@ func (a *Admin) DeadLetters(ctx context.Context, f Filter, before int64, limit i
 			failed = failures[atListener{r.ID.Bytes, r.Listener}]
 		}
 		letters[i] = DeadLetter{
-			No: r.No, Listener: r.Listener, Payload: r.Payload, Failures: failed, Error: r.Error, DiedAt: r.DiedAt.Time,
+			No: r.No, Listener: r.Listener, Payload: r.Payload, Failures: failed, Error: r.Error, DiedAt: r.DiedAt.Time.UTC(),
 			Event: eventOf(outbox.Event{
 				Namespace: r.Namespace, Topic: r.Topic, Version: int(r.Version), DedupeKey: r.DedupeKey,
 				PartitionKey: r.PartitionKey, Entity: outbox.Entity{Type: r.EntityType, ID: r.EntityID, Version: r.EntityVersion},
-				Attempt: int(r.Attempts), MaxAttempts: int(r.MaxAttempts), CreatedAt: r.CreatedAt.Time,
+				Attempt: int(r.Attempts), MaxAttempts: int(r.MaxAttempts), CreatedAt: r.CreatedAt.Time.UTC(),
 			}, r.ID, r.TenantID, r.Headers),
 		}
 	}

@@ -33,10 +33,12 @@ const (
 // Finding is something that Doctor has found.
 type Finding struct {
 	// Check is the name of the check, one of DoctorChecks.
-	Check    string
-	Severity Severity
+	Check    string   `json:"check"`
+	Severity Severity `json:"severity"`
 	// Text says what was seen, Means what follows from it, and Fix which command or SQL helps. Fix may be advice.
-	Text, Means, Fix string
+	Text  string `json:"text"`
+	Means string `json:"means"`
+	Fix   string `json:"fix"`
 }
 
 // DoctorConfig says for whom Doctor checks. Its zero value is valid.
@@ -48,8 +50,8 @@ type DoctorConfig struct {
 	ListenPool *pgxpool.Pool
 	// PoolSize is MaxConns of the application's pool; 0 means that it is not known, and not checked.
 	PoolSize int
-	// OldTransaction is the age from which a transaction is too old. It is an error from twelve times that age. 0 means five
-	// minutes, so that an error is an hour.
+	// OldTransaction is the age from which a transaction is too old. It is an error from twelve times that age. 0 means
+	// five minutes, so that an error is an hour.
 	OldTransaction time.Duration
 
 	pinned int64 // transaction ids that a slot or a standby may lag behind; 0 means pinnedXIDs
@@ -132,13 +134,13 @@ type examination struct {
 }
 
 // Doctor checks the database and the connection to it as an application has them: by what works and what happens, where
-// that can be tried. It returns the findings, the most urgent first, and nil if there is none. Doctor changes nothing: it
-// enqueues events only in transactions that it rolls back, which leaves gaps in the sequence of the log. It works if tables
-// are missing, and without the privilege for some of the checks, which is a notice then. Each check has two seconds, and
-// five to wait for a notification.
+// that can be tried. It returns the findings, the most urgent first, and nil if there is none. Doctor changes nothing:
+// it enqueues events only in transactions that it rolls back, which leaves gaps in the sequence of the log. It works if
+// tables are missing, and without the privilege for some of the checks, which is a notice then. Each check has two
+// seconds, and five to wait for a notification.
 //
-// Doctor opens up to four connections with the configuration of the pool and uses no others. It returns an error if it cannot
-// connect, if the connection is lost, or if ctx ends. It may be called by any number of goroutines.
+// Doctor opens up to four connections with the configuration of the pool and uses no others. It returns an error if it
+// cannot connect, if the connection is lost, or if ctx ends. It may be called by any number of goroutines.
 func (a *Admin) Doctor(ctx context.Context, cfg DoctorConfig) ([]Finding, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
@@ -234,16 +236,20 @@ func (e *examination) read(ctx context.Context, call func(context.Context, pgx.T
 }
 
 // try is read for a transaction of any mode; "" is the default of the role.
-func (e *examination) try(ctx context.Context, mode pgx.TxAccessMode, call func(context.Context, pgx.Tx, *queries.Queries) error) error {
+func (e *examination) try(
+	ctx context.Context, mode pgx.TxAccessMode, call func(context.Context, pgx.Tx, *queries.Queries) error,
+) error {
 	within, cancel := context.WithTimeout(ctx, 2*checkTime) // the server's timeout comes first, and keeps the connection
 	defer cancel()
 	tx, err := e.pool.BeginTx(within, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: mode})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // an error of the connection is found by the next statement
+	// an error of the connection is found by the next statement
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	ms := checkTime.Milliseconds()
-	if _, err := tx.Exec(within, fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d", ms, ms), pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := tx.Exec(within, fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d", ms, ms),
+		pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
 	return call(within, tx, e.db.On(tx))

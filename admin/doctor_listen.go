@@ -13,8 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 )
 
-// notifyTime is how long a notification may take. It is longer than checkTime, because a busy machine must not look like a
-// pooler.
+// notifyTime is how long a notification may take. It is longer than checkTime, because a busy machine must not look
+// like a pooler.
 const notifyTime = 5 * time.Second
 
 // doctorBell is a channel that no process listens on.
@@ -48,8 +48,10 @@ func checkListen(ctx context.Context, e *examination) ([]Finding, error) {
 	case errors.Is(err, doorbell.ErrNoNotifications):
 		return []Finding{{
 			Severity: SeverityWarning, Text: "notifications do not arrive: LISTEN succeeds, and a NOTIFY is not received",
-			Means: "this is a transaction pooler, such as PgBouncer with pool_mode = transaction, or the listening connection is on another database. Dispatchers and listeners poll instead, so events wait up to PollInterval",
-			Fix:   "give a direct connection as ListenPool (check it: outboxgen doctor --listen-url URL), or set Wake to outbox.WakePoll; behind a pooler also set pgx's DefaultQueryExecMode to QueryExecModeExec",
+			Means: "this is a transaction pooler, such as PgBouncer with pool_mode = transaction, or the listening connection " +
+				"is on another database. Dispatchers and listeners poll instead, so events wait up to PollInterval",
+			Fix: "give a direct connection as ListenPool (check it: outboxgen doctor --listen-url URL), or set Wake to " +
+				"outbox.WakePoll; behind a pooler also set pgx's DefaultQueryExecMode to QueryExecModeExec",
 		}}, nil
 	}
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == "25006" {
@@ -62,8 +64,8 @@ func checkListen(ctx context.Context, e *examination) ([]Finding, error) {
 	}}, nil
 }
 
-// checkSessions: a session of the connection that listens keeps its server process and its locks while another session is in a
-// transaction. A transaction pooler gives its process to the other.
+// checkSessions: a session of the connection that listens keeps its server process and its locks while another session
+// is in a transaction. A transaction pooler gives its process to the other.
 func checkSessions(ctx context.Context, e *examination) ([]Finding, error) {
 	listen, done, err := e.listenPool(ctx)
 	if err != nil {
@@ -90,7 +92,8 @@ func checkSessions(ctx context.Context, e *examination) ([]Finding, error) {
 	if _, err := other.Exec(within, "SELECT 1"); err != nil {
 		return nil, err
 	}
-	const unlock = `SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks AS l WHERE l.pid = pg_backend_pid() AND l.locktype = 'advisory'
+	const unlock = `SELECT CASE WHEN EXISTS (
+		SELECT FROM pg_catalog.pg_locks AS l WHERE l.pid = pg_backend_pid() AND l.locktype = 'advisory'
 		AND l.classid = ($1::bigint >> 32 & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid AND l.objsubid = 1)
 		THEN pg_advisory_unlock_shared($1) ELSE false END`
 	var kept bool
@@ -105,10 +108,14 @@ func checkSessions(ctx context.Context, e *examination) ([]Finding, error) {
 		return nil, err
 	}
 	var freed bool
-	_ = other.QueryRow(within, unlock, key).Scan(&freed) // the lock is shared and its name unique, so it harms nobody if it stays
+	// the lock is shared and its name unique, so it harms nobody if it stays
+	_ = other.QueryRow(within, unlock, key).Scan(&freed)
 	return []Finding{{
-		Severity: SeverityWarning, Text: "a session lost its advisory lock between two statements: another session got its server process",
-		Means: "this is a transaction pooler, such as PgBouncer with pool_mode = transaction. What belongs to a session does not work through it: LISTEN, session locks, SET, prepared statements",
-		Fix:   "give a direct connection as ListenPool (check it: outboxgen doctor --listen-url URL), or set Wake to outbox.WakePoll; behind a pooler also set pgx's DefaultQueryExecMode to QueryExecModeExec",
+		Severity: SeverityWarning,
+		Text:     "a session lost its advisory lock between two statements: another session got its server process",
+		Means: "this is a transaction pooler, such as PgBouncer with pool_mode = transaction. What belongs to a session " +
+			"does not work through it: LISTEN, session locks, SET, prepared statements",
+		Fix: "give a direct connection as ListenPool (check it: outboxgen doctor --listen-url URL), or set Wake to " +
+			"outbox.WakePoll; behind a pooler also set pgx's DefaultQueryExecMode to QueryExecModeExec",
 	}}, nil
 }

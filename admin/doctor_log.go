@@ -20,7 +20,8 @@ func checkLog(ctx context.Context, e *examination) (found []Finding, err error) 
 	if errors.Is(err, schemadb.ErrSequence) {
 		return []Finding{{
 			Severity: SeverityError, Text: err.Error(),
-			Means: "listeners refuse to start, because they would miss events", Fix: "run what the text says; docs/run/listeners.md explains it",
+			Means: "listeners refuse to start, because they would miss events",
+			Fix:   "run what the text says; docs/run/listeners.md explains it",
 		}}, nil
 	}
 	return nil, err
@@ -35,20 +36,29 @@ func checkListeners(ctx context.Context, e *examination) (found []Finding, err e
 		case s.State == ListenerRestored:
 			if !restored {
 				found = append(found, Finding{
-					Severity: SeverityError, Text: "the database was restored from a dump, or moved: the positions of listeners are those of another cluster",
-					Means: "listeners refuse to start, because they would miss or repeat events", Fix: e.command("listener rebase"),
+					Severity: SeverityError,
+					Text: "the database was restored from a dump, or moved: " +
+						"the positions of listeners are those of another cluster",
+					Means: "listeners refuse to start, because they would miss or repeat events",
+					Fix:   e.command("listener rebase"),
 				})
 			}
 			restored = true
 		case s.MaxLag > 0 && s.Lag > s.MaxLag:
 			found = append(found, Finding{
-				Severity: SeverityWarning, Text: fmt.Sprintf("listener %s, shard %d, lags %s, more than its max_lag of %s", s.Listener, s.Shard, age(s.Lag), age(s.MaxLag)),
-				Means: "its events are handled late, and the log keeps them for it", Fix: e.command("listener list") + " shows its state; docs/operate/runbook.md says what to do for each",
+				Severity: SeverityWarning,
+				Text: fmt.Sprintf("listener %s, shard %d, lags %s, more than its max_lag of %s", s.Listener, s.Shard,
+					age(s.Lag), age(s.MaxLag)),
+				Means: "its events are handled late, and the log keeps them for it",
+				Fix:   e.command("listener list") + " shows its state; docs/operate/runbook.md says what to do for each",
 			})
 		case s.State == ListenerBlocked && s.Lag >= longDue:
 			found = append(found, Finding{
-				Severity: SeverityWarning, Text: fmt.Sprintf("listener %s, shard %d, is blocked by event %v: %d attempts have failed", s.Listener, s.Shard, s.Head.UUID, s.Attempts),
-				Means: "the events behind it wait until it succeeds or is out of attempts", Fix: "fix the cause, or: " + e.command("listener skip "+s.Listener),
+				Severity: SeverityWarning,
+				Text: fmt.Sprintf("listener %s, shard %d, is blocked by event %v: %d attempts have failed", s.Listener,
+					s.Shard, s.Head.UUID, s.Attempts),
+				Means: "the events behind it wait until it succeeds or is out of attempts",
+				Fix:   "fix the cause, or: " + e.command("listener skip "+s.Listener),
 			})
 		}
 	}

@@ -63,8 +63,9 @@ func checkPrivileges(ctx context.Context, e *examination) ([]Finding, error) {
 			fixes = append(fixes, g.SQL(e.db.Name(), pgx.Identifier{user}.Sanitize()))
 		}
 		found = append(found, Finding{
-			Severity: SeverityError, Text: fmt.Sprintf("role %s cannot be a %s: it lacks %s", user, role, grantsText(missing[role])),
-			Means: "what it is to do fails with permission denied", Fix: strings.Join(fixes, " "),
+			Severity: SeverityError,
+			Text:     fmt.Sprintf("role %s cannot be a %s: it lacks %s", user, role, grantsText(missing[role])),
+			Means:    "what it is to do fails with permission denied", Fix: strings.Join(fixes, " "),
 		})
 	}
 	return found, nil
@@ -77,10 +78,12 @@ func ableFinding(user string, able []string, missing map[migrate.Role][]migrate.
 	}
 	f := Finding{
 		Severity: SeverityNotice, Text: fmt.Sprintf("role %s may be: %s", user, strings.Join(able, ", ")),
-		Means: "the other roles are refused to it", Fix: "say what it is to do, to see what is missing: outboxgen doctor --as dispatcher",
+		Means: "the other roles are refused to it",
+		Fix:   "say what it is to do, to see what is missing: outboxgen doctor --as dispatcher",
 	}
 	if len(able) == 0 {
-		f.Severity, f.Text = SeverityWarning, fmt.Sprintf("role %s cannot be a producer, dispatcher, operator or reader", user)
+		f.Severity = SeverityWarning
+		f.Text = fmt.Sprintf("role %s cannot be a producer, dispatcher, operator or reader", user)
 		f.Means = "as a producer it lacks " + grantsText(missing[migrate.Producer])
 		f.Fix = "grant it what it needs: outboxgen migrate get --roles"
 	}
@@ -108,21 +111,30 @@ func (e *examination) lacks(ctx context.Context, tx pgx.Tx, g migrate.Grant) (la
 		word, columns, _ := strings.Cut(strings.TrimSuffix(p, ")"), " (")
 		switch {
 		case g.Kind == "SCHEMA":
-			err = tx.QueryRow(ctx, "SELECT coalesce((SELECT has_schema_privilege(n.oid, $2) FROM pg_catalog.pg_namespace AS n WHERE n.nspname = $1), true)", schema, word).Scan(&has)
+			err = tx.QueryRow(ctx, "SELECT coalesce((SELECT has_schema_privilege(n.oid, $2) FROM pg_catalog.pg_namespace AS n "+
+				"WHERE n.nspname = $1), true)", schema, word).Scan(&has)
 		case g.Kind == "FUNCTION":
 			name, _, _ := strings.Cut(g.Object, "(")
-			err = tx.QueryRow(ctx, `SELECT coalesce(bool_and(has_function_privilege(p.oid, $3)), true) FROM pg_catalog.pg_proc AS p
-				JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = $2`, schema, name, word).Scan(&has)
+			err = tx.QueryRow(ctx,
+				`SELECT coalesce(bool_and(has_function_privilege(p.oid, $3)), true) FROM pg_catalog.pg_proc AS p
+				JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = $2`, schema,
+				name, word).Scan(&has)
 		case g.Kind == "SEQUENCE":
-			err = tx.QueryRow(ctx, `SELECT coalesce(bool_and(has_sequence_privilege(c.oid, $3)), true) FROM pg_catalog.pg_class AS c
-				JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind = 'S'`, schema, g.Object, word).Scan(&has)
+			err = tx.QueryRow(ctx,
+				`SELECT coalesce(bool_and(has_sequence_privilege(c.oid, $3)), true) FROM pg_catalog.pg_class AS c
+				JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+				WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind = 'S'`, schema, g.Object, word).Scan(&has)
 		case columns != "":
-			err = tx.QueryRow(ctx, `SELECT coalesce(bool_and(has_column_privilege(c.oid, a.attnum, $3)), true) FROM pg_catalog.pg_class AS c
-				JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
-				WHERE n.nspname = $1 AND c.relname = $2 AND a.attname = ANY ($4::text[])`, schema, g.Object, word, strings.Split(columns, ", ")).Scan(&has)
+			err = tx.QueryRow(ctx,
+				`SELECT coalesce(bool_and(has_column_privilege(c.oid, a.attnum, $3)), true) FROM pg_catalog.pg_class AS c
+				JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+				JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
+				WHERE n.nspname = $1 AND c.relname = $2 AND a.attname = ANY ($4::text[])`, schema, g.Object, word,
+				strings.Split(columns, ", ")).Scan(&has)
 		default:
 			err = tx.QueryRow(ctx, `SELECT coalesce(bool_and(has_table_privilege(c.oid, $3)), true) FROM pg_catalog.pg_class AS c
-				JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p', 'v')`, schema, g.Object, word).Scan(&has)
+				JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+				WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p', 'v')`, schema, g.Object, word).Scan(&has)
 		}
 		if err != nil {
 			return nil, err
@@ -142,19 +154,25 @@ func checkRowSecurity(ctx context.Context, e *examination) (found []Finding, err
 	}
 	var rows []secured
 	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
-		rows, err = rowsOf[secured](ctx, tx, `SELECT r.relname::text, ARRAY(SELECT p.polname::text FROM pg_catalog.pg_policy AS p WHERE p.polrelid = r.oid ORDER BY 1)
+		rows, err = rowsOf[secured](ctx, tx,
+			`SELECT r.relname::text,
+				ARRAY(SELECT p.polname::text FROM pg_catalog.pg_policy AS p WHERE p.polrelid = r.oid ORDER BY 1)
 			FROM (`+ownRelations+`) AS r WHERE row_security_active(r.oid) ORDER BY 1`, e.db.Name(), ownTables())
 		return err
 	})
 	for _, r := range rows {
 		table := pgx.Identifier{e.db.Name()}.Sanitize() + "." + r.Table
 		f := Finding{
-			Severity: SeverityWarning, Text: fmt.Sprintf("row level security of table %s applies to this role, with the policies %s", r.Table, strings.Join(r.Policies, ", ")),
+			Severity: SeverityWarning,
+			Text: fmt.Sprintf("row level security of table %s applies to this role, with the policies %s", r.Table,
+				strings.Join(r.Policies, ", ")),
 			Means: "rows that the policies hide are not delivered, counted or pruned, and no error says so",
-			Fix:   "let the policies show all rows to this role, or: ALTER ROLE ... BYPASSRLS, or: ALTER TABLE " + table + " DISABLE ROW LEVEL SECURITY;",
+			Fix: "let the policies show all rows to this role, or: ALTER ROLE ... BYPASSRLS, or: ALTER TABLE " + table +
+				" DISABLE ROW LEVEL SECURITY;",
 		}
 		if len(r.Policies) == 0 {
-			f.Severity, f.Text = SeverityError, fmt.Sprintf("row level security of table %s applies to this role, and there is no policy", r.Table)
+			f.Severity = SeverityError
+			f.Text = fmt.Sprintf("row level security of table %s applies to this role, and there is no policy", r.Table)
 			f.Means = "all rows are hidden, and inserts are refused"
 		}
 		found = append(found, f)
@@ -162,14 +180,16 @@ func checkRowSecurity(ctx context.Context, e *examination) (found []Finding, err
 	return found, err
 }
 
-// checkEnqueue: an enqueue of each kind works, alone and as a duplicate. It is rolled back. Whether the role is a producer at
-// all is found by checkPrivileges.
+// checkEnqueue: an enqueue of each kind works, alone and as a duplicate. It is rolled back. Whether the role is a
+// producer at all is found by checkPrivileges.
 func checkEnqueue(ctx context.Context, e *examination) (found []Finding, err error) {
 	if e.state.tables == 0 {
 		return nil, nil
 	}
 	for _, log := range []bool{false, true} {
-		m := outbox.Message{Namespace: "outboxgen", Topic: "doctor", DedupeKey: uuid.NewString(), Payload: []byte("{}"), Log: log}
+		m := outbox.Message{
+			Namespace: "outboxgen", Topic: "doctor", DedupeKey: uuid.NewString(), Payload: []byte("{}"), Log: log,
+		}
 		err := e.try(ctx, "", func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 			first, err := outbox.Enqueue(ctx, tx, e.db.Name(), m)
 			if err != nil {
@@ -181,26 +201,36 @@ func checkEnqueue(ctx context.Context, e *examination) (found []Finding, err err
 			}
 			return err
 		})
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || foundElsewhere(err) {
 			continue
 		}
 		what := "an event of a queue topic"
 		if log {
 			what = "an event of a log topic"
 		}
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && (pg.Code == "42501" && strings.HasPrefix(pg.Message, "permission denied") || pg.Code == "25006" || pg.Code == "42P01" || pg.Code == "3F000" || pg.ConstraintName == "log_pkey") {
-			continue // a privilege, a read-only database, a missing table or the sequence of the log, which other checks report
-		}
 		f := Finding{
 			Severity: SeverityError, Text: fmt.Sprintf("%s could not be enqueued: %v", what, err),
-			Means: "enqueues of the application fail, and so do its transactions", Fix: "fix what the error names: a column, a policy, a trigger or a function; the check schema compares them",
+			Means: "enqueues of the application fail, and so do its transactions",
+			Fix:   "fix what the error names: a column, a policy, a trigger or a function; the check schema compares them",
 		}
+		var pg *pgconn.PgError
 		if errors.As(err, &pg) && (pg.Code == "57014" || pg.Code == "55P03") || errors.Is(err, context.DeadlineExceeded) {
 			f.Severity, f.Text = SeverityWarning, fmt.Sprintf("%s could not be enqueued within %v", what, checkTime)
-			f.Means, f.Fix = "the database is very slow, or another session has locked the table", "look for ungranted locks in pg_locks"
+			f.Means = "the database is very slow, or another session has locked the table"
+			f.Fix = "look for ungranted locks in pg_locks"
 		}
 		found = append(found, f)
 	}
 	return found, ctx.Err()
+}
+
+// foundElsewhere reports whether err is what other checks report: a privilege, a read-only database, a missing table or
+// the sequence of the log.
+func foundElsewhere(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	return pg.Code == "42501" && strings.HasPrefix(pg.Message, "permission denied") ||
+		pg.Code == "25006" || pg.Code == "42P01" || pg.Code == "3F000" || pg.ConstraintName == "log_pkey"
 }

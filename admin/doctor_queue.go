@@ -41,17 +41,19 @@ func checkQueue(ctx context.Context, e *examination) (found []Finding, err error
 		if late := microseconds(r.RipeUs); r.Ripe > 0 && late >= longDue {
 			found = append(found, Finding{
 				Severity: SeverityWarning,
-				Text:     fmt.Sprintf("%s of %s/%s, version %d, are due and not claimed, the oldest since %s", atLeast(r.Ripe), r.Namespace, r.Topic, r.Version, age(late)),
-				Means:    "no process takes them, the topic or its destination rests, or handlers are too slow for the backlog",
-				Fix:      e.command("status") + "; then start a dispatcher, fix the destination, or raise Concurrency",
+				Text: fmt.Sprintf("%s of %s/%s, version %d, are due and not claimed, the oldest since %s", atLeast(r.Ripe),
+					r.Namespace, r.Topic, r.Version, age(late)),
+				Means: "no process takes them, the topic or its destination rests, or handlers are too slow for the backlog",
+				Fix:   e.command("status") + "; then start a dispatcher, fix the destination, or raise Concurrency",
 			})
 		}
 		if late := microseconds(r.ExpiredUs); r.Expired > 0 && late >= longDue {
 			found = append(found, Finding{
 				Severity: SeverityWarning,
-				Text:     fmt.Sprintf("%s of %s/%s, version %d, have a lease that has run out, the oldest %s ago", atLeast(r.Expired), r.Namespace, r.Topic, r.Version, age(late)),
-				Means:    "the process that had claimed them died, and no other claims them again",
-				Fix:      e.command("status") + "; then start a dispatcher of namespace " + r.Namespace,
+				Text: fmt.Sprintf("%s of %s/%s, version %d, have a lease that has run out, the oldest %s ago",
+					atLeast(r.Expired), r.Namespace, r.Topic, r.Version, age(late)),
+				Means: "the process that had claimed them died, and no other claims them again",
+				Fix:   e.command("status") + "; then start a dispatcher of namespace " + r.Namespace,
 			})
 		}
 	}
@@ -142,7 +144,8 @@ func checkHandlers(ctx context.Context, e *examination) (found []Finding, err er
 		switch {
 		case !takes:
 			f.Text = fmt.Sprintf("no running process handles topic %s, which has due events", topic)
-			f.Fix = "start a dispatcher of namespace " + h.Namespace + " that has a handler for it; if it is drained by cron, look whether that runs"
+			f.Fix = "start a dispatcher of namespace " + h.Namespace +
+				" that has a handler for it; if it is drained by cron, look whether that runs"
 		case !decodes:
 			f.Text = fmt.Sprintf("no running process knows version %d of topic %s, which has due events of it", h.Version, topic)
 			f.Fix = "deploy the dispatcher that was generated with this version"
@@ -171,21 +174,26 @@ func (e *examination) idleListeners(ctx context.Context, alive []runner) (found 
 			}
 			found = append(found, Finding{
 				Severity: SeverityWarning,
-				Text: fmt.Sprintf("a process of listener %s (host %s, pid %d) passes the events of topic %s, which another one (host %s, pid %d) reads",
+				Text: fmt.Sprintf("a process of listener %s (host %s, pid %d) passes the events of topic %s, which another one "+
+					"(host %s, pid %d) reads",
 					s.Listener, brief(p.By.Host), p.By.PID, p.Topic, brief(p.ReadBy.Host), p.ReadBy.PID),
-				Means: "events of the topic are never handled: two services use this name for their listeners, or an old build still runs",
-				Fix:   "rename one of the listeners, or stop the old process; then " + e.command("listener rewind "+s.Listener+" --to TIME") + ", with the time when both began to run",
+				Means: "events of the topic are never handled: two services use this name for their listeners, or an old build " +
+					"still runs",
+				Fix: "rename one of the listeners, or stop the old process; then " +
+					e.command("listener rewind "+s.Listener+" --to TIME") + ", with the time when both began to run",
 			})
 		}
 	}
 	unknown := make(map[string]bool)
 	for _, s := range list {
 		for _, v := range s.UnhandledVersions {
-			text := fmt.Sprintf("no running process of listener %s knows version %d of topic %s, at which it has stopped", s.Listener, v.Version, v.Topic)
+			text := fmt.Sprintf("no running process of listener %s knows version %d of topic %s, at which it has stopped",
+				s.Listener, v.Version, v.Topic)
 			if !unknown[text] && s.Lag >= longDue {
 				found = append(found, Finding{
-					Severity: SeverityWarning, Text: text, Means: "the events behind it wait for a process that knows the version",
-					Fix: "deploy the listener that was generated with this version",
+					Severity: SeverityWarning, Text: text,
+					Means: "the events behind it wait for a process that knows the version",
+					Fix:   "deploy the listener that was generated with this version",
 				})
 			}
 			unknown[text] = true
@@ -195,7 +203,9 @@ func (e *examination) idleListeners(ctx context.Context, alive []runner) (found 
 		}
 		runs[s.Listener] = true // once for all shards
 		found = append(found, Finding{
-			Severity: SeverityWarning, Text: fmt.Sprintf("no running process runs listener %s, whose oldest event waits since %s", s.Listener, age(s.Lag)),
+			Severity: SeverityWarning,
+			Text: fmt.Sprintf("no running process runs listener %s, whose oldest event waits since %s", s.Listener,
+				age(s.Lag)),
 			Means: "its events wait, and the log keeps them",
 			Fix:   "start its process; if it is not needed any more: " + e.command("listener detach "+s.Listener),
 		})
@@ -214,7 +224,9 @@ func checkProcesses(ctx context.Context, e *examination) (found []Finding, err e
 		if d := microseconds(r.AgeUs); d > aliveFor {
 			worker := uuid.UUID(r.WorkerID.Bytes)
 			found = append(found, Finding{
-				Severity: SeverityNotice, Text: fmt.Sprintf("%s %s (worker %v, host %s, pid %d) was last seen %s ago", r.Kind, r.Name, worker, brief(r.Host), r.Pid, age(d)),
+				Severity: SeverityNotice,
+				Text: fmt.Sprintf("%s %s (worker %v, host %s, pid %d) was last seen %s ago", r.Kind, r.Name, worker,
+					brief(r.Host), r.Pid, age(d)),
 				Means: "it was killed, or it has no connection to the database; a stop would have removed it",
 				Fix: fmt.Sprintf("look at its host; to forget it: DELETE FROM %s.processes WHERE worker_id = '%v';",
 					pgx.Identifier{e.db.Name()}.Sanitize(), worker),
@@ -265,8 +277,9 @@ func checkPauses(ctx context.Context, e *examination) (found []Finding, err erro
 		}
 		found = append(found, Finding{
 			Severity: SeverityNotice,
-			Text:     fmt.Sprintf("%spaused since %s by %s%s%s", what, r.PausedAt.Time.UTC().Format(time.RFC3339), brief(r.Who), until, why),
-			Means:    "its events wait, and no attempt is charged", Fix: e.command(resume),
+			Text: fmt.Sprintf("%spaused since %s by %s%s%s", what, r.PausedAt.Time.UTC().Format(time.RFC3339), brief(r.Who),
+				until, why),
+			Means: "its events wait, and no attempt is charged", Fix: e.command(resume),
 		})
 	}
 	return found, nil
@@ -288,7 +301,8 @@ func checkRows(ctx context.Context, e *examination) (found []Finding, err error)
 	whole := false
 	began := time.Now()
 	at := queries.DoctorMisfitsParams{
-		AfterQueued: pgtype.UUID{Valid: true}, AfterEnqueued: pgtype.UUID{Valid: true}, AfterDelivered: pgtype.UUID{Valid: true}, BatchSize: misfitBatch,
+		AfterQueued: pgtype.UUID{Valid: true}, AfterEnqueued: pgtype.UUID{Valid: true},
+		AfterDelivered: pgtype.UUID{Valid: true}, BatchSize: misfitBatch,
 	}
 	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) error {
 		if err := q.SessionGuard(ctx); err != nil {
@@ -304,7 +318,8 @@ func checkRows(ctx context.Context, e *examination) (found []Finding, err error)
 				return nil
 			}
 			for _, p := range []struct{ to, from *pgtype.UUID }{
-				{&at.AfterQueued, &r.CheckedQueued}, {&at.AfterEnqueued, &r.CheckedEnqueued}, {&at.AfterDelivered, &r.CheckedDelivered},
+				{&at.AfterQueued, &r.CheckedQueued}, {&at.AfterEnqueued, &r.CheckedEnqueued},
+				{&at.AfterDelivered, &r.CheckedDelivered},
 			} {
 				if p.from.Valid {
 					*p.to = *p.from
@@ -328,25 +343,32 @@ func checkRows(ctx context.Context, e *examination) (found []Finding, err error)
 		text, means, fix string
 	}{
 		{
-			total.Strays, "%d rows of queue have no event", "somebody has deleted events by hand; a dispatcher makes them dead letters without a payload",
+			total.Strays, "%d rows of queue have no event",
+			"somebody has deleted events by hand; a dispatcher makes them dead letters without a payload",
 			"SELECT q.* FROM %[1]s.queue AS q WHERE NOT EXISTS (SELECT FROM %[1]s.events AS e WHERE e.id = q.id);",
 		},
 		{
-			total.Final, "%d rows of queue belong to events that are delivered or dead already", "somebody has put them back by hand; they are delivered again, and then settled once",
-			"SELECT q.* FROM %[1]s.queue AS q WHERE EXISTS (SELECT FROM %[1]s.delivered AS d WHERE d.id = q.id) OR EXISTS (SELECT FROM %[1]s.dead_letters AS x WHERE x.id = q.id AND x.listener IS NULL);",
+			total.Final, "%d rows of queue belong to events that are delivered or dead already",
+			"somebody has put them back by hand; they are delivered again, and then settled once",
+			"SELECT q.* FROM %[1]s.queue AS q WHERE EXISTS (SELECT FROM %[1]s.delivered AS d WHERE d.id = q.id) OR EXISTS " +
+				"(SELECT FROM %[1]s.dead_letters AS x WHERE x.id = q.id AND x.listener IS NULL);",
 		},
 		{
-			total.Stateless, "%d events have no state: they are not queued, delivered or dead", "somebody has deleted their state by hand; they are never delivered and never pruned",
+			total.Stateless, "%d events have no state: they are not queued, delivered or dead",
+			"somebody has deleted their state by hand; they are never delivered and never pruned",
 			"SELECT * FROM %[1]s.event_status WHERE status IS NULL; then insert them into queue, or delete them",
 		},
 		{
-			total.Twice, "%d events are delivered and dead letters", "somebody has inserted one of both by hand; they are counted twice",
-			"SELECT x.* FROM %[1]s.dead_letters AS x JOIN %[1]s.delivered AS d ON d.id = x.id WHERE x.listener IS NULL; then delete the wrong rows",
+			total.Twice, "%d events are delivered and dead letters",
+			"somebody has inserted one of both by hand; they are counted twice",
+			"SELECT x.* FROM %[1]s.dead_letters AS x JOIN %[1]s.delivered AS d ON d.id = x.id WHERE x.listener IS NULL; then " +
+				"delete the wrong rows",
 		},
 	} {
 		if m.n > 0 {
 			found = append(found, Finding{
-				Severity: SeverityWarning, Text: fmt.Sprintf(m.text, m.n) + where, Means: m.means, Fix: fmt.Sprintf(m.fix, schema),
+				Severity: SeverityWarning, Text: fmt.Sprintf(m.text, m.n) + where, Means: m.means,
+				Fix: fmt.Sprintf(m.fix, schema),
 			})
 		}
 	}

@@ -25,7 +25,8 @@ func checkMigrations(ctx context.Context, e *examination) ([]Finding, error) {
 	err := e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		return tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM (`+ownRelations+`) AS t),
 			EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-				WHERE n.nspname = $1 AND c.relname = 'schema_migrations')`, e.db.Name(), ownTables()).Scan(&e.state.tables, &e.state.recorded)
+				WHERE n.nspname = $1 AND c.relname = 'schema_migrations')`, e.db.Name(), ownTables()).Scan(&e.state.tables,
+			&e.state.recorded)
 	})
 	e.state.version = len(migrate.All())
 	switch {
@@ -94,7 +95,8 @@ func (e *examination) command(line string) string {
 	return "outboxgen " + line
 }
 
-// checkSchema: tables, columns, constraints, indexes, storage options, functions and the view are what the migrations make.
+// checkSchema: tables, columns, constraints, indexes, storage options, functions and the view are what the migrations
+// make.
 func checkSchema(ctx context.Context, e *examination) (found []Finding, err error) {
 	if e.state.version == 0 {
 		return nil, nil
@@ -113,77 +115,93 @@ func checkSchema(ctx context.Context, e *examination) (found []Finding, err erro
 	return found, err
 }
 
+// driftMeans is what follows from a difference of each kind, if nothing more is known of it.
+var driftMeans = map[schemadrift.Kind]struct {
+	severity Severity
+	means    string
+}{
+	schemadrift.Table:  {SeverityError, "what uses the table fails"},
+	schemadrift.Column: {SeverityError, "statements that use the column fail, or write something else"},
+	schemadrift.Index: {SeverityError,
+		"what reads through the index reads the whole table instead, and a unique one no longer " +
+			"keeps duplicates out"},
+	schemadrift.Constraint: {SeverityWarning, "rows that do not fit are not refused"},
+	schemadrift.Storage: {SeverityWarning,
+		"autovacuum or the space for heap-only updates is not as measured: claims and looks " +
+			"may get slower and slower"},
+	schemadrift.Trigger:  {SeverityWarning, "each row costs more, and an error of the trigger fails enqueues or claims"},
+	schemadrift.Sequence: {SeverityError, "events of log topics cannot be numbered"},
+	schemadrift.View:     {SeverityWarning, "people and programs that read the view see something else"},
+	schemadrift.Function: {SeverityError, "enqueues from SQL and other languages fail, or do something else"},
+}
+
 // driftFinding says what a difference means.
 func (e *examination) driftFinding(d schemadrift.Difference) Finding {
 	what := fmt.Sprintf("%s %s", d.Kind, d.Table)
 	if d.Name != "" {
 		what = fmt.Sprintf("%s %s of %s", d.Kind, d.Name, d.Table)
 	}
-	f := Finding{Severity: SeverityError, Fix: d.Fix}
+	f := Finding{Severity: driftMeans[d.Kind].severity, Means: driftMeans[d.Kind].means, Fix: d.Fix}
 	switch {
 	case d.Have == "":
 		f.Text = what + " is missing"
+	case d.Kind == schemadrift.Function:
+		f.Text = what + " is not as the migrations make it"
 	case d.Want == "":
 		f.Text = fmt.Sprintf("%s is not one of the migrations: %s", what, d.Have)
 	default:
 		f.Text = fmt.Sprintf("%s is %s, and the migrations make %s", what, d.Have, d.Want)
 	}
-	switch d.Kind {
-	case schemadrift.Table:
-		f.Means = "what uses the table fails"
-		if d.Have != "" {
-			f.Text = fmt.Sprintf("table %s is %s, and the migrations make it %s", d.Table, d.Have, d.Want)
-			f.Means = "a crash of the server empties an unlogged table, and a standby does not have it"
-			f.Fix = fmt.Sprintf("ALTER TABLE %s.%s SET LOGGED;", pgx.Identifier{e.db.Name()}.Sanitize(), d.Table)
-		}
-	case schemadrift.Column:
-		f.Means = "statements that use the column fail, or write something else"
-		if d.Want == "" {
-			f.Severity, f.Means = SeverityNotice, "outboxgen does not use it; a later migration may"
-			if strings.Contains(d.Have, " NOT NULL") && !strings.Contains(d.Have, " DEFAULT ") {
-				f.Severity, f.Means = SeverityError, "inserts fail, because they do not fill it"
-			}
-		}
-	case schemadrift.Index:
-		f.Means = "what reads through the index reads the whole table instead, and a unique one no longer keeps duplicates out"
-		if strings.Contains(d.Have, "-- not valid") {
-			f.Text = fmt.Sprintf("index %s of %s is not valid: its build was interrupted", d.Name, d.Table)
-		} else if d.Want == "" {
-			f.Severity, f.Means = SeverityWarning, "each write of the table writes this index too, and updates of its columns are no longer heap-only (HOT)"
-			if strings.HasPrefix(d.Have, "CREATE UNIQUE") {
-				f.Means += "; a unique index may refuse events"
-			}
-		}
-	case schemadrift.Constraint:
-		f.Means = "rows that do not fit are not refused"
-		switch {
-		case strings.Contains(d.Want, "KEY ") || strings.Contains(d.Want, "UNIQUE "):
-			f.Means = "duplicates are not refused, and lookups read the whole table"
-		case d.Want == "":
-			f.Severity, f.Means = SeverityWarning, "it may refuse events, or keep them from being pruned"
-			if d.Fix == "" {
-				f.Fix = "drop the foreign key from the table that has it"
-			}
-		default:
-			f.Severity = SeverityWarning
-		}
-	case schemadrift.Storage:
-		f.Severity, f.Means = SeverityWarning, "autovacuum or the space for heap-only updates is not as measured: claims and looks may get slower and slower"
-	case schemadrift.Trigger:
-		f.Severity, f.Means = SeverityWarning, "each row costs more, and an error of the trigger fails enqueues or claims"
-	case schemadrift.Sequence:
-		f.Means, f.Fix = "events of log topics cannot be numbered", "restore it from the migrations: outboxgen migrate get"
-	case schemadrift.View:
-		f.Severity, f.Means = SeverityWarning, "people and programs that read the view see something else"
-	case schemadrift.Function:
-		f.Text = fmt.Sprintf("function %s is not as the migrations make it", d.Table)
-		if d.Have == "" {
-			f.Text = fmt.Sprintf("function %s is missing", d.Table)
-		}
-		f.Means = "enqueues from SQL and other languages fail, or do something else"
+	switch {
+	case d.Kind == schemadrift.Table && d.Have != "":
+		f.Text = fmt.Sprintf("table %s is %s, and the migrations make it %s", d.Table, d.Have, d.Want)
+		f.Means = "a crash of the server empties an unlogged table, and a standby does not have it"
+		f.Fix = fmt.Sprintf("ALTER TABLE %s.%s SET LOGGED;", pgx.Identifier{e.db.Name()}.Sanitize(), d.Table)
+	case d.Kind == schemadrift.Column && d.Want == "":
+		f.surplusColumn(d)
+	case d.Kind == schemadrift.Index:
+		f.otherIndex(d)
+	case d.Kind == schemadrift.Constraint:
+		f.otherConstraint(d)
+	case d.Kind == schemadrift.Sequence:
+		f.Fix = "restore it from the migrations: outboxgen migrate get"
 	}
 	if f.Fix == "" {
 		f.Fix = fmt.Sprintf("take the definition of %s from outboxgen migrate get", d.Table)
 	}
 	return f
+}
+
+func (f *Finding) surplusColumn(d schemadrift.Difference) {
+	f.Severity, f.Means = SeverityNotice, "outboxgen does not use it; a later migration may"
+	if strings.Contains(d.Have, " NOT NULL") && !strings.Contains(d.Have, " DEFAULT ") {
+		f.Severity, f.Means = SeverityError, "inserts fail, because they do not fill it"
+	}
+}
+
+func (f *Finding) otherIndex(d schemadrift.Difference) {
+	if strings.Contains(d.Have, "-- not valid") {
+		f.Text = fmt.Sprintf("index %s of %s is not valid: its build was interrupted", d.Name, d.Table)
+		return
+	}
+	if d.Want != "" {
+		return
+	}
+	f.Severity = SeverityWarning
+	f.Means = "each write of the table writes this index too, and updates of its columns are no longer heap-only (HOT)"
+	if strings.HasPrefix(d.Have, "CREATE UNIQUE") {
+		f.Means += "; a unique index may refuse events"
+	}
+}
+
+func (f *Finding) otherConstraint(d schemadrift.Difference) {
+	switch {
+	case strings.Contains(d.Want, "KEY ") || strings.Contains(d.Want, "UNIQUE "):
+		f.Severity, f.Means = SeverityError, "duplicates are not refused, and lookups read the whole table"
+	case d.Want == "":
+		f.Means = "it may refuse events, or keep them from being pruned"
+		if d.Fix == "" {
+			f.Fix = "drop the foreign key from the table that has it"
+		}
+	}
 }

@@ -14,17 +14,20 @@ import (
 // shownHolders bounds the findings of a kind.
 const shownHolders = 5
 
-const pinMeans = "PostgreSQL keeps every row version that was replaced since, so claims, looks and leases of listeners get slower and slower, and tables grow"
+const pinMeans = "PostgreSQL keeps every row version that was replaced since, so claims, looks and leases of " +
+	"listeners get slower and slower, and tables grow"
 
-// checkSnapshots: no transaction, prepared transaction, replication slot or standby keeps PostgreSQL from removing old row
-// versions.
+// checkSnapshots: no transaction, prepared transaction, replication slot or standby keeps PostgreSQL from removing old
+// row versions.
 func checkSnapshots(ctx context.Context, e *examination) (found []Finding, err error) {
 	var seesAll bool
 	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
 		if err := tx.QueryRow(ctx, "SELECT pg_has_role('pg_read_all_stats', 'USAGE')").Scan(&seesAll); err != nil {
 			return err
 		}
-		for _, part := range []func(context.Context, pgx.Tx) ([]Finding, error){e.oldSessions, e.oldPrepared, e.oldSlots, e.oldStandbys} {
+		for _, part := range []func(context.Context, pgx.Tx) ([]Finding, error){
+			e.oldSessions, e.oldPrepared, e.oldSlots, e.oldStandbys,
+		} {
 			more, err := part(ctx, tx)
 			if err != nil {
 				return err
@@ -62,7 +65,8 @@ func (e *examination) oldSessions(ctx context.Context, tx pgx.Tx) (found []Findi
 		AgeUS                    int64
 		QueryStart               pgtype.Timestamptz
 	}
-	rows, err := rowsOf[session](ctx, tx, `SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.usename::text, ''), coalesce(a.state, a.backend_type, ''),
+	rows, err := rowsOf[session](ctx, tx,
+		`SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.usename::text, ''), coalesce(a.state, a.backend_type, ''),
 			(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint, a.query_start
 		FROM pg_catalog.pg_stat_activity AS a
 		WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
@@ -102,16 +106,18 @@ func (e *examination) oldPrepared(ctx context.Context, tx pgx.Tx) (found []Findi
 		GID, Owner, Database string
 		AgeUS                int64
 	}
-	rows, err := rowsOf[prepared](ctx, tx, `SELECT p.gid, p.owner::text, p.database::text, (extract(epoch FROM clock_timestamp() - p.prepared) * 1000000)::bigint
+	rows, err := rowsOf[prepared](ctx, tx,
+		`SELECT p.gid, p.owner::text, p.database::text, (extract(epoch FROM clock_timestamp() - p.prepared) * 1000000)::bigint
 		FROM pg_catalog.pg_prepared_xacts AS p
 		WHERE p.database = current_database() AND p.prepared <= clock_timestamp() - $1::bigint * interval '1 microsecond'
 		ORDER BY p.prepared LIMIT $2`, e.cfg.OldTransaction.Microseconds(), shownHolders)
 	for _, p := range rows {
 		d := microseconds(p.AgeUS)
 		found = append(found, Finding{
-			Severity: e.severityOf(d), Text: fmt.Sprintf("prepared transaction %q of role %s has been open for %s", brief(p.GID), p.Owner, age(d)),
-			Means: pinMeans + "; it also keeps its locks",
-			Fix:   fmt.Sprintf("let its coordinator end it, or: ROLLBACK PREPARED %s;", literal(p.GID)),
+			Severity: e.severityOf(d),
+			Text:     fmt.Sprintf("prepared transaction %q of role %s has been open for %s", brief(p.GID), p.Owner, age(d)),
+			Means:    pinMeans + "; it also keeps its locks",
+			Fix:      fmt.Sprintf("let its coordinator end it, or: ROLLBACK PREPARED %s;", literal(p.GID)),
 		})
 	}
 	return found, err
@@ -133,9 +139,11 @@ func (e *examination) oldSlots(ctx context.Context, tx pgx.Tx) (found []Finding,
 			state = "inactive"
 		}
 		found = append(found, Finding{
-			Severity: e.severityBehind(s.Behind), Text: fmt.Sprintf("replication slot %s (%s, %s) is %d transactions behind", s.Name, s.Kind, state, s.Behind),
-			Means: pinMeans,
-			Fix:   fmt.Sprintf("bring its consumer back, or if nobody needs it: SELECT pg_drop_replication_slot(%s);", literal(s.Name)),
+			Severity: e.severityBehind(s.Behind),
+			Text:     fmt.Sprintf("replication slot %s (%s, %s) is %d transactions behind", s.Name, s.Kind, state, s.Behind),
+			Means:    pinMeans,
+			Fix: fmt.Sprintf("bring its consumer back, or if nobody needs it: SELECT pg_drop_replication_slot(%s);",
+				literal(s.Name)),
 		})
 	}
 	return found, err
@@ -154,9 +162,10 @@ func (e *examination) oldStandbys(ctx context.Context, tx pgx.Tx) (found []Findi
 	for _, r := range rows {
 		found = append(found, Finding{
 			Severity: e.severityBehind(r.Behind),
-			Text:     fmt.Sprintf("standby %q (pid %d) has a query that is %d transactions old, and hot_standby_feedback is on", brief(r.Name), r.PID, r.Behind),
-			Means:    pinMeans,
-			Fix:      "end the query on the standby, or set hot_standby_feedback = off there",
+			Text: fmt.Sprintf("standby %q (pid %d) has a query that is %d transactions old, and hot_standby_feedback is on",
+				brief(r.Name), r.PID, r.Behind),
+			Means: pinMeans,
+			Fix:   "end the query on the standby, or set hot_standby_feedback = off there",
 		})
 	}
 	return found, err

@@ -30,9 +30,12 @@ func checkVacuum(ctx context.Context, e *examination) (found []Finding, err erro
 		rows, err = rowsOf[table](ctx, tx, `
 			WITH own AS (
 				SELECT r.relname::text AS name, c.oid, greatest(c.reltuples, 0) AS tuples,
-					(SELECT o.option_value FROM pg_options_to_table(c.reloptions) AS o WHERE o.option_name = 'autovacuum_vacuum_threshold') AS threshold,
-					(SELECT o.option_value FROM pg_options_to_table(c.reloptions) AS o WHERE o.option_name = 'autovacuum_vacuum_scale_factor') AS scale,
-					(SELECT o.option_value FROM pg_options_to_table(c.reloptions) AS o WHERE o.option_name = 'autovacuum_enabled') AS enabled
+					(SELECT o.option_value FROM pg_options_to_table(c.reloptions) AS o
+						WHERE o.option_name = 'autovacuum_vacuum_threshold') AS threshold,
+					(SELECT o.option_value FROM pg_options_to_table(c.reloptions) AS o
+						WHERE o.option_name = 'autovacuum_vacuum_scale_factor') AS scale,
+					(SELECT o.option_value FROM pg_options_to_table(c.reloptions) AS o
+						WHERE o.option_name = 'autovacuum_enabled') AS enabled
 				FROM (`+ownRelations+`) AS r
 				JOIN pg_catalog.pg_class AS c ON c.oid = r.oid
 			)
@@ -49,9 +52,10 @@ func checkVacuum(ctx context.Context, e *examination) (found []Finding, err erro
 		name := pgx.Identifier{e.db.Name()}.Sanitize() + "." + t.Name
 		if t.Off {
 			found = append(found, Finding{
-				Severity: SeverityError, Text: fmt.Sprintf("autovacuum is off for table %s, which has %d dead rows", t.Name, t.Dead),
-				Means: "dead rows are never removed: claims, looks and leases get slower and slower, and the table grows",
-				Fix:   fmt.Sprintf("ALTER TABLE %s RESET (autovacuum_enabled); VACUUM (ANALYZE) %s;", name, name),
+				Severity: SeverityError,
+				Text:     fmt.Sprintf("autovacuum is off for table %s, which has %d dead rows", t.Name, t.Dead),
+				Means:    "dead rows are never removed: claims, looks and leases get slower and slower, and the table grows",
+				Fix:      fmt.Sprintf("ALTER TABLE %s RESET (autovacuum_enabled); VACUUM (ANALYZE) %s;", name, name),
 			})
 			continue
 		}
@@ -63,9 +67,12 @@ func checkVacuum(ctx context.Context, e *examination) (found []Finding, err erro
 			latest = "it was last vacuumed at " + t.Latest.Time.UTC().Format("2006-01-02 15:04:05Z")
 		}
 		found = append(found, Finding{
-			Severity: SeverityWarning, Text: fmt.Sprintf("table %s has %d dead rows, and autovacuum starts at %d: %s", t.Name, t.Dead, t.Wait, latest),
-			Means: "claims, looks and leases read the dead rows too, and get slower; autovacuum is too slow, or something pins old versions (check old snapshots)",
-			Fix:   fmt.Sprintf("VACUUM (ANALYZE, VERBOSE) %s; then raise autovacuum_max_workers or lower autovacuum_vacuum_cost_delay", name),
+			Severity: SeverityWarning,
+			Text:     fmt.Sprintf("table %s has %d dead rows, and autovacuum starts at %d: %s", t.Name, t.Dead, t.Wait, latest),
+			Means: "claims, looks and leases read the dead rows too, and get slower; autovacuum is too slow, or something " +
+				"pins old versions (check old snapshots)",
+			Fix: fmt.Sprintf("VACUUM (ANALYZE, VERBOSE) %s; then raise autovacuum_max_workers or lower "+
+				"autovacuum_vacuum_cost_delay", name),
 		})
 	}
 	return found, err
@@ -77,7 +84,8 @@ const (
 	bloatBytes  = 32 << 20
 )
 
-// checkBloat: our tables and indexes are not much larger than their rows need. The estimate is that of their latest ANALYZE.
+// checkBloat: our tables and indexes are not much larger than their rows need. The estimate is that of their latest
+// ANALYZE.
 func checkBloat(ctx context.Context, e *examination) (found []Finding, err error) {
 	type relation struct {
 		Name, Of   string
@@ -88,7 +96,8 @@ func checkBloat(ctx context.Context, e *examination) (found []Finding, err error
 		rows, err = rowsOf[relation](ctx, tx, `
 			WITH own AS (
 				SELECT r.relname::text AS name, c.oid, c.reltuples,
-					coalesce((SELECT o.option_value FROM pg_options_to_table(c.reloptions) AS o WHERE o.option_name = 'fillfactor'), '100')::float8 / 100 AS fill
+					coalesce((SELECT o.option_value FROM pg_options_to_table(c.reloptions) AS o
+						WHERE o.option_name = 'fillfactor'), '100')::float8 / 100 AS fill
 				FROM (`+ownRelations+`) AS r
 				JOIN pg_catalog.pg_class AS c ON c.oid = r.oid
 				WHERE c.reltuples >= 0
@@ -116,12 +125,15 @@ func checkBloat(ctx context.Context, e *examination) (found []Finding, err error
 			continue
 		}
 		f := Finding{
-			Severity: SeverityNotice, Text: fmt.Sprintf("table %s has %d MB, and its rows need about %d MB", r.Name, r.Bytes>>20, r.Est>>20),
-			Means: "a backlog or many deletes have left room that new rows will use; scans of the table read it meanwhile",
-			Fix:   fmt.Sprintf("nothing, if a backlog is to be expected again; else pg_repack, or in a maintenance window: VACUUM FULL %s%s;", schema, r.Name),
+			Severity: SeverityNotice,
+			Text:     fmt.Sprintf("table %s has %d MB, and its rows need about %d MB", r.Name, r.Bytes>>20, r.Est>>20),
+			Means:    "a backlog or many deletes have left room that new rows will use; scans of the table read it meanwhile",
+			Fix: fmt.Sprintf("nothing, if a backlog is to be expected again; else pg_repack, or in a maintenance window: "+
+				"VACUUM FULL %s%s;", schema, r.Name),
 		}
 		if r.Of != "" {
-			f.Text = fmt.Sprintf("index %s of %s has %d MB, and its entries need about %d MB", r.Name, r.Of, r.Bytes>>20, r.Est>>20)
+			f.Text = fmt.Sprintf("index %s of %s has %d MB, and its entries need about %d MB", r.Name, r.Of, r.Bytes>>20,
+				r.Est>>20)
 			f.Means = "looks and claims read more pages"
 			f.Fix = fmt.Sprintf("REINDEX INDEX CONCURRENTLY %s%s;", schema, r.Name)
 		}
@@ -144,7 +156,8 @@ func checkWraparound(ctx context.Context, e *examination) (found []Finding, err 
 	}
 	var rows []table
 	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
-		rows, err = rowsOf[table](ctx, tx, `SELECT r.relname::text, greatest(age(c.relfrozenxid), mxid_age(c.relminmxid))::bigint
+		rows, err = rowsOf[table](ctx, tx,
+			`SELECT r.relname::text, greatest(age(c.relfrozenxid), mxid_age(c.relminmxid))::bigint
 			FROM (`+ownRelations+`) AS r JOIN pg_catalog.pg_class AS c ON c.oid = r.oid
 			WHERE greatest(age(c.relfrozenxid), mxid_age(c.relminmxid)) >= $3
 			ORDER BY 2 DESC`, e.db.Name(), ownTables(), oldXIDs)
@@ -154,7 +167,9 @@ func checkWraparound(ctx context.Context, e *examination) (found []Finding, err 
 		return nil, err
 	}
 	f := Finding{
-		Severity: SeverityWarning, Means: "PostgreSQL refuses all writes at 2,147,000,000; autovacuum should have frozen it at autovacuum_freeze_max_age",
+		Severity: SeverityWarning,
+		Means: "PostgreSQL refuses all writes at 2,147,000,000; " +
+			"autovacuum should have frozen it at autovacuum_freeze_max_age",
 	}
 	var names, fixes []string
 	for _, t := range rows {

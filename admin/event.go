@@ -39,29 +39,29 @@ type EventDetail struct {
 
 // Failure is a failed attempt.
 type Failure struct {
-	Attempt int
-	At      time.Time
-	Worker  uuid.UUID
-	Error   string
+	Attempt int       `json:"attempt"`
+	At      time.Time `json:"at,omitzero"`
+	Worker  uuid.UUID `json:"worker,omitzero"`
+	Error   string    `json:"error"`
 }
 
 // EventAtListener is what has become of an event at one listener.
 type EventAtListener struct {
-	Listener string
+	Listener string `json:"listener"`
 	// Status is StatusPending (the listener has not come to it, or tries it again), StatusParked, StatusDead, or
 	// StatusDelivered: the listener has passed it. It also passes events of topics that it does not read, and those before
 	// its start.
-	Status      Status
-	Attempts    int
-	RetryAfter  time.Time // of a pending or parked event that has failed
-	FinalizedAt time.Time // of a dead one
-	LastError   string
-	Failures    []Failure // the latest failed attempts, at most five, oldest first
+	Status      Status    `json:"status"`
+	Attempts    int       `json:"attempts,omitempty"`
+	RetryAfter  time.Time `json:"retry_after,omitzero"`  // of a pending or parked event that has failed
+	FinalizedAt time.Time `json:"finalized_at,omitzero"` // of a dead one
+	LastError   string    `json:"last_error,omitempty"`
+	Failures    []Failure `json:"failures,omitempty"` // the latest failed attempts, at most five, oldest first
 }
 
-// Event returns all of the event with this id. The error wraps ErrUnknownEvent if there is none. The log has no index of ids:
-// an event of a log topic is looked for where its id, a UUID v7, says that it was enqueued, and an event with another id among
-// the latest million.
+// Event returns all of the event with this id. The error wraps ErrUnknownEvent if there is none. The log has no index
+// of ids: an event of a log topic is looked for where its id, a UUID v7, says that it was enqueued, and an event with
+// another id among the latest million.
 func (a *Admin) Event(ctx context.Context, id uuid.UUID) (EventDetail, error) {
 	var d EventDetail
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) (err error) {
@@ -120,7 +120,8 @@ func readEvent(ctx context.Context, q *queries.Queries, id uuid.UUID) (EventDeta
 		}
 		r := details[0]
 		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)
-		d.Listener, d.Status, d.Attempts, d.LastError, d.FinalizedAt, d.NextAttemptAt = "", "", 0, "", time.Time{}, time.Time{}
+		d.Listener, d.Status, d.Attempts, d.LastError = "", "", 0, ""
+		d.FinalizedAt, d.NextAttemptAt = time.Time{}, time.Time{}
 	default:
 		return d, ErrUnknownEvent
 	}
@@ -141,7 +142,9 @@ func (d *EventDetail) fill(entityType, entityID string, entityVersion int64, hea
 }
 
 // standing merges where the cursors are with what the listeners have of the event.
-func standing(ctx context.Context, q *queries.Queries, topic string, seq int64, heard []queries.HeardByIDRow) ([]EventAtListener, error) {
+func standing(
+	ctx context.Context, q *queries.Queries, topic string, seq int64, heard []queries.HeardByIDRow,
+) ([]EventAtListener, error) {
 	cursors, err := q.LogStanding(ctx, seq)
 	if err != nil {
 		return nil, err
@@ -171,14 +174,14 @@ func standing(ctx context.Context, q *queries.Queries, topic string, seq int64, 
 		if c.Passed {
 			s.Status = StatusDelivered
 		} else if c.Attempts > 0 {
-			s.Attempts, s.RetryAfter, s.LastError = int(c.Attempts), c.RetryAfter.Time, c.LastError
+			s.Attempts, s.RetryAfter, s.LastError = int(c.Attempts), c.RetryAfter.Time.UTC(), c.LastError
 		}
 		byName[c.Listener] = s
 	}
 	for _, r := range heard {
 		byName[r.Listener] = EventAtListener{
-			Listener: r.Listener, Status: Status(r.Status), Attempts: int(r.Attempts), RetryAfter: r.NextAttemptAt.Time,
-			FinalizedAt: r.FinalizedAt.Time, LastError: r.LastError,
+			Listener: r.Listener, Status: Status(r.Status), Attempts: int(r.Attempts), RetryAfter: r.NextAttemptAt.Time.UTC(),
+			FinalizedAt: r.FinalizedAt.Time.UTC(), LastError: r.LastError,
 		}
 	}
 	list := make([]EventAtListener, 0, len(byName))
@@ -203,7 +206,9 @@ func listenerFailures(ctx context.Context, q *queries.Queries, ids []pgtype.UUID
 	failures := make(map[atListener][]Failure)
 	for _, r := range rows {
 		at := atListener{r.ID.Bytes, r.Listener}
-		failures[at] = append(failures[at], Failure{Attempt: int(r.Attempt), At: r.At.Time, Worker: r.Worker.Bytes, Error: r.Error})
+		failures[at] = append(failures[at], Failure{
+			Attempt: int(r.Attempt), At: r.At.Time.UTC(), Worker: r.Worker.Bytes, Error: r.Error,
+		})
 	}
 	return failures, err
 }
@@ -234,9 +239,11 @@ func failuresOf(column json.RawMessage) []Failure {
 // parseTime reads a time as PostgreSQL writes it into JSON: with a T, and with an offset.
 func parseTime(text string) time.Time {
 	text = strings.Replace(text, " ", "T", 1)
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07"} {
+	for _, layout := range []string{
+		time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07",
+	} {
 		if t, err := time.Parse(layout, text); err == nil {
-			return t
+			return t.UTC()
 		}
 	}
 	return time.Time{}

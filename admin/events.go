@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,31 +27,34 @@ type Page struct {
 
 // EventPage is a part of a list of events.
 type EventPage struct {
-	Events []EventStatus
-	// Next is the Page.After of the next page; "" means that this is the last one. A page with a Next may have fewer events
-	// than its limit, even none: then so many others were compared with the filter that the rest is left to the next page.
-	Next string
+	Events []EventStatus `json:"events"`
+	// Next is the Page.After of the next page; "" means that this is the last one. A page with a Next may have fewer
+	// events than its limit, even none: then so many others were compared with the filter that the rest is left to the
+	// next page.
+	Next string `json:"next,omitempty"`
 }
 
 // EventStatus is an event without its payload, and what has become of it.
 type EventStatus struct {
-	ID               uuid.UUID
-	Namespace, Topic string
+	ID               uuid.UUID `json:"-"`
+	Namespace, Topic string    `json:"-"`
 	// Listener has the event as a dead letter or has parked it; "" for queue topics and for the log.
-	Listener      string
-	Version       int
-	TenantID      uuid.NullUUID
-	DedupeKey     string
-	PartitionKey  string
-	CreatedAt     time.Time // zero if a change by hand has deleted the row in events
-	Status        Status    // "" if a change by hand has deleted the state of the event
-	Attempts      int
-	MaxAttempts   int       // 0 if it is not known
-	NextAttemptAt time.Time // zero if it is final, logged or parked behind another one
-	LockedBy      uuid.NullUUID
-	LockedUntil   time.Time // zero if it is not in flight
-	FinalizedAt   time.Time // when it was delivered or died
-	LastError     string    // of the latest failed attempt, also if it was delivered later
+	Listener     string        `json:"listener,omitempty"`
+	Version      int           `json:"version"`
+	TenantID     uuid.NullUUID `json:"tenant_id,omitzero"`
+	DedupeKey    string        `json:"dedupe_key,omitempty"`
+	PartitionKey string        `json:"partition_key,omitempty"`
+	Status       Status        `json:"status"` // "" if a change by hand has deleted the state of the event
+	Attempts     int           `json:"attempts"`
+	MaxAttempts  int           `json:"max_attempts,omitempty"` // 0 if it is not known
+	CreatedAt    time.Time     `json:"created_at,omitzero"`    // zero if a change by hand has deleted the row in events
+	// zero if it is final, logged or parked behind another one
+	NextAttemptAt time.Time     `json:"next_attempt_at,omitzero"`
+	LockedBy      uuid.NullUUID `json:"locked_by,omitzero"`
+	LockedUntil   time.Time     `json:"locked_until,omitzero"` // zero if it is not in flight
+	FinalizedAt   time.Time     `json:"finalized_at,omitzero"` // when it was delivered or died
+	// of the latest failed attempt, also if it was delivered later
+	LastError string `json:"last_error,omitempty"`
 }
 
 // Name returns "namespace/topic".
@@ -64,15 +68,15 @@ const (
 	browseFor   = 400 * time.Millisecond // after which a page is returned as it is
 )
 
-// Events returns a page of the events that f selects, in this order: events that are not final, those first that are due
-// first; parked events, the latest first; dead letters, the latest first; delivered events, the latest first; and the log,
-// the latest first. A listener that has parked an event or has it as a dead letter has a separate entry next to that of
-// the log. Lists of IDs and of one dedupe key begin with the events themselves.
+// Events returns a page of the events that f selects, in this order: events that are not final, those first that are
+// due first; parked events, the latest first; dead letters, the latest first; delivered events, the latest first; and
+// the log, the latest first. A listener that has parked an event or has it as a dead letter has a separate entry next
+// to that of the log. Lists of IDs and of one dedupe key begin with the events themselves.
 //
-// A page takes well under a second, whatever is in the tables: an index leads to events by status, topic, id and dedupe key.
-// Other fields (tenant, partition key, error, times) are compared with one event after another; after 400 milliseconds Events
-// returns what it has found, with a Next that continues. Each statement sees the tables at another moment, so an event that
-// changes its status meanwhile may appear twice, or not at all.
+// A page takes well under a second, whatever is in the tables: an index leads to events by status, topic, id and dedupe
+// key. Other fields (tenant, partition key, error, times) are compared with one event after another; after 400
+// milliseconds Events returns what it has found, with a Next that continues. Each statement sees the tables at another
+// moment, so an event that changes its status meanwhile may appear twice, or not at all.
 func (a *Admin) Events(ctx context.Context, f Filter, page Page) (EventPage, error) {
 	const what = "list events"
 	if err := f.validateEvents(); err != nil {
@@ -84,7 +88,7 @@ func (a *Admin) Events(ctx context.Context, f Filter, page Page) (EventPage, err
 	}
 	b := &browser{q: a.db.Each(a.pool), f: f, limit: limit, stop: time.Now().Add(browseFor)}
 	sections := b.sections()
-	at, err := parsePlace(page.After, len(sections))
+	at, err := parseBookmark(page.After, len(sections))
 	if err != nil {
 		return EventPage{}, fmt.Errorf("%s: %w", what, err)
 	}
@@ -96,7 +100,7 @@ func (a *Admin) Events(ctx context.Context, f Filter, page Page) (EventPage, err
 		case !over:
 			return EventPage{Events: b.found, Next: at.String()}, nil
 		}
-		at = place{Section: at.Section + 1}
+		at = bookmark{Section: at.Section + 1}
 		if at.Section < len(sections) && b.full() {
 			return EventPage{Events: b.found, Next: at.String()}, nil
 		}
@@ -119,8 +123,8 @@ func (f Filter) validateEvents() error {
 	return nil
 }
 
-// place is where a page begins: behind an entry of a section.
-type place struct {
+// bookmark is where a page begins: behind an entry of a section.
+type bookmark struct {
 	Section int       `json:"s"`
 	At      time.Time `json:"t,omitzero"`
 	ID      uuid.UUID `json:"i,omitzero"`
@@ -128,13 +132,13 @@ type place struct {
 	Begun   bool      `json:"b,omitempty"` // otherwise it is the start of the section
 }
 
-func (p place) String() string {
+func (p bookmark) String() string {
 	text, _ := json.Marshal(p) // cannot fail
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-func parsePlace(text string, sections int) (place, error) {
-	var p place
+func parseBookmark(text string, sections int) (bookmark, error) {
+	var p bookmark
 	if text == "" {
 		return p, nil
 	}
@@ -158,7 +162,7 @@ type browser struct {
 }
 
 // section adds events behind at, and moves at to the last one. It returns true if there are no others in it.
-type section func(ctx context.Context, at *place) (over bool, err error)
+type section func(ctx context.Context, at *bookmark) (over bool, err error)
 
 func (b *browser) full() bool { return len(b.found) >= b.limit || !time.Now().Before(b.stop) }
 
@@ -171,14 +175,7 @@ func (b *browser) sections() []section {
 	if f.Key != "" && f.Listener == "" {
 		list = append(list, b.byKey)
 	}
-	want := func(statuses ...Status) bool {
-		for _, s := range statuses {
-			if f.Status == s {
-				return true
-			}
-		}
-		return f.Status == ""
-	}
+	want := func(statuses ...Status) bool { return f.Status == "" || slices.Contains(statuses, f.Status) }
 	if f.Listener == "" && want(StatusPending, StatusProcessing) {
 		list = append(list, b.queue)
 	}
@@ -205,7 +202,8 @@ func (b *browser) sections() []section {
 // compares reports whether an index does not lead to the events: others are read, and compared with the filter.
 func (b *browser) compares() bool {
 	f := b.f
-	return f.Namespace != "" || f.Listener != "" || f.TenantID.Valid || f.Key != "" || f.Error != "" || !f.Since.IsZero() || !f.Until.IsZero() ||
+	return f.Namespace != "" || f.Listener != "" || f.TenantID.Valid || f.Key != "" || f.Error != "" ||
+		!f.Since.IsZero() || !f.Until.IsZero() ||
 		f.Status == StatusPending || f.Status == StatusProcessing
 }
 
@@ -219,7 +217,7 @@ func (b *browser) piece(n int) int32 {
 }
 
 // walk reads piece after piece until the section is over or the page is full.
-func (b *browser) walk(at *place, read func(limit int32) ([]queries.BrowseQueueRow, error)) (over bool, err error) {
+func (b *browser) walk(at *bookmark, read func(limit int32) ([]queries.BrowseQueueRow, error)) (over bool, err error) {
 	for {
 		limit := b.limit - len(b.found)
 		rows, err := read(int32(limit))
@@ -228,7 +226,7 @@ func (b *browser) walk(at *place, read func(limit int32) ([]queries.BrowseQueueR
 		}
 		more := false
 		for _, r := range rows {
-			*at = place{Section: at.Section, At: r.EventAt.Time, ID: r.ID.Bytes, No: r.No, Begun: true}
+			*at = bookmark{Section: at.Section, At: r.EventAt.Time, ID: r.ID.Bytes, No: r.No, Begun: true}
 			if r.Matches {
 				b.found = append(b.found, eventStatus(r))
 			}
@@ -245,7 +243,7 @@ func (b *browser) walk(at *place, read func(limit int32) ([]queries.BrowseQueueR
 	}
 }
 
-func (b *browser) queue(ctx context.Context, at *place) (bool, error) {
+func (b *browser) queue(ctx context.Context, at *bookmark) (bool, error) {
 	lanes, err := b.q.QueueLanes(ctx)
 	if err != nil {
 		return false, err
@@ -264,7 +262,9 @@ func (b *browser) queue(ctx context.Context, at *place) (bool, error) {
 	}
 	return b.walk(at, func(limit int32) ([]queries.BrowseQueueRow, error) {
 		p.Piece, p.EventLimit = b.piece(len(p.Lanes)), limit
-		p.AfterAt, p.AfterID = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}, pgvalue.UUID(uuid.Nil)
+		p.AfterAt, p.AfterID = pgtype.Timestamptz{
+			InfinityModifier: pgtype.NegativeInfinity, Valid: true,
+		}, pgvalue.UUID(uuid.Nil)
 		if at.Begun {
 			p.AfterAt, p.AfterID = pgvalue.Time(at.At), pgvalue.UUID(at.ID)
 		}
@@ -274,14 +274,15 @@ func (b *browser) queue(ctx context.Context, at *place) (bool, error) {
 
 // delivered returns the section of what was delivered before start, if it is not zero, and at end or later.
 func (b *browser) delivered(start, end time.Time) section {
-	return func(ctx context.Context, at *place) (bool, error) {
+	return func(ctx context.Context, at *bookmark) (bool, error) {
 		topics, err := b.q.TopicsDelivered(ctx)
 		if err != nil {
 			return false, err
 		}
 		p := queries.BrowseDeliveredParams{
 			Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
-			Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error, FloorAt: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
+			Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error,
+			FloorAt: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
 		}
 		for _, t := range topics {
 			if (b.f.Namespace == "" || t.Namespace == b.f.Namespace) && (b.f.Topic == "" || t.Topic == b.f.Topic) {
@@ -305,12 +306,12 @@ func (b *browser) delivered(start, end time.Time) section {
 				p.AfterAt, p.AfterID = bound(start), pgvalue.UUID(uuid.Nil)
 			}
 			rows, err := b.q.BrowseDelivered(ctx, p)
-			return browsed(rows, func(r queries.BrowseDeliveredRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
+			return browsed(rows), err
 		})
 	}
 }
 
-func (b *browser) dead(ctx context.Context, at *place) (bool, error) {
+func (b *browser) dead(ctx context.Context, at *bookmark) (bool, error) {
 	p := queries.BrowseDeadParams{
 		Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 		Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error, Listener: b.f.Listener,
@@ -321,11 +322,11 @@ func (b *browser) dead(ctx context.Context, at *place) (bool, error) {
 			p.AfterNo = at.No
 		}
 		rows, err := b.q.BrowseDead(ctx, p)
-		return browsed(rows, func(r queries.BrowseDeadRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
+		return browsed(rows), err
 	})
 }
 
-func (b *browser) parked(ctx context.Context, at *place) (bool, error) {
+func (b *browser) parked(ctx context.Context, at *bookmark) (bool, error) {
 	p := queries.BrowseParkedParams{
 		Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 		Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error, Listener: b.f.Listener,
@@ -336,11 +337,11 @@ func (b *browser) parked(ctx context.Context, at *place) (bool, error) {
 			p.AfterNo = at.No
 		}
 		rows, err := b.q.BrowseParked(ctx, p)
-		return browsed(rows, func(r queries.BrowseParkedRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
+		return browsed(rows), err
 	})
 }
 
-func (b *browser) log(ctx context.Context, at *place) (bool, error) {
+func (b *browser) log(ctx context.Context, at *bookmark) (bool, error) {
 	p := queries.BrowseLogParams{
 		Namespace: b.f.Namespace, Topic: b.f.Topic, TenantID: pgvalue.NullUUID(b.f.TenantID), Key: b.f.Key,
 		Since: bound(b.f.Since), Until: bound(b.f.Until), Error: b.f.Error,
@@ -363,16 +364,16 @@ func (b *browser) log(ctx context.Context, at *place) (bool, error) {
 			p.AfterNo = at.No
 		}
 		rows, err := b.q.BrowseLog(ctx, p)
-		return browsed(rows, func(r queries.BrowseLogRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) }), err
+		return browsed(rows), err
 	})
 }
 
-// logSkew is how long before its position was drawn an event may have its created_at: that is the time at which its statement
-// began.
+// logSkew is how long before its position was drawn an event may have its created_at: that is the time at which its
+// statement began.
 const logSkew = time.Hour
 
-// logAt returns the position of the first event of the log that was enqueued at t or later, or the one behind the last. The log
-// is about in the order of created_at.
+// logAt returns the position of the first event of the log that was enqueued at t or later, or the one behind the last.
+// The log is about in the order of created_at.
 func logAt(ctx context.Context, q *queries.Queries, t time.Time) (int64, error) {
 	last, err := q.LogLast(ctx)
 	if err != nil {
@@ -395,13 +396,13 @@ func logAt(ctx context.Context, q *queries.Queries, t time.Time) (int64, error) 
 }
 
 // byID returns the events of the filter's ids, all that fit, in the order of found.
-func (b *browser) byID(ctx context.Context, at *place) (bool, error) {
+func (b *browser) byID(ctx context.Context, at *bookmark) (bool, error) {
 	ids := pgvalue.UUIDs(b.f.IDs)
 	rows, err := b.q.EventsByID(ctx, queries.EventsByIDParams{Ids: ids})
 	if err != nil {
 		return false, err
 	}
-	all := browsed(rows, func(r queries.EventsByIDRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })
+	all := browsed(rows)
 	known := make(map[uuid.UUID]bool)
 	for _, r := range all {
 		known[r.ID.Bytes] = true
@@ -427,18 +428,18 @@ func (b *browser) byID(ctx context.Context, at *place) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	all = append(all, browsed(logged, func(r queries.LogBySeqRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })...)
-	all = append(all, browsed(heard, func(r queries.HeardByIDRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })...)
+	all = append(all, browsed(logged)...)
+	all = append(all, browsed(heard)...)
 	return b.take(all, at), nil
 }
 
 // byKey returns the events that have the filter's key as their dedupe key.
-func (b *browser) byKey(ctx context.Context, at *place) (bool, error) {
+func (b *browser) byKey(ctx context.Context, at *bookmark) (bool, error) {
 	rows, err := b.q.EventsByID(ctx, queries.EventsByIDParams{Ids: []pgtype.UUID{}, Key: b.f.Key})
 	if err != nil {
 		return false, err
 	}
-	all := browsed(rows, func(r queries.EventsByIDRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })
+	all := browsed(rows)
 	seqs, err := b.q.LogByKey(ctx, b.f.Key)
 	if err != nil {
 		return false, err
@@ -447,12 +448,12 @@ func (b *browser) byKey(ctx context.Context, at *place) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	all = append(all, browsed(logged, func(r queries.LogBySeqRow) queries.BrowseQueueRow { return queries.BrowseQueueRow(r) })...)
+	all = append(all, browsed(logged)...)
 	return b.take(all, at), nil
 }
 
 // take adds those of a short list that match, behind the first at.No of them.
-func (b *browser) take(rows []queries.BrowseQueueRow, at *place) (over bool) {
+func (b *browser) take(rows []queries.BrowseQueueRow, at *bookmark) (over bool) {
 	n := int64(0)
 	for _, r := range rows {
 		e := eventStatus(r)
@@ -463,7 +464,7 @@ func (b *browser) take(rows []queries.BrowseQueueRow, at *place) (over bool) {
 			continue
 		}
 		if len(b.found) == b.limit {
-			*at = place{Section: at.Section, No: n - 1, Begun: true}
+			*at = bookmark{Section: at.Section, No: n - 1, Begun: true}
 			return false
 		}
 		b.found = append(b.found, e)
@@ -482,10 +483,12 @@ func (f Filter) matches(e EventStatus) bool {
 
 func bound(t time.Time) pgtype.Timestamptz { return pgvalue.Time(pgvalue.Clamp(t)) }
 
-func browsed[R any](rows []R, convert func(R) queries.BrowseQueueRow) []queries.BrowseQueueRow {
+// browsed returns rows in the form of the first of the statements, which all have the same columns.
+func browsed[R queries.BrowseDeliveredRow | queries.BrowseDeadRow | queries.BrowseParkedRow | queries.BrowseLogRow |
+	queries.EventsByIDRow | queries.LogBySeqRow | queries.HeardByIDRow](rows []R) []queries.BrowseQueueRow {
 	converted := make([]queries.BrowseQueueRow, len(rows))
 	for i, r := range rows {
-		converted[i] = convert(r)
+		converted[i] = queries.BrowseQueueRow(r)
 	}
 	return converted
 }
@@ -494,9 +497,9 @@ func eventStatus(r queries.BrowseQueueRow) EventStatus {
 	return EventStatus{
 		ID: r.ID.Bytes, Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener, Version: int(r.Version),
 		TenantID:  uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid},
-		DedupeKey: r.DedupeKey, PartitionKey: r.PartitionKey, CreatedAt: r.CreatedAt.Time, Status: Status(r.Status),
-		Attempts: int(r.Attempts), MaxAttempts: int(r.MaxAttempts), NextAttemptAt: r.NextAttemptAt.Time,
+		DedupeKey: r.DedupeKey, PartitionKey: r.PartitionKey, CreatedAt: r.CreatedAt.Time.UTC(), Status: Status(r.Status),
+		Attempts: int(r.Attempts), MaxAttempts: int(r.MaxAttempts), NextAttemptAt: r.NextAttemptAt.Time.UTC(),
 		LockedBy:    uuid.NullUUID{UUID: r.LockedBy.Bytes, Valid: r.LockedBy.Valid},
-		LockedUntil: r.LockedUntil.Time, FinalizedAt: r.FinalizedAt.Time, LastError: r.LastError,
+		LockedUntil: r.LockedUntil.Time.UTC(), FinalizedAt: r.FinalizedAt.Time.UTC(), LastError: r.LastError,
 	}
 }

@@ -24,9 +24,9 @@ func groupIDOf(key string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// fingerprint returns the text of an error without what differs from event to event: quoted values, UUIDs and other ids,
-// hex strings, times, addresses and numbers become placeholders. It is computed here and not in SQL, where a chain of
-// regular expressions takes several seconds for 50,000 errors.
+// fingerprint returns the text of an error without what differs from event to event: quoted values, UUIDs and other
+// ids, hex strings, times, addresses and numbers become placeholders. It is computed here and not in SQL, where a chain
+// of regular expressions takes several seconds for 50,000 errors.
 func fingerprint(text string) string {
 	var b strings.Builder
 	b.Grow(min(len(text), fingerprintLength))

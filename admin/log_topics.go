@@ -16,8 +16,8 @@ type LogTopicStatus struct {
 	Namespace, Topic string
 	// Events are the events in the log: those that were not pruned.
 	Events Count
-	// AppendedPerSecond is the mean over the last five minutes. If more events were appended in them, to all topics, than are
-	// looked at, it is the mean over the time of those.
+	// AppendedPerSecond is the mean over the last five minutes. If more events were appended in them, to all topics, than
+	// are looked at, it is the mean over the time of those.
 	AppendedPerSecond float64
 	// Latest is the enqueue of the latest event; zero if none of the topic was looked at.
 	Latest time.Time
@@ -28,10 +28,10 @@ type LogTopicStatus struct {
 // Name returns "namespace/topic".
 func (s LogTopicStatus) Name() string { return s.Namespace + "/" + s.Topic }
 
-// LogTopics returns the log topics of which anything is known, by namespace and topic: those with events in the log and those
-// that a running process reads. It looks at the latest CountLimit events of the log, so its cost does not grow with the log.
-// Of a longer log, Events has More set for all topics, and topics without newer events are only found if they are read. All
-// numbers are of one moment.
+// LogTopics returns the log topics of which anything is known, by namespace and topic: those with events in the log and
+// those that a running process reads. It looks at the latest CountLimit events of the log, so its cost does not grow
+// with the log. Of a longer log, Events has More set for all topics, and topics without newer events are only found if
+// they are read. All numbers are of one moment.
 func (a *Admin) LogTopics(ctx context.Context) ([]LogTopicStatus, error) {
 	var topics []LogTopicStatus
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
@@ -97,8 +97,8 @@ func readLogTopics(ctx context.Context, q *queries.Queries, processes []Process,
 	return list, nil
 }
 
-// tailRate is the rate of n events among the latest ones. If there are others in rateOver, which were not read, it is that of
-// the time since the oldest one that was.
+// tailRate is the rate of n events among the latest ones. If there are others in rateOver, which were not read, it is
+// that of the time since the oldest one that was.
 func tailRate(n int64, more bool, oldestUs int64) float64 {
 	over := rateOver.Microseconds()
 	if more {

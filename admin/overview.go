@@ -19,8 +19,8 @@ type Overview struct {
 	Consumers []ConsumerStatus // as of Admin.Consumers
 }
 
-// Overview returns what Topics, LogTopics, Listeners, Processes, Pauses and Consumers return, in one transaction and of one
-// moment. It costs less than the six calls, because they share what they read.
+// Overview returns what Topics, LogTopics, Listeners, Processes, Pauses and Consumers return, in one transaction and of
+// one moment. It costs less than the six calls, because they share what they read.
 func (a *Admin) Overview(ctx context.Context) (Overview, error) {
 	var o Overview
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {

@@ -3,8 +3,8 @@ package admin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,16 +18,17 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
-// Scope is what Pause and Resume are about: a namespace, a topic, a tenant, or a listener. A tenant alone means its events of
-// every queue topic; with a namespace or topic it means its events there.
+// Scope is what Pause and Resume are about: a namespace, a topic, a tenant, or a listener. A tenant alone means its
+// events of every queue topic; with a namespace or topic it means its events there.
 type Scope struct {
 	// Namespace and Topic are names as in the YAML. A Topic needs its Namespace.
-	Namespace, Topic string
+	Namespace string `json:"namespace,omitempty"`
+	Topic     string `json:"topic,omitempty"`
 	// TenantID is the owner of the events; not valid means all of them.
-	TenantID uuid.NullUUID
+	TenantID uuid.NullUUID `json:"tenant_id,omitzero"`
 	// Listener is the name of a listener. No other field is set with it: a listener reads its topics in order, so it is
 	// paused as a whole.
-	Listener string
+	Listener string `json:"listener,omitempty"`
 }
 
 // String returns the scope in words, for example "jobs/mail", "tenant 6f1f4b0e-... of jobs" or "listener companion".
@@ -81,13 +82,15 @@ func (s Scope) record(until time.Time) auditScope {
 type Pause struct {
 	Scope
 	// Since is when it began. Until is when it ends by itself; zero means never.
-	Since, Until time.Time
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"`
 	// Who has paused it, and Why.
-	Who, Why string
+	Who string `json:"who"`
+	Why string `json:"why,omitempty"`
 }
 
-// UnknownTopicError says that there is no topic of that name, or no topic of that namespace: no process runs it, and no event
-// of it is kept.
+// UnknownTopicError says that there is no topic of that name, or no topic of that namespace: no process runs it, and no
+// event of it is kept.
 type UnknownTopicError struct {
 	Name  string   // namespace or namespace/topic
 	Known []string // the known queue topics
@@ -105,7 +108,8 @@ func (e *UnknownTopicError) Error() string {
 	return fmt.Sprintf("unknown %s %q: known queue topics are %s", what, e.Name, strings.Join(e.Known, ", "))
 }
 
-// LogTopicError says that a topic, or all topics of a namespace, are log topics, which cannot be paused: their listeners can.
+// LogTopicError says that a topic, or all topics of a namespace, are log topics, which cannot be paused: their
+// listeners can.
 type LogTopicError struct {
 	Name      string
 	Listeners []string // those that read it, or all if no process says what it reads
@@ -123,14 +127,16 @@ func (e *LogTopicError) Error() string {
 	return fmt.Sprintf("%s is %s: pause its listeners instead: %s", e.Name, what, strings.Join(e.Listeners, ", "))
 }
 
-// Pause keeps dispatchers from claiming the events of a scope, or a listener from reading on. Running processes honour it
-// within one PollInterval, and processes that start later immediately. Handlers that run finish, events that were claimed and
-// not started are released, and no attempt is charged. Events can be enqueued meanwhile; they wait and are not pruned.
+// Pause keeps dispatchers from claiming the events of a scope, or a listener from reading on. Running processes honour
+// it within one PollInterval, and processes that start later immediately. Handlers that run finish, events that were
+// claimed and not started are released, and no attempt is charged. Events can be enqueued meanwhile; they wait and are
+// not pruned.
 //
-// A paused scope may be paused again: Act.Until, Act.Who and Act.Why replace what they were. Scopes are independent of each
-// other: an event is delivered when no pause covers it. A namespace or a tenant means queue topics only.
+// A paused scope may be paused again: Act.Until, Act.Who and Act.Why replace what they were. Scopes are independent of
+// each other: an event is delivered when no pause covers it. A namespace or a tenant means queue topics only.
 //
-// Pause returns UnknownListenerError or UnknownTopicError for a name that is not known, and LogTopicError for a log topic.
+// Pause returns UnknownListenerError or UnknownTopicError for a name that is not known, and LogTopicError for a log
+// topic.
 func (a *Admin) Pause(ctx context.Context, s Scope, act Act) error {
 	act = a.actAs(act)
 	if err := errtext.Join(s.validate(), act.validate()); err != nil {
@@ -166,8 +172,8 @@ type ResumeReport struct {
 	Paused []Pause
 }
 
-// Resume ends the pause of a scope and wakes the processes. Resuming what is not paused changes nothing and is not an error,
-// except that an unknown listener is an UnknownListenerError.
+// Resume ends the pause of a scope and wakes the processes. Resuming what is not paused changes nothing and is not an
+// error, except that an unknown listener is an UnknownListenerError.
 func (a *Admin) Resume(ctx context.Context, s Scope, act Act) (ResumeReport, error) {
 	act = a.actAs(act)
 	if err := errtext.Join(s.validate(), act.validate()); err != nil {
@@ -227,13 +233,13 @@ func pausesOf(ctx context.Context, q *queries.Queries) ([]Pause, error) {
 	for i, r := range rows {
 		all[i] = Pause{
 			Scope: Scope{Namespace: r.Namespace, Topic: r.Topic, Listener: r.Listener},
-			Since: r.PausedAt.Time, Who: r.Who, Why: r.Why,
+			Since: r.PausedAt.Time.UTC(), Who: r.Who, Why: r.Why,
 		}
 		if tenant := uuid.UUID(r.TenantID.Bytes); tenant != uuid.Nil {
 			all[i].TenantID = uuid.NullUUID{UUID: tenant, Valid: true}
 		}
 		if r.Ends {
-			all[i].Until = r.Until.Time
+			all[i].Until = r.Until.Time.UTC()
 		}
 	}
 	return all, nil
@@ -250,28 +256,18 @@ func pauseEndOf(s Scope) queries.PauseEndParams {
 // acting runs call in one transaction, and repeats it when PostgreSQL has aborted it in favour of another. In a dry run
 // everything is rolled back. The planner is free, because call reads whole tables.
 func (a *Admin) acting(ctx context.Context, what string, act Act, call func(*queries.Queries) error) error {
-	for tries := 1; ; tries++ {
-		err := a.db.InTxPlanned(ctx, a.pool, func(q *queries.Queries) error {
-			if err := call(q); err != nil {
+	return a.retried(func() error {
+		return a.db.Wrap(what, a.db.InTxPlanned(ctx, a.pool, func(q *queries.Queries) error {
+			if err := call(q); err != nil || !act.DryRun {
 				return err
 			}
-			if act.DryRun {
-				return errPreview
-			}
-			return nil
-		})
-		switch {
-		case errors.Is(err, errPreview):
-			return nil
-		case tries < adminTries && collided(err):
-		default:
-			return a.db.Wrap(what, err)
-		}
-	}
+			return errPreview
+		}))
+	})
 }
 
-// requireKnown returns an error unless the listener of s is attached, or the namespace or topic of s is a queue topic of which
-// something is known.
+// requireKnown returns an error unless the listener of s is attached, or the namespace or topic of s is a queue topic
+// of which something is known.
 func requireKnown(ctx context.Context, q *queries.Queries, s Scope) error {
 	switch {
 	case s.Listener != "":
@@ -283,7 +279,8 @@ func requireKnown(ctx context.Context, q *queries.Queries, s Scope) error {
 		namespace, topic, _ := strings.Cut(name, "/")
 		return namespace == s.Namespace && (s.Topic == "" || topic == s.Topic)
 	}
-	history, err := q.TopicHistory(ctx, queries.TopicHistoryParams{RateLimit: 1, RateOver: pgvalue.Interval(rateOver)}) // for the names
+	// for the names
+	history, err := q.TopicHistory(ctx, queries.TopicHistoryParams{RateLimit: 1, RateOver: pgvalue.Interval(rateOver)})
 	if err != nil {
 		return err
 	}
@@ -313,24 +310,30 @@ func requireKnown(ctx context.Context, q *queries.Queries, s Scope) error {
 	if !isLog {
 		return &UnknownTopicError{Name: name, Known: known}
 	}
-	running, err := processesOf(ctx, q)
+	listeners, err := readersOf(ctx, q, in)
 	if err != nil {
 		return err
 	}
+	return &LogTopicError{Name: name, Listeners: listeners}
+}
+
+// readersOf returns the listeners that read one of the topics that in selects, or all if no process says what it reads.
+func readersOf(ctx context.Context, q *queries.Queries, in func(topic string) bool) ([]string, error) {
+	running, err := processesOf(ctx, q)
+	if err != nil {
+		return nil, err
+	}
 	var listeners []string
 	for _, p := range running {
-		for topic := range p.Topics {
-			if p.Kind == ProcessListener && in(topic) && !slices.Contains(listeners, p.Name) {
-				listeners = append(listeners, p.Name)
-			}
+		reads := slices.ContainsFunc(slices.Collect(maps.Keys(p.Topics)), in)
+		if p.Kind == ProcessListener && reads && !slices.Contains(listeners, p.Name) {
+			listeners = append(listeners, p.Name)
 		}
 	}
-	if len(listeners) == 0 {
-		if listeners, err = q.ListenerNames(ctx); err != nil {
-			return err
-		}
+	if len(listeners) > 0 {
+		return listeners, nil
 	}
-	return &LogTopicError{Name: name, Listeners: listeners}
+	return q.ListenerNames(ctx)
 }
 
 // wake wakes the sleeping processes that a scope concerns, which look for pauses then. Polling covers a missed wake-up.

@@ -21,24 +21,25 @@ const (
 	ProcessListener   ProcessKind = heartbeat.Listener
 )
 
-// Process is a running dispatcher or listener: one call of Run. A process that was killed stays in the list for an hour, and
-// is not Alive.
+// Process is a running dispatcher or listener: one call of Run. A process that was killed stays in the list for an
+// hour, and is not Alive.
 type Process struct {
-	WorkerID uuid.UUID
-	Kind     ProcessKind
-	Name     string // the namespace of a dispatcher, or the name of a listener
-	Host     string
-	PID      int
-	// Topics are what it takes, by namespace/topic.
-	Topics map[string]ProcessTopic
+	WorkerID uuid.UUID   `json:"worker_id"`
+	Kind     ProcessKind `json:"kind"`
+	Name     string      `json:"name"` // the namespace of a dispatcher, or the name of a listener
+	Host     string      `json:"host"`
+	PID      int         `json:"pid"`
+	// Topics are what it takes, by namespace/topic. JSON leaves them out.
+	Topics map[string]ProcessTopic `json:"-"`
 	// TenantIDs are the only tenants whose events it takes; nil means all.
-	TenantIDs []uuid.UUID
+	TenantIDs []uuid.UUID `json:"tenant_ids,omitzero"`
 	// Resting has the topics and destinations that rest in this process, each with the reason.
-	Resting map[string]string
+	Resting map[string]string `json:"resting,omitempty"`
 	// StartedAt and SeenAt are times by the clock of the database. The process renews SeenAt every half minute.
-	StartedAt, SeenAt time.Time
+	StartedAt time.Time `json:"started_at"`
+	SeenAt    time.Time `json:"seen_at"`
 	// Alive reports that it was seen in the last 90 s.
-	Alive bool
+	Alive bool `json:"alive"`
 }
 
 // ProcessTopic is what a process knows of a topic.
@@ -49,8 +50,8 @@ type ProcessTopic struct {
 	MaxLag time.Duration
 }
 
-// Processes lists the dispatchers and listeners that run, by kind, name and start. It also lists those that were killed less
-// than about an hour ago.
+// Processes lists the dispatchers and listeners that run, by kind, name and start. It also lists those that were killed
+// less than about an hour ago.
 func (a *Admin) Processes(ctx context.Context) ([]Process, error) {
 	all, err := processesOf(ctx, a.db.Each(a.pool))
 	return all, a.db.Wrap("list processes", err)
@@ -65,7 +66,7 @@ func processesOf(ctx context.Context, q *queries.Queries) ([]Process, error) {
 	for i, r := range rows {
 		p := Process{
 			WorkerID: r.WorkerID.Bytes, Kind: ProcessKind(r.Kind), Name: r.Name, Host: r.Host, PID: int(r.Pid),
-			StartedAt: r.StartedAt.Time, SeenAt: r.SeenAt.Time, Alive: microseconds(r.AgeUs) <= heartbeat.AliveFor,
+			StartedAt: r.StartedAt.Time.UTC(), SeenAt: r.SeenAt.Time.UTC(), Alive: microseconds(r.AgeUs) <= heartbeat.AliveFor,
 		}
 		for _, id := range r.TenantIds {
 			p.TenantIDs = append(p.TenantIDs, id.Bytes)
@@ -93,6 +94,6 @@ func aliveProcesses(ctx context.Context, q *queries.Queries) ([]Process, error) 
 
 // Resting is a topic that rests in a process.
 type Resting struct {
-	WorkerID uuid.UUID
-	Reason   string
+	WorkerID uuid.UUID `json:"worker_id"`
+	Reason   string    `json:"reason"`
 }

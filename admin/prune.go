@@ -17,20 +17,20 @@ import (
 
 // PruneReport says what Prune deleted, what it kept, and for which listeners.
 type PruneReport struct {
-	Log         int64 // events of log topics
-	DeadLetters int64 // dead letters of listeners
-	Queue       int64 // events of queue topics, delivered or dead
-	Blocked     int64 // events of log topics past their retention that are kept for some listener
+	Log         int64 `json:"log"`          // events of log topics
+	DeadLetters int64 `json:"dead_letters"` // dead letters of listeners
+	Queue       int64 `json:"queue"`        // events of queue topics, delivered or dead
+	Blocked     int64 `json:"blocked"`      // events of log topics past their retention that are kept for some listener
 	// BlockedBy counts them for each listener that has not passed them: one that lags, is paused, or is not run any
 	// more.
-	BlockedBy map[string]int64
+	BlockedBy map[string]int64 `json:"blocked_by"`
 }
 
 // Prune deletes what is older than the retention of its topic. topics holds the retention by "namespace/topic", for log
 // and queue topics. Prune deletes events of the log that every listener of the schema has passed, dead letters of
-// listeners, failed attempts of listeners that are older than 30 days and than the longest retention of dead events, and
-// delivered and dead events of the queue. Each chunk is a transaction, so an error does not undo the earlier chunks. If
-// Prune has deleted anything that PruneReport counts, it leaves a row in the table audit when it ends.
+// listeners, failed attempts of listeners that are older than 30 days and than the longest retention of dead events,
+// and delivered and dead events of the queue. Each chunk is a transaction, so an error does not undo the earlier
+// chunks. If Prune has deleted anything that PruneReport counts, it leaves a row in the table audit when it ends.
 func (a *Admin) Prune(ctx context.Context, topics map[string]outbox.Retention) (PruneReport, error) {
 	r := PruneReport{BlockedBy: make(map[string]int64)}
 	keep := make(map[string]outbox.Retention, len(topics))
@@ -80,7 +80,9 @@ func (a *Admin) countPrunable(ctx context.Context, topics map[string]outbox.Rete
 		return a.db.Wrap("prune log", err)
 	}
 	r.Log, r.Blocked = row.Old-row.Blocked, row.Blocked
-	if r.DeadLetters, err = q.DeadLetterPrunable(ctx, queries.DeadLetterPrunableParams{Topics: names, RetentionsUs: dead}); err != nil {
+	if r.DeadLetters, err = q.DeadLetterPrunable(ctx, queries.DeadLetterPrunableParams{
+		Topics: names, RetentionsUs: dead,
+	}); err != nil {
 		return a.db.Wrap("prune dead letters", err)
 	}
 	if r.Blocked == 0 {
@@ -119,11 +121,15 @@ func (a *Admin) pruneFinal(ctx context.Context, name string, keep outbox.Retenti
 		return int64(n), err
 	}
 	q := a.db.EachPlanned(a.pool)
-	delivered, err := q.EventPrunableDelivered(ctx, queries.EventPrunableDeliveredParams{Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Delivered)})
+	delivered, err := q.EventPrunableDelivered(ctx, queries.EventPrunableDeliveredParams{
+		Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Delivered),
+	})
 	if err != nil {
 		return 0, a.db.Wrap("prune", err)
 	}
-	dead, err := q.EventPrunableDead(ctx, queries.EventPrunableDeadParams{Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Dead)})
+	dead, err := q.EventPrunableDead(ctx, queries.EventPrunableDeadParams{
+		Namespace: namespace, Topic: topic, Retention: pgvalue.Interval(keep.Dead),
+	})
 	return delivered + dead, a.db.Wrap("prune", err)
 }
 

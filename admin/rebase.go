@@ -20,12 +20,13 @@ import (
 type RebaseReport struct {
 	// Needed is whether there was anything to do. It is false if the cursors were made in this database and its
 	// sequence is ahead of them.
-	Needed bool
+	Needed bool `json:"needed"`
 	// Listeners are the listeners whose cursors were rebased: all attached ones.
-	Listeners []string
+	Listeners []string `json:"listeners"`
 	// Events is how many events the log holds. Behind is how many of them some cursor had passed without delivering
 	// them, because they committed late.
-	Events, Behind int64
+	Events int64 `json:"events"`
+	Behind int64 `json:"behind"`
 }
 
 // LeaseHeldError says that a process runs a listener.
@@ -37,7 +38,8 @@ type LeaseHeldError struct {
 
 // Error names the listener, its holder and the end of the lease.
 func (e *LeaseHeldError) Error() string {
-	return fmt.Sprintf("listener %s is held by worker %s until %s: stop it first", e.Listener, e.Worker, e.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("listener %s is held by worker %s until %s: stop it first", e.Listener, e.Worker,
+		e.Until.UTC().Format(time.RFC3339))
 }
 
 // Rebase converts the cursors of a restored database, which Run refuses with ErrRestored, to the cluster that the
@@ -76,10 +78,9 @@ func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
 		case tries > adminTries, !errors.Is(err, errLocked) && !collided(err):
 			return RebaseReport{Needed: true}, a.db.Wrap(what, err)
 		}
-		select {
-		case <-ctx.Done():
+		backoff.Sleep(ctx, trouble.Next())
+		if ctx.Err() != nil {
 			return RebaseReport{Needed: true}, a.db.Wrap(what, ctx.Err())
-		case <-time.After(trouble.Next()):
 		}
 	}
 }
@@ -140,7 +141,7 @@ func (a *Admin) rebase(ctx context.Context, q *queries.Queries, r *RebaseReport)
 	}
 	for _, c := range cursors {
 		if c.Live {
-			return &LeaseHeldError{Listener: c.Listener, Worker: c.LeaseBy.Bytes, Until: c.LeaseUntil.Time}
+			return &LeaseHeldError{Listener: c.Listener, Worker: c.LeaseBy.Bytes, Until: c.LeaseUntil.Time.UTC()}
 		}
 		if !slices.Contains(r.Listeners, c.Listener) {
 			r.Listeners = append(r.Listeners, c.Listener)
@@ -181,7 +182,9 @@ func (a *Admin) rebase(ctx context.Context, q *queries.Queries, r *RebaseReport)
 // rewrite gives an xid that is visible everywhere to the events whose xid is not below xmin, and to those that an
 // earlier rebase has marked with an xid up to last.
 func (a *Admin) rewrite(ctx context.Context, q *queries.Queries, xmin, last, total int64) error {
-	p := queries.RebaseRewriteParams{ScanSize: rebaseChunk, First: strconv.FormatInt(xmin, 10), Last: strconv.FormatInt(last, 10)}
+	p := queries.RebaseRewriteParams{
+		ScanSize: rebaseChunk, First: strconv.FormatInt(xmin, 10), Last: strconv.FormatInt(last, 10),
+	}
 	for done := int64(0); ; {
 		row, err := q.RebaseRewrite(ctx, p)
 		if err != nil {

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
@@ -39,21 +41,23 @@ const (
 
 // Replay gives the dead letters that f selects back to those who gave them up. f.Status must be "" or StatusDead.
 //
-// A dead letter of a queue topic goes back into the queue under its id: due now, with no attempt and the max_attempts that it
-// had. Its failures stay with it. It gets a new fence, so that a process that had claimed it before can no longer settle it.
-// If somebody has deleted its row of events, the row is made again, unless that is impossible: see Report.Refused.
+// A dead letter of a queue topic goes back into the queue under its id: due now, with no attempt and the max_attempts
+// that it had. Its failures stay with it. It gets a new fence, so that a process that had claimed it before can no
+// longer settle it. If somebody has deleted its row of events, the row is made again, unless that is impossible: see
+// Report.Refused.
 //
-// A dead letter of a listener goes to that listener alone. If events of its key are parked, it goes before those that come
-// after it in the log. Otherwise it is due immediately, and the next events of its key wait while it fails. Only if such
-// events are parked, their shards are taken from their holders: what these are handling then is delivered again.
+// A dead letter of a listener goes to that listener alone. If events of its key are parked, it goes before those that
+// come after it in the log. Otherwise it is due immediately, and the next events of its key wait while it fails. Only
+// if such events are parked, their shards are taken from their holders: what these are handling then is delivered
+// again.
 //
-// A dead letter of a consumer group is parked again, due now and with no attempt, before the messages of its key that were
-// parked later. The processes of the consumer apply it.
+// A dead letter of a consumer group is parked again, due now and with no attempt, before the messages of its key that
+// were parked later. The processes of the consumer apply it.
 //
-// Any number of replays may run concurrently, and with dispatchers and listeners: one of them puts an event back. What dies
-// again meanwhile is not replayed twice. Dead letters are taken oldest first, those of a listener in the order of the log, in
-// chunks. Each chunk is a transaction, and the first one writes the audit row, which the others count up. When ctx ends, the
-// chunk that is under way is finished, and Replay returns what it did with the error of ctx.
+// Any number of replays may run concurrently, and with dispatchers and listeners: one of them puts an event back. What
+// dies again meanwhile is not replayed twice. Dead letters are taken oldest first, those of a listener in the order of
+// the log, in chunks. Each chunk is a transaction, and the first one writes the audit row, which the others count up.
+// When ctx ends, the chunk that is under way is finished, and Replay returns what it did with the error of ctx.
 func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
 	const what = "replay"
 	if f.Listener != "" {
@@ -71,17 +75,12 @@ func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
 				return record(q, n, nil)
 			})
 		}
-		if refs[0].listener == "" {
-			return a.inTx(ctx, what, func(q *queries.Queries) error {
-				n, refused, err := a.replayQueued(ctx, q, refs)
-				if err != nil {
-					return err
-				}
-				return record(q, n, refused)
-			})
+		run, replay := a.inTx, a.replayQueued
+		if refs[0].listener != "" {
+			run, replay = a.locked, a.replayHeard
 		}
-		return a.locked(ctx, what, func(q *queries.Queries) error {
-			n, refused, err := a.replayHeard(ctx, q, refs)
+		return run(ctx, what, func(q *queries.Queries) error {
+			n, refused, err := replay(ctx, q, refs)
 			if err != nil {
 				return err
 			}
@@ -90,9 +89,9 @@ func (a *Admin) Replay(ctx context.Context, f Filter, act Act) (Report, error) {
 	})
 }
 
-// Discard deletes the dead letters that f selects. f.Status must be "" or StatusDead, and act.Why must be set. A discarded
-// event of a queue topic is gone with its dedupe key: the same key may be enqueued again. An event of a log topic stays in the
-// log until it is pruned. The transactions are those of Replay.
+// Discard deletes the dead letters that f selects. f.Status must be "" or StatusDead, and act.Why must be set. A
+// discarded event of a queue topic is gone with its dedupe key: the same key may be enqueued again. An event of a log
+// topic stays in the log until it is pruned. The transactions are those of Replay.
 func (a *Admin) Discard(ctx context.Context, f Filter, act Act) (Report, error) {
 	const what = "discard"
 	if act = a.actAs(act); act.Why == "" && !act.DryRun {
@@ -116,11 +115,13 @@ func discard(ctx context.Context, q *queries.Queries, consumer string, nos []int
 	return q.DeadLetterDiscard(ctx, nos)
 }
 
-// ReplayEdited replays one dead letter with another payload: of a queue topic if listener is "", otherwise of that listener.
-// The other columns stay, so payload must have the same tenant and keys. Nobody checks here whether payload fits the topic;
-// the command outboxgen does. If the event is no such dead letter, the error wraps ErrNotDead. The audit row says that it was
-// edited, and not how. At other listeners and in the log the event stays as it was.
-func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string, payload json.RawMessage, act Act) (Report, error) {
+// ReplayEdited replays one dead letter with another payload: of a queue topic if listener is "", otherwise of that
+// listener. The other columns stay, so payload must have the same tenant and keys. Nobody checks here whether payload
+// fits the topic; the command outboxgen does. If the event is no such dead letter, the error wraps ErrNotDead. The
+// audit row says that it was edited, and not how. At other listeners and in the log the event stays as it was.
+func (a *Admin) ReplayEdited(
+	ctx context.Context, id uuid.UUID, listener string, payload json.RawMessage, act Act,
+) (Report, error) {
 	const what = "replay edited"
 	act = a.actAs(act)
 	f := Filter{IDs: []uuid.UUID{id}, Listener: listener}
@@ -151,16 +152,16 @@ func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string,
 	if act.DryRun {
 		return Report{Matched: 1}, nil
 	}
+	run, replay := a.inTx, a.replayQueued
+	if listener != "" {
+		run, replay = a.locked, a.replayHeard
+	}
 	scope := auditScope{ID: &id, Listener: listener, Edited: true}
-	call := func(q *queries.Queries) error {
+	err = run(ctx, what, func(q *queries.Queries) error {
 		if n, err := q.DeadLetterEdit(ctx, queries.DeadLetterEditParams{Payload: payload, No: refs[0].no}); err != nil {
 			return err
 		} else if n == 0 {
 			return notDead
-		}
-		replay := a.replayQueued
-		if listener != "" {
-			replay = a.replayHeard
 		}
 		n, refused, err := replay(ctx, q, refs)
 		if err != nil {
@@ -173,12 +174,7 @@ func (a *Admin) ReplayEdited(ctx context.Context, id uuid.UUID, listener string,
 			return notDead
 		}
 		return act.audit(ctx, q, "replay", scope, n)
-	}
-	if listener == "" {
-		err = a.inTx(ctx, what, call)
-	} else {
-		err = a.locked(ctx, what, call)
-	}
+	})
 	switch {
 	case errors.Is(err, ErrNotDead):
 		return Report{}, notDead
@@ -221,8 +217,9 @@ func (a *Admin) replayQueued(ctx context.Context, q *queries.Queries, refs []dea
 
 // replayHeard hands dead letters of one listener to it, in the transaction of q, which has the lock of the cursors.
 //
-// A running lease of the shard does not know them. If the lease then parks an event of such a key, ParkedPromote sees that the
-// dead letter comes first. But it cannot settle parked events whose numbers have changed, so the shards are taken over then.
+// A running lease of the shard does not know them. If the lease then parks an event of such a key, ParkedPromote sees
+// that the dead letter comes first. But it cannot settle parked events whose numbers have changed, so the shards are
+// taken over then.
 func (a *Admin) replayHeard(ctx context.Context, q *queries.Queries, refs []deadRef) (int64, map[string]int64, error) {
 	listener, nos := refs[0].listener, numbers(refs)
 	shards, err := q.ListenerHold(ctx, listener)
@@ -250,7 +247,9 @@ func (a *Admin) replayHeard(ctx context.Context, q *queries.Queries, refs []dead
 		return 0, nil, err
 	}
 	if followed {
-		if err := q.ListenerHandBack(ctx, queries.ListenerHandBackParams{Listener: listener, WorkerID: pgvalue.UUID(worker)}); err != nil {
+		if err := q.ListenerHandBack(ctx, queries.ListenerHandBackParams{
+			Listener: listener, WorkerID: pgvalue.UUID(worker),
+		}); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -268,10 +267,11 @@ func numbers(refs []deadRef) []int64 {
 // record adds what a transaction changes to the audit row and, when that has committed, to the report.
 type record func(q *queries.Queries, n int64, refused map[string]int64) error
 
-// onDead runs chunk with the dead letters that f selects, a chunk at a time. All dead letters of a chunk are of one listener,
-// or of queue topics. chunk runs one transaction and calls record in it.
+// onDead runs chunk with the dead letters that f selects, a chunk at a time. All dead letters of a chunk are of one
+// listener, or of queue topics. chunk runs one transaction and calls record in it.
 func (a *Admin) onDead(
-	ctx context.Context, what string, f Filter, act Act, chunk func(ctx context.Context, refs []deadRef, record record) error,
+	ctx context.Context, what string, f Filter, act Act, chunk func(ctx context.Context, refs []deadRef,
+		record record) error,
 ) (Report, error) {
 	var r Report
 	act = a.actAs(act)
@@ -283,17 +283,7 @@ func (a *Admin) onDead(
 		return r, a.db.Wrap(what, err)
 	}
 	slices.SortStableFunc(refs, func(x, y deadRef) int {
-		switch {
-		case x.listener != y.listener && x.listener < y.listener:
-			return -1
-		case x.listener != y.listener:
-			return 1
-		case x.seq < y.seq:
-			return -1
-		case x.seq > y.seq:
-			return 1
-		}
-		return 0
+		return cmp.Or(cmp.Compare(x.listener, y.listener), cmp.Compare(x.seq, y.seq))
 	})
 	size := deadChunk
 	if act.Rate > 0 {
@@ -341,12 +331,8 @@ func (a *Admin) onDead(
 // pace waits until the next chunk may begin, when done events were taken since began. It returns the error of ctx.
 func pace(ctx context.Context, began time.Time, done int, rate float64) error {
 	if rate > 0 {
-		timer := time.NewTimer(time.Until(began.Add(time.Duration(min(float64(done)/rate, maxPace) * float64(time.Second)))))
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
+		due := began.Add(time.Duration(min(float64(done)/rate, maxPace) * float64(time.Second)))
+		backoff.Sleep(ctx, time.Until(due))
 	}
 	return ctx.Err()
 }
@@ -378,7 +364,10 @@ const maxScopeIDs = 100
 
 // scopeOf returns the filter of an act for its audit row.
 func scopeOf(f Filter, act Act) auditScope {
-	s := auditScope{Since: moment(f.Since), Until: moment(f.Until), Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener, Consumer: f.Consumer, Key: f.Key, Error: f.Error, Group: f.Group, Limit: act.Limit}
+	s := auditScope{
+		Since: moment(f.Since), Until: moment(f.Until), Namespace: f.Namespace, Topic: f.Topic, Listener: f.Listener,
+		Consumer: f.Consumer, Key: f.Key, Error: f.Error, Group: f.Group, Limit: act.Limit,
+	}
 	if f.TenantID.Valid {
 		s.TenantID = &f.TenantID.UUID
 	}

@@ -42,7 +42,8 @@ func (a *Admin) Rewind(ctx context.Context, name string, to time.Time) (events i
 		if events, err = rewind(ctx, q, name, worker, to, shards); err != nil || a.preview {
 			return err
 		}
-		return act.audit(ctx, q, "rewind", auditScope{Listener: name, To: moment(pgvalue.Clamp(to)), Start: to.IsZero()}, events)
+		return act.audit(ctx, q, "rewind",
+			auditScope{Listener: name, To: moment(pgvalue.Clamp(to)), Start: to.IsZero()}, events)
 	}
 	if a.preview {
 		err = a.locked(ctx, what, func(q *queries.Queries) error {
@@ -72,8 +73,12 @@ func (a *Admin) Rewind(ctx context.Context, name string, to time.Time) (events i
 var errTaken = errors.New("other processes keep taking its shards")
 
 // rewind moves the cursors that were taken over. The transaction must not have an xid yet.
-func rewind(ctx context.Context, q *queries.Queries, name string, worker uuid.UUID, to time.Time, shards int) (int64, error) {
-	n, err := q.ListenerRewind(ctx, queries.ListenerRewindParams{Listener: name, WorkerID: pgvalue.UUID(worker), Since: pgvalue.Time(pgvalue.Clamp(to))})
+func rewind(
+	ctx context.Context, q *queries.Queries, name string, worker uuid.UUID, to time.Time, shards int,
+) (int64, error) {
+	n, err := q.ListenerRewind(ctx, queries.ListenerRewindParams{
+		Listener: name, WorkerID: pgvalue.UUID(worker), Since: pgvalue.Time(pgvalue.Clamp(to)),
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -99,9 +104,12 @@ const takeOverLease = time.Minute
 const oneByOneAfterAdmin = max(config.LeaseBatches*config.DefaultBatchSize, config.ParkedKeyBatch)
 
 // takeOver takes all shards of a listener, or the shard of bucket, from their holders.
-func (a *Admin) takeOver(ctx context.Context, q *queries.Queries, name string, worker uuid.UUID, bucket *int32) (int, error) {
+func (a *Admin) takeOver(
+	ctx context.Context, q *queries.Queries, name string, worker uuid.UUID, bucket *int32,
+) (int, error) {
 	shards, err := q.ListenerTakeOver(ctx, queries.ListenerTakeOverParams{
-		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(takeOverLease), BatchSize: oneByOneAfterAdmin, Listener: name, Bucket: bucket,
+		WorkerID: pgvalue.UUID(worker), Lease: pgvalue.Interval(takeOverLease), BatchSize: oneByOneAfterAdmin, Listener: name,
+		Bucket: bucket,
 	})
 	return len(shards), err
 }
@@ -110,5 +118,7 @@ func (a *Admin) takeOver(ctx context.Context, q *queries.Queries, name string, w
 func (a *Admin) handBack(ctx context.Context, name string, worker uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doorbell.Timeout)
 	defer cancel()
-	return a.db.Each(a.pool).ListenerHandBack(ctx, queries.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)})
+	return a.db.Each(a.pool).ListenerHandBack(ctx, queries.ListenerHandBackParams{
+		Listener: name, WorkerID: pgvalue.UUID(worker),
+	})
 }

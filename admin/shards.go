@@ -7,14 +7,15 @@ import (
 
 // urgency has the states of a shard, the worst one first.
 var urgency = []ListenerState{
-	ListenerRestored, ListenerPaused, ListenerBlocked, ListenerLagging, ListenerResharding, ListenerWaiting, ListenerRunning, ListenerIdle,
+	ListenerRestored, ListenerPaused, ListenerBlocked, ListenerLagging, ListenerResharding, ListenerWaiting,
+	ListenerRunning, ListenerIdle,
 }
 
-// SumShards returns one status per listener, by name, of the shards that Listeners returns. Unread, ParkedKeys, ParkedEvents and
-// DeadLetters are sums, Lag is the longest one, and UnhandledVersions are those of all shards. The state, and everything else, is
-// that of the shard with the worst state. It does not change shards.
+// SumShards returns one status per listener, by name, of the shards that Listeners returns. Unread, ParkedKeys,
+// ParkedEvents and DeadLetters are sums, Lag is the longest one, and UnhandledVersions are those of all shards. The
+// state, and everything else, is that of the shard with the worst state. It does not change shards.
 func SumShards(shards []ListenerStatus) []ListenerStatus {
-	var sums []ListenerStatus
+	sums := []ListenerStatus{}
 	for _, s := range shards {
 		i := slices.IndexFunc(sums, func(sum ListenerStatus) bool { return sum.Listener == s.Listener })
 		if i < 0 {
@@ -26,8 +27,9 @@ func SumShards(shards []ListenerStatus) []ListenerStatus {
 		if slices.Index(urgency, s.State) < slices.Index(urgency, was.State) {
 			sum = s
 		}
-		sum.Unread, sum.Lag = was.Unread+s.Unread, max(was.Lag, s.Lag)
-		sum.DeadLetters, sum.ParkedKeys, sum.ParkedEvents = was.DeadLetters+s.DeadLetters, was.ParkedKeys+s.ParkedKeys, was.ParkedEvents+s.ParkedEvents
+		sum.Unread, sum.Lag, sum.Alarm = was.Unread+s.Unread, max(was.Lag, s.Lag), was.Alarm || s.Alarm
+		sum.DeadLetters = was.DeadLetters + s.DeadLetters
+		sum.ParkedKeys, sum.ParkedEvents = was.ParkedKeys+s.ParkedKeys, was.ParkedEvents+s.ParkedEvents
 		sum.UnhandledVersions = slices.Clone(was.UnhandledVersions)
 		for _, v := range s.UnhandledVersions {
 			if !slices.Contains(sum.UnhandledVersions, v) {

@@ -115,7 +115,9 @@ func (a *Admin) skip(ctx context.Context, what, name string, t skipTarget, act A
 			if err := q.ParkedPromote(ctx, queries.ParkedPromoteParams{Keys: []string{t.key}, Listener: name}); err != nil {
 				return err
 			}
-			if err := q.ListenerHandBack(ctx, queries.ListenerHandBackParams{Listener: name, WorkerID: pgvalue.UUID(worker)}); err != nil {
+			if err := q.ListenerHandBack(ctx, queries.ListenerHandBackParams{
+				Listener: name, WorkerID: pgvalue.UUID(worker),
+			}); err != nil {
 				return err
 			}
 			return audit(q)
@@ -189,13 +191,16 @@ func onlyFailed(ctx context.Context, q *queries.Queries, name string, events []s
 		return skipTarget{}, err
 	}
 	for _, h := range heads {
-		failed = append(failed, skipTarget{event: outbox.Event{ID: h.ID.Bytes, Namespace: h.Namespace, Topic: h.Topic}, parkedNo: -1})
+		failed = append(failed, skipTarget{
+			event: outbox.Event{ID: h.ID.Bytes, Namespace: h.Namespace, Topic: h.Topic}, parkedNo: -1,
+		})
 	}
 	switch {
 	case len(failed) > 1:
 		return skipTarget{}, notSkippable("listener %s has several failed events: name one of %s", name, joinTargets(failed))
 	case len(candidates) > 0:
-		return skipTarget{}, notSkippable("listener %s: a process died while handling an event, and it is not known which one: name the event to skip; the first possible one is %s", name, joinTargets(candidates))
+		return skipTarget{}, notSkippable("listener %s: a process died while handling an event, and it is not known which "+
+			"one: name the event to skip; the first possible one is %s", name, joinTargets(candidates))
 	case len(failed) == 0:
 		return skipTarget{}, notSkippable("listener %s has no failed event: name the event to skip", name)
 	case failed[0].parkedNo != 0:
@@ -222,7 +227,9 @@ func headEvents(ctx context.Context, q *queries.Queries, name string) ([]skipTar
 		topic := r.Namespace + "/" + r.Topic
 		next := !blocked && !topics[topic]
 		topics[topic] = true
-		t := skipTarget{shard: r.Shard, seq: r.Seq, head: first || !blocked, failed: r.Exact || r.Attempts > 0, inBatch: r.InBatch}
+		t := skipTarget{
+			shard: r.Shard, seq: r.Seq, head: first || !blocked, failed: r.Exact || r.Attempts > 0, inBatch: r.InBatch,
+		}
 		if !t.failed && !next {
 			continue
 		}

@@ -14,45 +14,46 @@ import (
 
 // TopicStatus is what has become of the events of a queue topic, and who runs it.
 //
-// Each event that is not final is counted in one of Due, Scheduled, InFlight and Expired, or it waits for a retry that is not
-// due. Retrying counts all that wait for a retry, due or not.
+// Each event that is not final is counted in one of Due, Scheduled, InFlight and Expired, or it waits for a retry that
+// is not due. Retrying counts all that wait for a retry, due or not.
 type TopicStatus struct {
-	Namespace, Topic string
+	Namespace, Topic string `json:"-"`
 	// Due events could be handled now.
-	Due Count
+	Due Count `json:"due"`
 	// Retrying events have failed, or were put back until their target is available, and wait for the next attempt.
-	Retrying Count
+	Retrying Count `json:"retrying"`
 	// Scheduled events were never tried, and are due later.
-	Scheduled Count
+	Scheduled Count `json:"scheduled"`
 	// InFlight events are claimed by a process.
-	InFlight Count
+	InFlight Count `json:"in_flight"`
 	// Expired events were claimed, and their lease ran out: their process has died or lost the database. They are claimed
 	// again, except after their last attempt, when they become dead letters.
-	Expired Count
+	Expired Count `json:"expired"`
 	// Dead is the number of dead letters, and DeadLastHour the number of those of the last hour.
-	Dead, DeadLastHour Count
+	Dead         Count `json:"dead"`
+	DeadLastHour Count `json:"dead_last_hour"`
 	// Oldest is the age, since its enqueue, of the oldest event that is not final, without Scheduled ones; 0 if there is
 	// none. See Admin.Topics for its precision in a large queue.
-	Oldest time.Duration
+	Oldest time.Duration `json:"-"`
 	// MaxLag is the Oldest that raises an alarm, as the processes know it; 0 means no alarm, or that none runs the topic.
-	MaxLag time.Duration
+	MaxLag time.Duration `json:"-"`
 	// DeliveredPerSecond is the mean over the last five minutes. If more than 10,000 events were delivered in them, it is
 	// the mean over the time of the latest 10,000. It is 0 for a topic that keeps no delivered events.
-	DeliveredPerSecond float64
-	// EnqueuedPerSecond is the same of events that were enqueued, as far as they are kept and their ids are UUIDs v7, which
-	// generated code and outbox.enqueue make. If more than 20,000 events of all topics were enqueued in five minutes, it is
-	// the mean over the time of the latest 20,000.
-	EnqueuedPerSecond float64
+	DeliveredPerSecond float64 `json:"delivered_per_second"`
+	// EnqueuedPerSecond is the same of events that were enqueued, as far as they are kept and their ids are UUIDs v7,
+	// which generated code and outbox.enqueue make. If more than 20,000 events of all topics were enqueued in five
+	// minutes, it is the mean over the time of the latest 20,000.
+	EnqueuedPerSecond float64 `json:"enqueued_per_second"`
 	// Processes are those that run the topic. Unhandled is set if there are none, and if the topic has events that are not
 	// final.
-	Processes []Process
-	Unhandled bool
+	Processes []Process `json:"processes"`
+	Unhandled bool      `json:"unhandled"`
 	// UnhandledVersions are the versions of waiting events that are newer than what any of Processes knows.
-	UnhandledVersions []int
+	UnhandledVersions []int `json:"unhandled_versions,omitempty"`
 	// Resting are the processes in which the topic rests, because its target is unavailable.
-	Resting []Resting
+	Resting []Resting `json:"resting,omitempty"`
 	// Pauses are those that apply to the topic, or to a tenant's events of it.
-	Pauses []Pause
+	Pauses []Pause `json:"pauses"`
 }
 
 // Name returns "namespace/topic".
@@ -79,12 +80,13 @@ var defaultQueueBounds = queueBounds{bytes: 512 << 20, rows: 500_000, exact: 100
 //
 // It takes less than a second next to millions of delivered events and a million that wait. Counts are exact up to
 // CountLimit, as long as the table queue is not larger than 512 MiB, about two million rows. Of a larger table it reads
-// 500,000 rows, those first that are due first. Counts that are then too small have More set. All numbers are of one moment.
+// 500,000 rows, those first that are due first. Counts that are then too small have More set. All numbers are of one
+// moment.
 //
-// Oldest is exact if the queue holds at most 100,000 events. If it holds more, an event in its first attempt counts from its
-// first due time, which is the time of its enqueue unless it was scheduled. Then events that were tried before are found if
-// they are among the 100,000 with the smallest ids: generated code and outbox.enqueue make ids that grow with time. Others
-// count from their latest due time.
+// Oldest is exact if the queue holds at most 100,000 events. If it holds more, an event in its first attempt counts
+// from its first due time, which is the time of its enqueue unless it was scheduled. Then events that were tried before
+// are found if they are among the 100,000 with the smallest ids: generated code and outbox.enqueue make ids that grow
+// with time. Others count from their latest due time.
 func (a *Admin) Topics(ctx context.Context) ([]TopicStatus, error) {
 	var topics []TopicStatus
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) (err error) {
@@ -102,7 +104,9 @@ func (a *Admin) Topics(ctx context.Context) ([]TopicStatus, error) {
 }
 
 // readTopics returns the topics, and the time of the database.
-func readTopics(ctx context.Context, q *queries.Queries, in shared, bounds queueBounds) ([]TopicStatus, time.Time, error) {
+func readTopics(
+	ctx context.Context, q *queries.Queries, in shared, bounds queueBounds,
+) ([]TopicStatus, time.Time, error) {
 	var none time.Time
 	topics := make(map[string]*TopicStatus)
 	of := func(namespace, topic string) *TopicStatus {
@@ -130,7 +134,9 @@ func readTopics(ctx context.Context, q *queries.Queries, in shared, bounds queue
 		s.Dead, s.DeadLastHour = countOf(r.Dead, false), countOf(r.DeadHour, false)
 		s.DeliveredPerSecond = perSecond(r.Delivered, r.DeliveredUs)
 	}
-	enqueued, err := q.EventTail(ctx, queries.EventTailParams{RateOver: pgvalue.Interval(rateOver), TailLimit: bounds.tail})
+	enqueued, err := q.EventTail(ctx, queries.EventTailParams{
+		RateOver: pgvalue.Interval(rateOver), TailLimit: bounds.tail,
+	})
 	if err != nil {
 		return nil, none, err
 	}
@@ -317,9 +323,11 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// countLanes reads limit rows of queue: as many of each lane, and then more of those that have more, as far as the others have
-// left something. It sets cut for the namespaces of which it has not read all.
-func countLanes(ctx context.Context, q *queries.Queries, limit int64, cut map[string]bool) ([]queries.QueueCountsRow, error) {
+// countLanes reads limit rows of queue: as many of each lane, and then more of those that have more, as far as the
+// others have left something. It sets cut for the namespaces of which it has not read all.
+func countLanes(
+	ctx context.Context, q *queries.Queries, limit int64, cut map[string]bool,
+) ([]queries.QueueCountsRow, error) {
 	lanes, err := q.QueueLanes(ctx)
 	if err != nil {
 		return nil, err
@@ -364,7 +372,8 @@ func countLanes(ctx context.Context, q *queries.Queries, limit int64, cut map[st
 	for _, rows := range read {
 		for _, r := range rows {
 			all = append(all, queries.QueueCountsRow{
-				Namespace: r.Namespace, Topic: r.Topic, Version: r.Version, State: r.State, Tried: r.Tried, Count: r.Count, FirstDue: r.FirstDue,
+				Namespace: r.Namespace, Topic: r.Topic, Version: r.Version, State: r.State, Tried: r.Tried, Count: r.Count,
+				FirstDue: r.FirstDue,
 			})
 		}
 	}

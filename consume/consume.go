@@ -1,7 +1,7 @@
 // Package consume is the runtime behind the consumer packages that outboxgen generates. It reads a message of any
-// broker, decodes its payload by topic and version, checks the payload's structure, and applies the effect of each event
-// exactly once in the consumer's transaction, with the help of package inbox. It does not depend on the producer's code
-// or on a broker's client.
+// broker, decodes its payload by topic and version, checks the payload's structure, and applies the effect of each
+// event exactly once in the consumer's transaction, with the help of package inbox. It does not depend on the
+// producer's code or on a broker's client.
 //
 // Start with the generated constructor, such as NewUserConsumer, which takes an inbox and your implementation of the
 // generated interface. Hand it each message of the broker, and acknowledge the message after Consume has returned nil:
@@ -20,9 +20,9 @@
 //		// Try again after a pause, for example until the database answers.
 //	}
 //
-// FromKafka, FromNATS and FromHTTP make a Message of what a broker's client delivers. The event in it is a CloudEvent 1.0
-// or plain JSON with outbox headers. Without generated code, New, Handle and a Topic variable do the same as the generated
-// constructor. To read events without an inbox, use Parse and then Topic.Decode.
+// FromKafka, FromNATS and FromHTTP make a Message of what a broker's client delivers. The event in it is a CloudEvent
+// 1.0 or plain JSON with outbox headers. Without generated code, New, Handle and a Topic variable do the same as the
+// generated constructor. To read events without an inbox, use Parse and then Topic.Decode.
 //
 // # What can go wrong
 //
@@ -43,11 +43,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// Event is the metadata of an event: what a message says about it apart from the payload. Fields that the event does not
-// have are zero.
+// Event is the metadata of an event: what a message says about it apart from the payload. Fields that the event does
+// not have are zero.
 type Event struct {
 	ID uuid.UUID
-	// Source names the emitter of the event. Only CloudEvents have it, and records of Debezium if it was exported with a source.
+	// Source names the emitter of the event. Only CloudEvents have it, and records of Debezium if it was exported with a
+	// source.
 	Source string
 	// Type is the name of the topic on the wire: namespace.topic, or the wire_name that the producer's YAML gives it.
 	Type string
@@ -75,8 +76,8 @@ type Entity struct {
 	Version int64
 }
 
-// LogValue logs the identifying fields of an event, and thereby of a Received or a Delivery. It never logs a payload or a
-// header.
+// LogValue logs the identifying fields of an event, and thereby of a Received or a Delivery. It never logs a payload or
+// a header.
 func (e Event) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("namespace", e.Namespace), slog.String("topic", e.Topic), slog.String("event_id", e.ID.String()),

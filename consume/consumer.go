@@ -67,7 +67,9 @@ func New(ib *inbox.Inbox, handlers ...Handler) (*Consumer, error) {
 			case taken && i <= len(h.spec.value().RenamedFrom):
 				return nil, fmt.Errorf("new consumer: topic %s has two handlers: pass one", strings.Replace(kind, ".", "/", 1))
 			case taken:
-				return nil, fmt.Errorf("new consumer: topics %s and %s have messages of one type, %s: give one of them another wire name", other.spec, h.spec, show(kind))
+				return nil, fmt.Errorf(
+					"new consumer: topics %s and %s have messages of one type, %s: give one of them another wire name",
+					other.spec, h.spec, show(kind))
 			}
 			c.handlers[kind] = h
 		}
@@ -75,9 +77,9 @@ func New(ib *inbox.Inbox, handlers ...Handler) (*Consumer, error) {
 	return c, nil
 }
 
-// Strict returns a consumer that also checks the rules of the YAML, as Topic.DecodeStrict does. A payload that breaks one
-// is then an ErrInvalidPayload, which is permanent. A consumer that is not strict checks only the structure of a payload,
-// so that it continues to work when the producer widens a rule or adds a value to an enum. c is not changed.
+// Strict returns a consumer that also checks the rules of the YAML, as Topic.DecodeStrict does. A payload that breaks
+// one is then an ErrInvalidPayload, which is permanent. A consumer that is not strict checks only the structure of a
+// payload, so that it continues to work when the producer widens a rule or adds a value to an enum. c is not changed.
 func (c *Consumer) Strict() *Consumer {
 	strict := *c
 	strict.strict = true
@@ -89,10 +91,10 @@ type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Consume applies the effect of m in a new transaction: it records the event in the inbox, runs the consumer's method and
-// commits. When the error is nil, acknowledge m to the broker, whatever the outcome. It is inbox.Applied, or it says that
-// there was nothing to do: the event is a Duplicate, or it carries an entity version that is stale, and was Skipped or
-// Quarantined.
+// Consume applies the effect of m in a new transaction: it records the event in the inbox, runs the consumer's method
+// and commits. When the error is nil, acknowledge m to the broker, whatever the outcome. It is inbox.Applied, or it
+// says that there was nothing to do: the event is a Duplicate, or it carries an entity version that is stale, and was
+// Skipped or Quarantined.
 //
 // With an error the outcome is empty and nothing was written. The only exception is a commit whose outcome got lost: it
 // may have succeeded, and then the same message is a Duplicate the next time. The error is an *Error; IsPermanent says
@@ -109,9 +111,9 @@ func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Outcome
 	return outcome, nil
 }
 
-// ConsumeTx is Consume in the caller's transaction, which the caller commits. After an error, roll the transaction back:
-// a commit could leave the event recorded without its effect. Only a fault of the message itself leaves the transaction
-// as it was.
+// ConsumeTx is Consume in the caller's transaction, which the caller commits. After an error, roll the transaction
+// back: a commit could leave the event recorded without its effect. Only a fault of the message itself leaves the
+// transaction as it was.
 func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.Outcome, error) {
 	r, run, err := c.read(m)
 	if err != nil {
@@ -228,13 +230,16 @@ func sourceOf(e *Event) string {
 	return "/" + e.Namespace
 }
 
-// ErrTxOwned: a consumer's method called Commit or Rollback, which do nothing on its transaction, or it ended the transaction
-// by SQL, which rolls it back. The attempt fails unless the method ignores the error of Commit or Rollback.
+// ErrTxOwned: a consumer's method called Commit or Rollback, which do nothing on its transaction, or it ended the
+// transaction by SQL, which rolls it back. The attempt fails unless the method ignores the error of Commit or Rollback.
 var ErrTxOwned = errors.New("the consumer owns the transaction: return nil to commit it, or an error to roll it back")
 
-// call calls the consumer's method with a transaction that it cannot end, and finds what the method leaves behind. A panic or
-// runtime.Goexit is an error. It has the type of the panic's value and not the value, which may hold a payload.
+// call calls the consumer's method with a transaction that it cannot end, and finds what the method leaves behind. A
+// panic or runtime.Goexit is an error. It has the type of the panic's value and not the value, which may hold a
+// payload.
 func call(ctx context.Context, tx pgx.Tx, run effect) error {
 	own := methodtx.New(tx, ErrTxOwned)
-	return own.Check("consumer", usercode.Private(usercode.Call("consumer", usercode.Never, func() error { return run(ctx, own) })))
+	return own.Check("consumer", usercode.Private(usercode.Call("consumer", usercode.Never, func() error {
+		return run(ctx, own)
+	})))
 }

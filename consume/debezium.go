@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// The headers in which Debezium's outbox event router, as outboxgen export debezium configures it, sends the columns of the outbox
-// that our publishers do not send as they are.
+// The headers in which Debezium's outbox event router, as outboxgen export debezium configures it, sends the columns of
+// the outbox that our publishers do not send as they are.
 const (
 	routedNamespace = "outbox-namespace"
 	routedTopic     = "outbox-topic"
@@ -15,8 +15,8 @@ const (
 	routedID        = "id"             // the router always adds it
 )
 
-// routed brings a record of the router into the form that publish.JSON gives it: it changes facts and headers, and returns the
-// payload. It leaves other messages alone.
+// routed brings a record of the router into the form that publish.JSON gives it: it changes facts and headers, and
+// returns the payload. It leaves other messages alone.
 func routed(facts, headers map[string]string, body []byte) ([]byte, error) {
 	topic, is := facts[routedTopic]
 	if _, typed := facts[outboxNames.topic]; !is || typed {
@@ -42,8 +42,8 @@ func routed(facts, headers map[string]string, body []byte) ([]byte, error) {
 	return unwrapped(body), nil
 }
 
-// unwrapped returns the payload in a record whose value was not written by a StringConverter. A JsonConverter writes the column
-// payload, which holds JSON, as a JSON string, and puts the string into an envelope if it writes schemas.
+// unwrapped returns the payload in a record whose value was not written by a StringConverter. A JsonConverter writes
+// the column payload, which holds JSON, as a JSON string, and puts the string into an envelope if it writes schemas.
 func unwrapped(body []byte) []byte {
 	var envelope struct {
 		Schema struct {

@@ -10,21 +10,21 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
-// Decoder turns the body of a message into the JSON of its payload, which has the names of the producer's YAML. e says which
-// topic and version the payload has: e.Namespace, e.Topic and e.Version. It must be safe for concurrent use, and must not
-// retain body.
+// Decoder turns the body of a message into the JSON of its payload, which has the names of the producer's YAML. e says
+// which topic and version the payload has: e.Namespace, e.Topic and e.Version. It must be safe for concurrent use, and
+// must not retain body.
 //
-// An error, like a panic, means that the payload is invalid: it wraps ErrInvalidPayload, which is permanent. A Decoder that
-// needs something which may be unavailable, such as a registry of schemas, marks that error by outbox.Unavailable or
-// outbox.RetryAfter: it is not permanent.
+// An error, like a panic, means that the payload is invalid: it wraps ErrInvalidPayload, which is permanent. A Decoder
+// that needs something which may be unavailable, such as a registry of schemas, marks that error by outbox.Unavailable
+// or outbox.RetryAfter: it is not permanent.
 type Decoder func(e Event, body []byte) (json.RawMessage, error)
 
 // WithDecoder returns a consumer that reads payloads with a content type by d, such as "application/protobuf". Case
-// and parameters of a content type do not matter. JSON needs no decoder, so a consumer reads both while a producer changes from
-// one to the other. The last decoder for a content type counts; nil removes it. c is not changed.
+// and parameters of a content type do not matter. JSON needs no decoder, so a consumer reads both while a producer
+// changes from one to the other. The last decoder for a content type counts; nil removes it. c is not changed.
 //
-// The payload is checked like any other, payloads of older versions are brought to the present one, and the inbox keeps it as
-// JSON.
+// The payload is checked like any other, payloads of older versions are brought to the present one, and the inbox keeps
+// it as JSON.
 func (c *Consumer) WithDecoder(contentType string, d Decoder) *Consumer {
 	with := *c
 	with.decoders = maps.Clone(c.decoders)

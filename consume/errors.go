@@ -106,15 +106,15 @@ func Permanent(err error) error {
 	return errclass.Permanent(err)
 }
 
-// RetryAfter marks an error that a consumer's method returns with the delay of the next attempt. RetryAfter(d, nil) is nil.
-// It has a meaning for package receive and those built on it.
+// RetryAfter marks an error that a consumer's method returns with the delay of the next attempt. RetryAfter(d, nil) is
+// nil. It has a meaning for package receive and those built on it.
 func RetryAfter(d time.Duration, err error) error {
 	return errclass.RetryAfter(d, err)
 }
 
-// Unavailable marks an error that a consumer's method returns: what the method needs is unavailable, and the message is not
-// at fault. No attempt is counted, and the messages wait. Unavailable(nil) is nil. It has a meaning for package receive and
-// those built on it.
+// Unavailable marks an error that a consumer's method returns: what the method needs is unavailable, and the message is
+// not at fault. No attempt is counted, and the messages wait. Unavailable(nil) is nil. It has a meaning for package
+// receive and those built on it.
 func Unavailable(err error) error {
 	return errclass.Unavailable(err, false)
 }
@@ -129,7 +129,8 @@ func IsPermanent(err error) bool {
 		return true
 	}
 	for _, cause := range [...]error{
-		ErrMalformed, ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload, ErrUnimplemented, inbox.ErrInvalidEvent, inbox.ErrStale,
+		ErrMalformed, ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload, ErrUnimplemented, inbox.ErrInvalidEvent,
+		inbox.ErrStale,
 	} {
 		if errors.Is(err, cause) {
 			return true

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -10,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Message is an event as a broker delivers it, in the same form for every protocol. It has the fields of publish.Message,
-// so that one converts into the other.
+// Message is an event as a broker delivers it, in the same form for every protocol. It has the fields of
+// publish.Message, so that one converts into the other.
 type Message struct {
 	// ContentType is that of Body; "" means JSON.
 	ContentType string
@@ -23,7 +24,8 @@ type Message struct {
 	Body    []byte
 }
 
-// KafkaHeader is a header of a Kafka record. The header types of franz-go, confluent-kafka-go and kafka-go have this form.
+// KafkaHeader is a header of a Kafka record. The header types of franz-go, confluent-kafka-go and kafka-go have this
+// form.
 type KafkaHeader interface {
 	~struct {
 		Key   string
@@ -34,12 +36,12 @@ type KafkaHeader interface {
 // tombstone is the header that has what would be the value of a Kafka record: publish.TombstoneHeader.
 const tombstone = "outbox-tombstone"
 
-// FromKafka returns the Message of a Kafka record. Headers that begin with ce_, in any case, become attributes. Of several
-// headers with one name the first counts. The record may come from Debezium, in the configuration that outboxgen export
-// debezium prints.
+// FromKafka returns the Message of a Kafka record. Headers that begin with ce_, in any case, become attributes. Of
+// several headers with one name the first counts. The record may come from Debezium, in the configuration that
+// outboxgen export debezium prints.
 //
-// A tombstone of the publisher, which is a record without a value, has its body in a header. It is decoded like any other
-// message of its topic, so its handler gets the payload. Other records without a value are malformed.
+// A tombstone of the publisher, which is a record without a value, has its body in a header. It is decoded like any
+// other message of its topic, so its handler gets the payload. Other records without a value are malformed.
 func FromKafka[H KafkaHeader](headers []H, value []byte) Message {
 	m := newMessage(value)
 	for _, header := range headers {
@@ -71,9 +73,9 @@ func FromNATS(headers map[string][]string, data []byte) Message {
 }
 
 // FromHTTP returns the Message of an HTTP request, given its http.Header and body. Headers that begin with Ce- become
-// attributes; their values are percent-decoded. HTTP does not preserve the case of names, so the names in Message are in
-// lower case. Headers about the connection, the body or the caller are left out, including credentials. FromHTTP does not
-// check the signature of a webhook: check it first.
+// attributes; their values are percent-decoded. HTTP does not preserve the case of names, so the names in Message are
+// in lower case. Headers about the connection, the body or the caller are left out, including credentials. FromHTTP
+// does not check the signature of a webhook: check it first.
 func FromHTTP(header map[string][]string, body []byte) Message {
 	return fromHeaders(header, body, func(name string) (string, bool) {
 		name = strings.ToLower(name)
@@ -88,9 +90,9 @@ var hopHeaders = map[string]bool{
 }
 
 // FromAMQP returns the Message of an AMQP message: the headers, the content type and the body of a delivery of RabbitMQ
-// (AMQP 0-9-1), or the application properties, the content type and the data of a message of AMQP 1.0. Headers that begin
-// with cloudEvents: or cloudEvents_, in any case, become attributes. Values that are neither text, numbers, truth values nor
-// times are left out.
+// (AMQP 0-9-1), or the application properties, the content type and the data of a message of AMQP 1.0. Headers that
+// begin with cloudEvents: or cloudEvents_, in any case, become attributes. Values that are neither text, numbers, truth
+// values nor times are left out.
 func FromAMQP(headers map[string]any, contentType string, body []byte) Message {
 	m := newMessage(body)
 	m.setContentType(contentType)
@@ -113,9 +115,9 @@ func FromAMQP(headers map[string]any, contentType string, body []byte) Message {
 	return m
 }
 
-// FromRedis returns the Message of an entry of a Redis stream, given its fields. The field data is the body, content-type is
-// the content type, and fields that begin with ce_, in any case, become attributes. All others become headers. Values that
-// are not text are left out.
+// FromRedis returns the Message of an entry of a Redis stream, given its fields. The field data is the body,
+// content-type is the content type, and fields that begin with ce_, in any case, become attributes. All others become
+// headers. Values that are not text are left out.
 func FromRedis(fields map[string]any) Message {
 	m := newMessage(nil)
 	for _, name := range backwards(fields) {
@@ -159,9 +161,7 @@ func newMessage(body []byte) Message {
 }
 
 func (m *Message) setContentType(value string) {
-	if m.ContentType == "" {
-		m.ContentType = value
-	}
+	m.ContentType = cmp.Or(m.ContentType, value)
 }
 
 func setOnce(into map[string]string, name, value string) {
@@ -199,9 +199,7 @@ func backwards[V any](m map[string]V) []string {
 	return names
 }
 
-// percentDecoded decodes the value of an attribute that was a header
-// (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md#3132-http-header-values).
-// A value that is not validly encoded is returned as it is.
+// percentDecoded is the inverse of wireheader.PercentEncoded. It returns a value that is not validly encoded as it is.
 func percentDecoded(s string) string {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		s = unquoted(s[1 : len(s)-1])

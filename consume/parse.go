@@ -13,8 +13,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// Parse reads the envelope of m: a CloudEvent 1.0 in binary or structured mode, or plain JSON with outbox headers, also those
-// of Debezium's outbox event router. It does not look into the payload, which shares its memory with m. The error is an *Error that wraps ErrMalformed.
+// Parse reads the envelope of m: a CloudEvent 1.0 in binary or structured mode, or plain JSON with outbox headers, also
+// those of Debezium's outbox event router. It does not look into the payload, which shares its memory with m. The error
+// is an *Error that wraps ErrMalformed.
 func Parse(m Message) (Received, error) {
 	r, _, err := parse(m, isJSON)
 	if err != nil {
@@ -23,14 +24,15 @@ func Parse(m Message) (Received, error) {
 	return r, nil
 }
 
-// parse is Parse for the content types that reads accepts. It returns the content type of the payload. With an error, the
-// event has the type of the message if it could be read.
+// parse is Parse for the content types that reads accepts. It returns the content type of the payload. With an error,
+// the event has the type of the message if it could be read.
 func parse(m Message, reads func(contentType string) bool) (Received, string, error) {
 	switch media := mediaType(m.ContentType); {
 	case media == "application/cloudevents+json":
 		return parseStructured(m, reads)
 	case strings.HasPrefix(media, "application/cloudevents"):
-		return Received{}, "", malformed(&Event{}, contentType, "is not a supported format of CloudEvents: use application/cloudevents+json")
+		return Received{}, "", malformed(&Event{}, contentType,
+			"is not a supported format of CloudEvents: use application/cloudevents+json")
 	case len(m.Attributes) > 0:
 		return parseBinary(m, reads)
 	}
@@ -107,7 +109,9 @@ func attributeText(value json.RawMessage) (string, bool) {
 	return "", false
 }
 
-func parseCloudEvent(attributes, headers map[string]string, contentTypeOf string, data []byte, reads func(string) bool) (Received, error) {
+func parseCloudEvent(
+	attributes, headers map[string]string, contentTypeOf string, data []byte, reads func(string) bool,
+) (Received, error) {
 	if v, there := attributes["specversion"]; !there {
 		return Received{}, malformed(&Event{}, "specversion", "is missing")
 	} else if v != "1.0" {

@@ -15,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// Topic is one kind of event with payload P, as in the producer's YAML. outboxgen generates one variable per topic. A Topic
-// cannot be changed and may be used concurrently. The zero value is not a topic: it decodes nothing.
+// Topic is one kind of event with payload P, as in the producer's YAML. outboxgen generates one variable per topic. A
+// Topic cannot be changed and may be used concurrently. The zero value is not a topic: it decodes nothing.
 type Topic[P any] struct{ spec *TopicSpec }
 
 // TopicSpec describes a topic to NewTopic.
@@ -37,8 +37,8 @@ type TopicSpec struct {
 	History []payload.Upcaster
 }
 
-// NewTopic returns the topic that spec describes. If P has a method Validate() error, DecodeStrict and a strict Consumer
-// call it.
+// NewTopic returns the topic that spec describes. If P has a method Validate() error, DecodeStrict and a strict
+// Consumer call it.
 func NewTopic[P any](spec TopicSpec) Topic[P] { return Topic[P]{&spec} }
 
 // Spec returns what t was made of, the zero TopicSpec for the zero Topic.
@@ -47,23 +47,24 @@ func (t Topic[P]) Spec() TopicSpec { return t.spec.value() }
 // String returns "namespace/name".
 func (t Topic[P]) String() string { return t.spec.String() }
 
-// Decode reads the payload of r and checks its structure: every required field is present and not null, zero or empty where
-// that is no value of its type (a UUID, a timestamp, a date, an enum), and every field has its type.
-// Fields that t does not know are ignored. Decode does not check the bounds of the YAML, and an enum may have a value that
-// t does not know. So a producer can widen its rules before its consumers are updated. Use the enum's method Known to test
-// a value.
+// Decode reads the payload of r and checks its structure: every required field is present and not null, zero or empty
+// where that is no value of its type (a UUID, a timestamp, a date, an enum), and every field has its type. Fields that
+// t does not know are ignored. Decode does not check the bounds of the YAML, and an enum may have a value that t does
+// not know. So a producer can widen its rules before its consumers are updated. Use the enum's method Known to test a
+// value.
 //
 // A payload of an older version is brought to the present one by the functions in the topic's History, whose error is
-// permanent unless it is marked otherwise. It must be complete too. Delivery.Version says which version the event has. The
-// error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload or the error of such a function.
+// permanent unless it is marked otherwise. It must be complete too. Delivery.Version says which version the event has.
+// The error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload or the error of such a
+// function.
 func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
 	var p P
 	err := t.spec.decode(&r, &p, false)
 	return Delivery[P]{Event: r.Event, Payload: p}, err
 }
 
-// DecodeStrict is Decode and also checks the rules of the YAML that the package was generated from: bounds, patterns and
-// the values of enums. It does not check these rules for a payload of an older version.
+// DecodeStrict is Decode and also checks the rules of the YAML that the package was generated from: bounds, patterns
+// and the values of enums. It does not check these rules for a payload of an older version.
 func (t Topic[P]) DecodeStrict(r Received) (Delivery[P], error) {
 	var p P
 	err := t.spec.decode(&r, &p, true)
@@ -98,7 +99,8 @@ func (t *TopicSpec) types() []string {
 	return types
 }
 
-// name sets the namespace and topic of an event whose type is a wire name of t. It reports whether the event is one of t.
+// name sets the namespace and topic of an event whose type is a wire name of t. It reports whether the event is one of
+// t.
 func (t *TopicSpec) name(e *Event) bool {
 	spec := t.value()
 	kind := cmp.Or(e.Type, e.Namespace+"."+e.Topic)

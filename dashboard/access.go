@@ -23,9 +23,9 @@ type Challenge struct {
 // Error says that a password is needed.
 func (c *Challenge) Error() string { return "a user name and a password are needed" }
 
-// Loopback returns an Authorize for the people at this machine. It admits requests that come from a loopback address to a
-// loopback address, for a host name that means this machine, and that no proxy has passed on. They act as who; "" means the
-// name of the host.
+// Loopback returns an Authorize for the people at this machine. It admits requests that come from a loopback address to
+// a loopback address, for a host name that means this machine, and that no proxy has passed on. They act as who; ""
+// means the name of the host.
 func Loopback(who string) func(*http.Request) (string, error) {
 	if who == "" {
 		host, _ := os.Hostname()
@@ -47,7 +47,8 @@ func Loopback(who string) func(*http.Request) (string, error) {
 			host = h
 		}
 		host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
-		if ip, err := netip.ParseAddr(host); host != "localhost" && !strings.HasSuffix(host, ".localhost") && (err != nil || !ip.IsLoopback()) {
+		if ip, err := netip.ParseAddr(host); host != "localhost" && !strings.HasSuffix(host, ".localhost") &&
+			(err != nil || !ip.IsLoopback()) {
 			return "", fmt.Errorf("this page is for this machine only: open it as localhost, not as %q", host)
 		}
 		return who, nil

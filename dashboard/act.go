@@ -66,7 +66,9 @@ func resultOf(q url.Values) result {
 		}
 		return max(n, 0)
 	}
-	r := result{N: number(q.Get("n")), Of: number(q.Get("of")), Refused: number(q.Get("refused")), Others: number(q.Get("others"))}
+	r := result{
+		N: number(q.Get("n")), Of: number(q.Get("of")), Refused: number(q.Get("refused")), Others: number(q.Get("others")),
+	}
 	for i, why := range refusals {
 		if slices.Contains(q["because"], strconv.Itoa(i)) {
 			r.Why = append(r.Why, why)
@@ -125,7 +127,9 @@ type actBody struct {
 func (p *Page) act(w http.ResponseWriter, r *http.Request) (act, bool) {
 	at := slices.IndexFunc(p.acts, func(a act) bool { return a.name == r.PathValue("act") })
 	if at < 0 {
-		p.show(w, r, http.StatusNotFound, frame{Name: "problem", Title: "Not Found", Body: problem{"There is no such act.", "The menu leads to all pages."}})
+		p.show(w, r, http.StatusNotFound, frame{
+			Name: "problem", Title: "Not Found", Body: problem{"There is no such act.", "The menu leads to all pages."},
+		})
 		return act{}, false
 	}
 	return p.acts[at], true
@@ -144,7 +148,8 @@ func (p *Page) askAct(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body := actBody{
-		Name: a.name, Title: a.title, Path: p.view.path("acts", a.name), Back: a.back(form), Danger: a.danger, NeedsWhy: a.needsWhy, Preview: shown, Why: form.Get("why"),
+		Name: a.name, Title: a.title, Path: p.view.path("acts", a.name), Back: a.back(form), Danger: a.danger,
+		NeedsWhy: a.needsWhy, Preview: shown, Why: form.Get("why"),
 	}
 	for _, name := range a.fields {
 		if v := form.Get(name); v != "" {
@@ -187,7 +192,8 @@ func (p *Page) doAct(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	p.cfg.Logger.InfoContext(ctx, "dashboard: acted", "act", a.name, "who", whoIs(ctx), "events", done.N, "refused", done.Refused)
+	p.cfg.Logger.InfoContext(ctx, "dashboard: acted", "act", a.name, "who", whoIs(ctx), "events", done.N, "refused",
+		done.Refused)
 	to := a.back
 	if a.after != nil {
 		to = a.after

@@ -15,8 +15,10 @@ import (
 func (p *Page) replayAct() act {
 	return act{
 		name: "replay", title: "Replay dead letters", fields: filterFields,
-		preview: p.previewDead("Replay", "They are delivered again: those of a queue topic by its dispatchers, those of a listener by that listener alone.",
-			"They are parked again, each before the later messages of its key. A running process of the consumer tries them immediately."),
+		preview: p.previewDead("Replay",
+			"They are delivered again: those of a queue topic by its dispatchers, those of a listener by that listener alone.",
+			"They are parked again, each before the later messages of its key. A running process of the consumer tries them "+
+				"immediately."),
 		do: func(ctx context.Context, ops *admin.Admin, form url.Values) (result, error) {
 			return doDead(ctx, form, ops.Replay)
 		},
@@ -28,7 +30,8 @@ func (p *Page) replayAct() act {
 func (p *Page) discardAct() act {
 	return act{
 		name: "discard", title: "Discard dead letters", fields: filterFields, danger: true, needsWhy: true,
-		preview: p.previewDead("Discard", "They are deleted and can never be delivered. Events of log topics stay in the log.",
+		preview: p.previewDead("Discard",
+			"They are deleted and can never be delivered. Events of log topics stay in the log.",
 			"They are deleted, and the consumer never applies them, unless their broker delivers them again."),
 		do: func(ctx context.Context, ops *admin.Admin, form url.Values) (result, error) {
 			return doDead(ctx, form, ops.Discard)

@@ -32,7 +32,13 @@ func (p *Page) skipAct() act {
 func (p *Page) rewindAct() act {
 	return act{
 		name: "rewind", title: "Rewind", fields: []string{"listener"}, needsWhy: true,
-		inputs:  []input{{Name: "to", Label: "To", Hint: "A time like 2026-05-01 12:00:00 (UTC), an age like 90m, or “earliest” for all events that are still in the log."}},
+		inputs: []input{
+			{
+				Name: "to", Label: "To",
+				Hint: "A time like 2026-05-01 12:00:00 (UTC), an age like 90m, " +
+					"or “earliest” for all events that are still in the log.",
+			},
+		},
 		preview: p.previewRewind,
 		do: func(ctx context.Context, ops *admin.Admin, form url.Values) (result, error) {
 			to, err := rewindTime(form)
@@ -122,7 +128,8 @@ func (p *Page) previewRewind(ctx context.Context, form url.Values) (preview, err
 		form.Set("to", to.UTC().Format(time.RFC3339Nano)) // an age would mean a later time when it is confirmed
 	}
 	return preview{
-		What:  fmt.Sprintf("Rewind listener %s. Afterwards it has %s before it.", form.Get("listener"), plural(n, "event", "events")),
+		What: fmt.Sprintf("Rewind listener %s. Afterwards it has %s before it.", form.Get("listener"),
+			plural(n, "event", "events")),
 		Means: "It handles events again that it has handled before. Attempts count from 1 again.",
 		Count: n, Verb: "Rewind to " + plural(n, "event", "events"),
 	}, nil

@@ -13,7 +13,12 @@ import (
 func (p *Page) pauseAct() act {
 	return act{
 		name: "pause", title: "Pause", fields: scopeFields,
-		extras:  []input{{Name: "until", Label: "Until", Hint: "A duration like 2h, or a time like 2026-05-01 12:00 (UTC). Empty means until somebody resumes it."}},
+		extras: []input{
+			{
+				Name: "until", Label: "Until",
+				Hint: "A duration like 2h, or a time like 2026-05-01 12:00 (UTC). Empty means until somebody resumes it.",
+			},
+		},
 		preview: p.previewPause,
 		do: func(ctx context.Context, ops *admin.Admin, form url.Values) (result, error) {
 			scope, err := scopeOf(form)
@@ -47,7 +52,8 @@ func (p *Page) resumeAct() act {
 		},
 		done: func(r result) string {
 			if r.Others > 0 {
-				return fmt.Sprintf("Resumed. It still waits, because %s it too.", plural(r.Others, "other pause covers", "other pauses cover"))
+				return fmt.Sprintf("Resumed. It still waits, because %s it too.",
+					plural(r.Others, "other pause covers", "other pauses cover"))
 			}
 			return "Resumed."
 		},
@@ -100,8 +106,9 @@ func (p *Page) previewPause(ctx context.Context, form url.Values) (preview, erro
 	}
 	n := p.waitingIn(ctx, scope)
 	return preview{
-		What:  fmt.Sprintf("Pause %s, where %s now.", scope, plural(n, "event waits", "events wait")),
-		Means: "Nothing is claimed or read, running handlers finish, and no attempt is charged. New events can be enqueued and wait.",
+		What: fmt.Sprintf("Pause %s, where %s now.", scope, plural(n, "event waits", "events wait")),
+		Means: "Nothing is claimed or read, running handlers finish, and no attempt is charged. New events can be enqueued " +
+			"and wait.",
 		Count: n, Verb: "Pause " + scope.String(),
 	}, nil
 }
@@ -119,7 +126,10 @@ func (p *Page) previewResume(ctx context.Context, form url.Values) (preview, err
 		return preview{What: scope.String() + " is not paused itself.", None: true}, nil
 	}
 	n := p.waitingIn(ctx, scope)
-	out := preview{What: fmt.Sprintf("Resume %s, where %s now.", scope, plural(n, "event waits", "events wait")), Count: n, Verb: "Resume " + scope.String()}
+	out := preview{
+		What: fmt.Sprintf("Resume %s, where %s now.", scope, plural(n, "event waits", "events wait")), Count: n,
+		Verb: "Resume " + scope.String(),
+	}
 	for _, other := range report.Paused {
 		out.Means += fmt.Sprintf("It still waits, because %s has paused %s. ", other.Who, other.Scope)
 	}
@@ -131,7 +141,8 @@ func (p *Page) waitingIn(ctx context.Context, scope admin.Scope) int64 {
 	o := p.overview.get(ctx, freshFor, waitFor).value
 	var n int64
 	for _, t := range o.Topics {
-		if scope.Listener == "" && (scope.Namespace == "" || scope.Namespace == t.Namespace) && (scope.Topic == "" || scope.Topic == t.Topic) {
+		if scope.Listener == "" && (scope.Namespace == "" || scope.Namespace == t.Namespace) &&
+			(scope.Topic == "" || scope.Topic == t.Topic) {
 			n += t.Due.N + t.Expired.N
 		}
 	}

@@ -13,7 +13,9 @@ import (
 func (v *view) readAssets() {
 	files, _ := fs.Glob(assetFiles, "assets/*")
 	for _, file := range files {
-		kind := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}[path.Ext(file)]
+		kind := map[string]string{
+			".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+		}[path.Ext(file)]
 		if kind == "" {
 			continue // licences and checksums
 		}

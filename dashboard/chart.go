@@ -32,7 +32,8 @@ func newChart(title, unit string, points []point) chart {
 	for _, p := range points {
 		most = math.Max(most, p.value)
 	}
-	c.Text = fmt.Sprintf("now %s%s, at most %s%s since %s UTC", numberText(last.value), unit, numberText(most), unit, first.at.UTC().Format("15:04"))
+	c.Text = fmt.Sprintf("now %s%s, at most %s%s since %s UTC", numberText(last.value), unit, numberText(most), unit,
+		first.at.UTC().Format("15:04"))
 	times, values := make([]float64, len(points)), make([]float64, len(points))
 	var line strings.Builder
 	span := last.at.Sub(first.at).Seconds()

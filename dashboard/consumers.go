@@ -31,7 +31,10 @@ func consumerRows(list []admin.ConsumerStatus) []consumerRow {
 		row := consumerRow{ConsumerStatus: c}
 		switch {
 		case c.Overdue >= untried:
-			row.Chips = append(row.Chips, chip{"bad", "not tried", "A parked message is due for " + ageText(c.Overdue) + ". No process of the consumer runs, or what it needs is unavailable."})
+			row.Chips = append(row.Chips, chip{
+				"bad", "not tried", "A parked message is due for " + ageText(c.Overdue) +
+					". No process of the consumer runs, or what it needs is unavailable.",
+			})
 		case c.Parked.N > 0:
 			row.Chips = append(row.Chips, chip{"warn", "parked", shortText(firstLine(c.Error))})
 		}
@@ -72,7 +75,7 @@ type consumerBody struct {
 
 type messageRow struct {
 	admin.DeadLetter
-	URL, TopicText string
+	URL string
 }
 
 type parkedRow struct {
@@ -85,15 +88,8 @@ func (p *Page) messagePath(consumer string, no int64) string {
 	return p.view.path("consumers", consumer, strconv.FormatInt(no, 10))
 }
 
-// topicText is the name of a topic, or what stands for it if the message has none that can be read.
-func topicText(namespace, topic string) string {
-	if namespace == "" {
-		return topic
-	}
-	return namespace + "/" + topic
-}
-
-// showConsumer shows the parked messages and the dead letters of a consumer group. A group that keeps nothing is not known, and shown as empty.
+// showConsumer shows the parked messages and the dead letters of a consumer group. A group that keeps nothing is not
+// known, and shown as empty.
 func (p *Page) showConsumer(w http.ResponseWriter, r *http.Request) {
 	name, query := r.PathValue("name"), r.URL.Query()
 	query.Set("consumer", name)
@@ -151,7 +147,7 @@ func (p *Page) showConsumer(w http.ResponseWriter, r *http.Request) {
 		body.Next = link("before", strconv.FormatInt(letters[eventsLimit-1].No, 10))
 	}
 	for _, d := range letters {
-		body.Letters = append(body.Letters, messageRow{d, p.messagePath(name, d.No), topicText(d.Namespace, d.Topic)})
+		body.Letters = append(body.Letters, messageRow{d, p.messagePath(name, d.No)})
 	}
 	f.Live, f.Body = false, body
 	p.show(w, r, http.StatusOK, f)
@@ -183,8 +179,8 @@ type messageBody struct {
 	Trace                  string // a URL
 }
 
-// showMessage shows a message of a consumer group by its number, because not every message has an id that can be read. A dead
-// letter keeps its number when it is replayed, and so does a parked message that is given up.
+// showMessage shows a message of a consumer group by its number, because not every message has an id that can be read.
+// A dead letter keeps its number when it is replayed, and so does a parked message that is given up.
 func (p *Page) showMessage(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	body, ok, err := p.message(r.Context(), name, r.PathValue("no"))
@@ -222,7 +218,8 @@ func (p *Page) message(ctx context.Context, consumer, number string) (body messa
 
 func (p *Page) deadMessage(d admin.DeadLetter) messageBody {
 	body := messageBody{
-		Consumer: d.Consumer, Place: d.Place, Topic: topicText(d.Namespace, d.Topic), Version: d.Version, Dead: true, Attempts: d.Attempt, Key: d.PartitionKey,
+		Consumer: d.Consumer, Place: d.Place, Topic: d.Name(), Version: d.Version, Dead: true, Attempts: d.Attempt,
+		Key: d.PartitionKey,
 		Life: []step{
 			{At: d.ReceivedAt, Kind: "info", Text: "arrived"},
 			{At: d.DiedAt, Kind: "bad", Text: fmt.Sprintf("dead after attempt %d", d.Attempt), More: d.Error},
@@ -245,16 +242,19 @@ func (p *Page) parkedMessage(consumer string, d admin.ParkedDetail) messageBody 
 		next.Text += fmt.Sprintf(" of %d", d.Attempts+d.AttemptsLeft)
 	}
 	body := messageBody{
-		Consumer: consumer, Place: d.Place, Topic: d.Topic, Version: d.Version, Attempts: d.Attempts, Behind: d.Behind, Key: d.Key,
-		Life: []step{{At: d.ReceivedAt, Kind: "info", Text: "arrived"}, failed, next},
+		Consumer: consumer, Place: d.Place, Topic: d.Topic, Version: d.Version, Attempts: d.Attempts, Behind: d.Behind,
+		Key: d.Key, Life: []step{{At: d.ReceivedAt, Kind: "info", Text: "arrived"}, failed, next},
 	}
 	p.fill(&body, d.EventID, d.TenantID, d.Headers, d.Payload)
 	return body
 }
 
 // fill sets what a message contains.
-func (p *Page) fill(body *messageBody, event uuid.UUID, tenant uuid.NullUUID, headers map[string]string, payload json.RawMessage) {
-	body.Headers, body.HeaderNames, body.Trace = headers, slices.Sorted(maps.Keys(headers)), traceURL(p.cfg.TraceURL, headers["traceparent"])
+func (p *Page) fill(
+	body *messageBody, event uuid.UUID, tenant uuid.NullUUID, headers map[string]string, payload json.RawMessage,
+) {
+	body.Headers, body.HeaderNames = headers, slices.Sorted(maps.Keys(headers))
+	body.Trace = traceURL(p.cfg.TraceURL, headers["traceparent"])
 	if event != uuid.Nil {
 		body.Event = event.String()
 	}

@@ -1,6 +1,6 @@
-// Package dashboard is a web page for operators: it shows topics, listeners, events, dead letters, also those of consumers,
-// findings of the doctor and the audit, and it pauses, resumes, replays, discards, skips, rewinds and detaches. All that it shows and does comes from
-// package admin.
+// Package dashboard is a web page for operators: it shows topics, listeners, events, dead letters, also those of
+// consumers, findings of the doctor and the audit, and it pauses, resumes, replays, discards, skips, rewinds and
+// detaches. All that it shows and does comes from package admin.
 //
 //	page, err := dashboard.New(dashboard.Config{Pool: pool, Prefix: "/outbox", Authorize: authorize})
 //	if err != nil {
@@ -13,6 +13,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,25 +31,26 @@ import (
 
 // Config says what the page shows, and to whom.
 type Config struct {
-	// Pool reaches the database. It is required. The page uses up to three of its connections, and the doctor's checks open
-	// up to four of their own. The caller closes it, after Page.Close.
+	// Pool reaches the database. It is required. The page uses up to three of its connections, and the doctor's checks
+	// open up to four of their own. The caller closes it, after Page.Close.
 	Pool *pgxpool.Pool
 	// Schema has the tables; "" means "outbox".
 	Schema string
 	// Authorize returns the name of who sends a request, which goes into the audit with what they do, or an error for
-	// somebody who may not look. It is called for each request. The text of its error is sent with the status 403, unless the
-	// error is or wraps a *Challenge. Nil means Loopback(""): only requests from this machine.
+	// somebody who may not look. It is called for each request. The text of its error is sent with the status 403, unless
+	// the error is or wraps a *Challenge. Nil means Loopback(""): only requests from this machine.
 	Authorize func(*http.Request) (who string, err error)
 	// ReadOnly leaves out everything that changes something.
 	ReadOnly bool
-	// Prefix is the path at which the page is mounted, like "/admin/outbox". "" means the root. The page expects the prefix
-	// in the paths of requests, so do not strip it.
+	// Prefix is the path at which the page is mounted, like "/admin/outbox". "" means the root. The page expects the
+	// prefix in the paths of requests, so do not strip it.
 	Prefix string
 	// Title names what is shown, like "production"; "" means none.
 	Title string
-	// Mask returns a payload of "namespace/topic" and a payload version as it may be shown, and false if nothing of it may.
-	// Each generated package has one, MaskPayload; Masks joins those of several packages. Nil means that no payload is shown,
-	// because nobody knows which fields are sensitive. Unmasked shows everything. It is called by any number of goroutines.
+	// Mask returns a payload of "namespace/topic" and a payload version as it may be shown, and false if nothing of it
+	// may. Each generated package has one, MaskPayload; Masks joins those of several packages. Nil means that no payload
+	// is shown, because nobody knows which fields are sensitive. Unmasked shows everything. It is called by any number of
+	// goroutines.
 	Mask func(topic string, version int, payload json.RawMessage) (json.RawMessage, bool)
 	// TraceURL is where the trace of an event is shown, with {trace_id} and {span_id} of its header traceparent, like
 	// "https://traces.example.com/trace/{trace_id}". "" means no link.
@@ -148,7 +150,8 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Prefix = strings.TrimSuffix(cfg.Prefix, "/"); cfg.Prefix != "" {
 		u, err := url.Parse(cfg.Prefix)
-		if err != nil || u.Path != cfg.Prefix || u.EscapedPath() != cfg.Prefix || !strings.HasPrefix(cfg.Prefix, "/") || strings.Contains(cfg.Prefix, "//") || strings.ContainsAny(cfg.Prefix, "{}") {
+		if err != nil || u.Path != cfg.Prefix || u.EscapedPath() != cfg.Prefix || !strings.HasPrefix(cfg.Prefix, "/") ||
+			strings.Contains(cfg.Prefix, "//") || strings.ContainsAny(cfg.Prefix, "{}") {
 			return cfg, fmt.Errorf("config: Prefix %q is not a valid path: use one like /admin/outbox", cfg.Prefix)
 		}
 	}
@@ -167,8 +170,6 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Authorize == nil {
 		cfg.Authorize = Loopback("")
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return cfg, nil
 }

@@ -49,7 +49,9 @@ type auditBody struct {
 func (p *Page) showAudit(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	body := auditBody{Who: strings.TrimSpace(query.Get("who")), Action: strings.TrimSpace(query.Get("action"))}
-	page, err := p.ops.Audit(r.Context(), admin.AuditFilter{Who: body.Who, Action: body.Action}, admin.Page{Limit: eventsLimit, After: query.Get("after")})
+	page, err := p.ops.Audit(r.Context(), admin.AuditFilter{Who: body.Who, Action: body.Action}, admin.Page{
+		Limit: eventsLimit, After: query.Get("after"),
+	})
 	if err != nil {
 		p.fail(w, r, err)
 		return

@@ -19,12 +19,17 @@ import (
 )
 
 // filterFields are the parameters of a filter, as a form has them.
-var filterFields = []string{"topic", "listener", "consumer", "tenant", "status", "key", "id", "since", "until", "error", "group"}
+var filterFields = []string{
+	"topic", "listener", "consumer", "tenant", "status", "key", "id", "since", "until", "error", "group",
+}
 
 // filterOf reads a filter from a form.
 func filterOf(form url.Values) (admin.Filter, error) {
 	text := func(name string) string { return strings.TrimSpace(form.Get(name)) }
-	f := admin.Filter{Listener: text("listener"), Consumer: text("consumer"), Status: admin.Status(text("status")), Key: text("key"), Error: form.Get("error"), Group: text("group")}
+	f := admin.Filter{
+		Listener: text("listener"), Consumer: text("consumer"), Status: admin.Status(text("status")), Key: text("key"),
+		Error: form.Get("error"), Group: text("group"),
+	}
 	f.Namespace, f.Topic, _ = strings.Cut(text("topic"), "/")
 	if tenant := text("tenant"); tenant != "" {
 		id, err := uuid.Parse(tenant)
@@ -69,9 +74,13 @@ type filterForm struct {
 
 func (p *Page) filterForm(form url.Values) filterForm {
 	f := filterForm{
-		Topic: form.Get("topic"), Listener: form.Get("listener"), Tenant: form.Get("tenant"), Status: form.Get("status"), Key: form.Get("key"), ID: form.Get("id"),
-		Since: form.Get("since"), Until: form.Get("until"), Error: form.Get("error"), Group: form.Get("group"),
-		Statuses: []admin.Status{admin.StatusPending, admin.StatusProcessing, admin.StatusDelivered, admin.StatusDead, admin.StatusParked, admin.StatusLogged},
+		Topic: form.Get("topic"), Listener: form.Get("listener"), Tenant: form.Get("tenant"), Status: form.Get("status"),
+		Key: form.Get("key"), ID: form.Get("id"), Since: form.Get("since"), Until: form.Get("until"),
+		Error: form.Get("error"), Group: form.Get("group"),
+		Statuses: []admin.Status{
+			admin.StatusPending, admin.StatusProcessing, admin.StatusDelivered, admin.StatusDead, admin.StatusParked,
+			admin.StatusLogged,
+		},
 	}
 	o := p.overview.get(context.Background(), readLimit, 0).value
 	for _, t := range o.Topics {
@@ -127,7 +136,9 @@ func (p *Page) showEvents(w http.ResponseWriter, r *http.Request) {
 	if query.Get("after") != "" {
 		body.First = p.view.path("events") + "?" + onlyFilter(query)
 	}
-	p.show(w, r, http.StatusOK, frame{Name: "events", Title: "Events", ReadAt: time.Now(), Done: p.doneText(query), Body: body})
+	p.show(w, r, http.StatusOK, frame{
+		Name: "events", Title: "Events", ReadAt: time.Now(), Done: p.doneText(query), Body: body,
+	})
 }
 
 // onlyFilter returns the fields of a filter that are set, and more, as a query.
@@ -173,13 +184,17 @@ func (p *Page) showEvent(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	body := eventBody{EventDetail: e, Life: lifeOf(e), HeaderNames: slices.Sorted(maps.Keys(e.Headers)), Trace: traceURL(p.cfg.TraceURL, e.Headers["traceparent"])}
+	body := eventBody{
+		EventDetail: e, Life: lifeOf(e), HeaderNames: slices.Sorted(maps.Keys(e.Headers)),
+		Trace: traceURL(p.cfg.TraceURL, e.Headers["traceparent"]),
+	}
 	if e.TenantID.Valid {
 		body.Tenant = e.TenantID.UUID.String()
 	}
 	body.Payload, body.PayloadNote = p.payloadOf(e.Name(), e.Version, e.Payload)
 	p.show(w, r, http.StatusOK, frame{
-		Name: "event", Title: "Event " + id.String(), Live: e.Status != admin.StatusDelivered, ReadAt: time.Now(), Done: p.doneText(r.URL.Query()), Body: body,
+		Name: "event", Title: "Event " + id.String(), Live: e.Status != admin.StatusDelivered, ReadAt: time.Now(),
+		Done: p.doneText(r.URL.Query()), Body: body,
 	})
 }
 
@@ -221,9 +236,14 @@ func lifeOf(e admin.EventDetail) []step {
 	life = append(life, failedSteps("", e.Failures)...)
 	switch e.Status {
 	case admin.StatusPending:
-		life = append(life, step{e.NextAttemptAt, "info", fmt.Sprintf("due: attempt %d of %d", e.Attempts+1, e.MaxAttempts), ""})
+		life = append(life, step{
+			e.NextAttemptAt, "info", fmt.Sprintf("due: attempt %d of %d", e.Attempts+1, e.MaxAttempts), "",
+		})
 	case admin.StatusProcessing:
-		life = append(life, step{e.LockedUntil, "info", fmt.Sprintf("end of the lease: attempt %d of %d, by worker %s", e.Attempts, e.MaxAttempts, e.LockedBy.UUID), ""})
+		life = append(life, step{
+			e.LockedUntil, "info",
+			fmt.Sprintf("end of the lease: attempt %d of %d, by worker %s", e.Attempts, e.MaxAttempts, e.LockedBy.UUID), "",
+		})
 	case admin.StatusDelivered:
 		life = append(life, step{e.FinalizedAt, "good", fmt.Sprintf("delivered with attempt %d", e.Attempts), ""})
 	case admin.StatusDead:
@@ -299,7 +319,8 @@ func (p *Page) showDead(w http.ResponseWriter, r *http.Request) {
 	if groups.at.IsZero() {
 		f.Stale, f.Reload = "The dead letters are being counted.", true
 	} else if groups.err != nil {
-		f.Stale = fmt.Sprintf("This is %s old, because newer figures cannot be read: %v", ageText(time.Since(groups.at)), groups.err)
+		f.Stale = fmt.Sprintf("This is %s old, because newer figures cannot be read: %v", ageText(time.Since(groups.at)),
+			groups.err)
 	}
 	body := deadBody{Filter: p.filterForm(query)}
 	if groups.value.more {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -101,16 +102,25 @@ func topicChips(t admin.TopicStatus) []chip {
 		chips = append(chips, chip{"bad", "nobody runs it", "No running process takes this topic."})
 	}
 	for _, v := range t.UnhandledVersions {
-		chips = append(chips, chip{"bad", fmt.Sprintf("version %d unknown", v), "Its events wait for a process that knows this payload version."})
+		chips = append(chips, chip{
+			"bad", fmt.Sprintf("version %d unknown", v), "Its events wait for a process that knows this payload version.",
+		})
 	}
 	if t.MaxLag > 0 && t.Oldest > t.MaxLag {
-		chips = append(chips, chip{"bad", "late", "The oldest event has waited longer than max_lag, " + ageText(t.MaxLag) + "."})
+		chips = append(chips, chip{
+			"bad", "late", "The oldest event has waited longer than max_lag, " + ageText(t.MaxLag) + ".",
+		})
 	}
 	if t.Expired.N > 0 {
-		chips = append(chips, chip{"warn", t.Expired.String() + " expired", "A process has died or has lost the database. Its events are claimed again."})
+		chips = append(chips, chip{
+			"warn", t.Expired.String() + " expired",
+			"A process has died or has lost the database. Its events are claimed again.",
+		})
 	}
 	if len(t.Resting) > 0 {
-		chips = append(chips, chip{"warn", "rests", "Its target is unavailable: " + shortText(firstLine(t.Resting[0].Reason))})
+		chips = append(chips, chip{
+			"warn", "rests", "Its target is unavailable: " + shortText(firstLine(t.Resting[0].Reason)),
+		})
 	}
 	return append(chips, pauseChips(t.Pauses)...)
 }
@@ -120,15 +130,16 @@ func listenerChips(l admin.ListenerStatus) []chip {
 		admin.ListenerRestored: "bad", admin.ListenerBlocked: "bad", admin.ListenerLagging: "bad",
 		admin.ListenerResharding: "warn", admin.ListenerPaused: "warn",
 	}[l.State]
-	if kind == "" {
-		kind = "info"
-	}
+	kind = cmp.Or(kind, "info")
 	chips := []chip{{kind, string(l.State), shortText(firstLine(l.LastError))}}
 	if len(l.Processes) == 0 {
 		chips = append(chips, chip{"bad", "nobody runs it", "No running process has this listener."})
 	}
 	for _, v := range l.UnhandledVersions {
-		chips = append(chips, chip{"bad", fmt.Sprintf("%s version %d unknown", v.Topic, v.Version), "Its events wait for a process that knows this payload version."})
+		chips = append(chips, chip{
+			"bad", fmt.Sprintf("%s version %d unknown", v.Topic, v.Version),
+			"Its events wait for a process that knows this payload version.",
+		})
 	}
 	if l.State != admin.ListenerPaused {
 		chips = append(chips, pauseChips(l.Pauses)...)
@@ -195,7 +206,8 @@ func (p *Page) showTopic(w http.ResponseWriter, r *http.Request) {
 	case f.Reload:
 	default:
 		p.show(w, r, http.StatusNotFound, frame{Name: "problem", Title: "Unknown topic", Body: problem{
-			"There is no topic " + name + ".", "No process runs it, and no event of it is kept. The overview lists what there is."}})
+			"There is no topic " + name + ".",
+			"No process runs it, and no event of it is kept. The overview lists what there is."}})
 		return
 	}
 	for _, c := range charts {
@@ -255,7 +267,10 @@ func (p *Page) showListener(w http.ResponseWriter, r *http.Request) {
 		}
 		slices.SortFunc(body.Topics, strings.Compare)
 	}
-	for _, c := range []struct{ title, kind, unit string }{{"Unread", seriesDue, ""}, {"Age of the oldest unhandled event", seriesOldest, " s"}, {"Dead letters", seriesDead, ""}} {
+	for _, c := range []struct{ title, kind, unit string }{
+		{"Unread", seriesDue, ""}, {"Age of the oldest unhandled event", seriesOldest, " s"},
+		{"Dead letters", seriesDead, ""},
+	} {
 		body.Charts = append(body.Charts, newChart(c.title, c.unit, p.history.of(ofListener(name), c.kind)))
 	}
 	f.Body = body

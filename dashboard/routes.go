@@ -49,7 +49,10 @@ func (p *Page) routes() *http.ServeMux {
 				hint = "This page is read-only. Nothing was changed."
 			}
 		}
-		p.show(w, r, status, frame{Name: "problem", Title: http.StatusText(status), Body: problem{"There is nothing to " + strings.ToLower(r.Method) + " at this address.", hint}})
+		p.show(w, r, status, frame{
+			Name: "problem", Title: http.StatusText(status),
+			Body: problem{"There is nothing to " + strings.ToLower(r.Method) + " at this address.", hint},
+		})
 	})
 	return mux
 }

@@ -36,9 +36,9 @@ func newShared[T any](ctx context.Context, running *sync.WaitGroup, read func(co
 	return &shared[T]{ctx: ctx, running: running, read: read}
 }
 
-// get returns the latest reading. If it is older than fresh, get starts another one, and waits for it as long as wait says,
-// or as long as ctx if there is no reading at all. A reading that takes long is not repeated all the time: for its next one
-// it rests ten times as long as it took.
+// get returns the latest reading. If it is older than fresh, get starts another one, and waits for it as long as wait
+// says, or as long as ctx if there is no reading at all. A reading that takes long is not repeated all the time: for
+// its next one it rests ten times as long as it took.
 func (s *shared[T]) get(ctx context.Context, fresh, wait time.Duration) reading[T] {
 	s.mu.Lock()
 	age := time.Since(s.latest.tried)

@@ -41,14 +41,17 @@ type asset struct {
 }
 
 func newView(p *Page) *view {
-	v := &view{page: p, pages: make(map[string]*template.Template), assets: make(map[string]asset), names: make(map[string]string)}
+	v := &view{
+		page: p, pages: make(map[string]*template.Template), assets: make(map[string]asset), names: make(map[string]string),
+	}
 	files, _ := fs.Glob(pageFiles, "pages/*.html")
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "pages/"), ".html")
 		if name == "layout" || name == "parts" {
 			continue
 		}
-		v.pages[name] = template.Must(template.New("layout.html").Funcs(v.functions()).ParseFS(pageFiles, "pages/layout.html", "pages/parts.html", file))
+		v.pages[name] = template.Must(template.New("layout.html").Funcs(v.functions()).ParseFS(pageFiles, "pages/layout.html",
+			"pages/parts.html", file))
 	}
 	v.readAssets()
 	return v
@@ -57,7 +60,9 @@ func newView(p *Page) *view {
 func (v *view) functions() template.FuncMap {
 	return template.FuncMap{
 		"path": v.path, "asset": func(name string) string { return v.path("assets", v.names[name]) },
-		"age": ageText, "commas": func(n int64) string { return commas(n) }, "rate": rateText, "short": shortText, "first": firstLine,
+		"age": ageText, "commas": func(n int64) string {
+			return commas(n)
+		}, "rate": rateText, "short": shortText, "first": firstLine,
 		"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 		"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 		"ago":   func(t time.Time) string { return agoText(time.Since(t)) },
@@ -137,16 +142,19 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status, hint = http.StatusNotFound, "It may have been pruned, or the id is not that of an event."
 	case errors.As(err, new(*admin.UnknownTopicError)), errors.As(err, new(*admin.UnknownListenerError)):
 		status, hint = http.StatusNotFound, "The overview lists what there is."
-	case errors.Is(err, admin.ErrNotDead), errors.Is(err, admin.ErrNotSkippable), errors.As(err, new(*admin.LogTopicError)), errors.As(err, new(*admin.LeaseHeldError)):
+	case errors.Is(err, admin.ErrNotDead), errors.Is(err, admin.ErrNotSkippable),
+		errors.As(err, new(*admin.LogTopicError)), errors.As(err, new(*admin.LeaseHeldError)):
 		status, hint = http.StatusConflict, "Somebody else may have acted meanwhile. Nothing was changed."
 	case errors.Is(err, outbox.ErrNotMigrated):
 		hint = "Run `outboxgen migrate up` with the schema that the error names."
 	case errors.Is(err, outbox.ErrRestored):
 		status, hint = http.StatusConflict, "Run `outboxgen listener rebase`."
 	case isUnavailable(err):
-		status, hint = http.StatusServiceUnavailable, "The database does not answer. The page works again when the database does."
+		status = http.StatusServiceUnavailable
+		hint = "The database does not answer. The page works again when the database does."
 	case isForbidden(err):
-		hint = "The role that the page uses may not do this. Looking needs the role of a reader, and acting that of an operator: see `outboxgen migrate get --roles`."
+		hint = "The role that the page uses may not do this. Looking needs the role of a reader, and acting that of an " +
+			"operator: see `outboxgen migrate get --roles`."
 	default:
 		p.cfg.Logger.WarnContext(r.Context(), "dashboard: request failed", "path", r.URL.Path, "error", err)
 	}
@@ -159,7 +167,8 @@ func isUnavailable(err error) bool {
 	answered := errors.As(err, &refused)
 	shutdown := answered && (strings.HasPrefix(refused.Code, "57P") || strings.HasPrefix(refused.Code, "08"))
 	return shutdown || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		!answered && (errors.As(err, new(*pgconn.ConnectError)) || errors.As(err, new(net.Error)) || errors.Is(err, io.ErrUnexpectedEOF))
+		!answered &&
+			(errors.As(err, new(*pgconn.ConnectError)) || errors.As(err, new(net.Error)) || errors.Is(err, io.ErrUnexpectedEOF))
 }
 
 // isForbidden reports whether err is a lack of privileges.

@@ -13,7 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/sample"
 )
 
-// ExamplesName returns the path of the examples of a YAML file: events/testdata/outbox.frozen.json for events/outbox.yaml.
+// ExamplesName returns the path of the examples of a YAML file: events/testdata/outbox.frozen.json for
+// events/outbox.yaml.
 func ExamplesName(source string) string {
 	base := strings.TrimSuffix(filepath.Base(source), filepath.Ext(source))
 	return filepath.Join(filepath.Dir(source), "testdata", base+".frozen.json")

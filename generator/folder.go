@@ -43,10 +43,14 @@ func (e *FolderError) Error() string {
 func (e *FolderError) Findings(at diag.Pos) diag.List {
 	r := diag.NewReporter(at.File)
 	for _, n := range e.Sources {
-		r.Errorf(at, diag.OutputShared, "%s also generates %s: choose another output folder for one of them, or remove the file if %s is gone", n.Name, n.list(), n.Name)
+		r.Errorf(at, diag.OutputShared,
+			"%s also generates %s: choose another output folder for one of them, or remove the file if %s is gone", n.Name,
+			n.list(), n.Name)
 	}
 	for _, n := range e.Others {
-		r.Errorf(at, diag.OutputPackage, "package: %q: the output folder already holds package %q, in %s: choose another package or output folder", e.Package, n.Name, n.list())
+		r.Errorf(at, diag.OutputPackage,
+			"package: %q: the output folder already holds package %q, in %s: choose another package or output folder", e.Package,
+			n.Name, n.list())
 	}
 	return r.Findings()
 }
@@ -115,8 +119,8 @@ func neighbours(files map[string][]string) []Neighbour {
 	return list
 }
 
-// addOthers adds to others the Go files in a folder that are not of the package want, by their package. It ignores files
-// that a build on this platform ignores, tests, and files that this YAML has generated.
+// addOthers adds to others the Go files in a folder that are not of the package want, by their package. It ignores
+// files that a build on this platform ignores, tests, and files that this YAML has generated.
 func (c *Changes) addOthers(root *output, folder, want, source string, others map[string][]string) error {
 	if want == "" {
 		return nil

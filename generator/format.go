@@ -9,12 +9,12 @@ import (
 	"github.com/outboxgen/outboxgen/generator/spec"
 )
 
-// Format returns source, an outbox.yaml, in its canonical layout. Findings call it name. The error is a diag.List if source
-// cannot be read.
+// Format returns source, an outbox.yaml, in its canonical layout. Findings call it name. The error is a diag.List if
+// source cannot be read.
 func Format(source []byte, name string) ([]byte, error) { return spec.Format(source, name) }
 
-// PlanFormat returns the change that replaces the content of a file, source, by formatted, if they differ. A symbolic link is
-// followed, and stays.
+// PlanFormat returns the change that replaces the content of a file, source, by formatted, if they differ. A symbolic
+// link is followed, and stays.
 func PlanFormat(file string, source, formatted []byte) (*Changes, error) {
 	target, err := filepath.EvalSymlinks(file)
 	if err != nil {

@@ -46,8 +46,8 @@ func (e *RetireError) Error() string { return "retire " + e.Reason }
 
 // Freeze returns the lock of an outbox.yaml: what o.Lock holds, with the present version of each topic. Examples is the
 // content of the file of examples, nil if there is none. Retire names what to remove from the lock: "namespace/topic" a
-// topic that the YAML no longer has, "namespace/topic@2" the versions of a topic up to 2, which are older than the present
-// one. Freeze does not use the disk. The error is a diag.List, an *ExamplesError or a *RetireError.
+// topic that the YAML no longer has, "namespace/topic@2" the versions of a topic up to 2, which are older than the
+// present one. Freeze does not use the disk. The error is a diag.List, an *ExamplesError or a *RetireError.
 func Freeze(source []byte, examples []byte, retire []string, o Options) (*Frozen, error) {
 	result := &Frozen{}
 	if len(retire) > 0 && o.Lock != nil {
@@ -108,14 +108,19 @@ func retired(l *lock.Lock, s *spec.Spec, what string) ([]FrozenVersion, error) {
 	if some {
 		n, err := strconv.Atoi(version)
 		if err != nil || t.Version(n) == nil {
-			return nil, &RetireError{fmt.Sprintf("%s: the lock has versions %d to %d of %s", what, t.Versions[0].Version, last, name)}
+			return nil, &RetireError{
+				fmt.Sprintf("%s: the lock has versions %d to %d of %s", what, t.Versions[0].Version, last, name),
+			}
 		}
 		if n == last {
 			return nil, &RetireError{fmt.Sprintf("%s: it is the newest version of %s, which new events have", what, name)}
 		}
 		last = n
 	} else if declares(s, name) {
-		return nil, &RetireError{fmt.Sprintf("%s: the YAML declares this topic: remove it there first, or name its oldest versions, as in %s@1", what, name)}
+		return nil, &RetireError{
+			fmt.Sprintf("%s: the YAML declares this topic: remove it there first, or name its oldest versions, as in %s@1",
+				what, name),
+		}
 	}
 	var gone []FrozenVersion
 	for len(t.Versions) > 0 && t.Versions[0].Version <= last {
@@ -155,8 +160,8 @@ func Breaking(old, source []byte, oldName string, o Options) (diag.List, error) 
 	return diag.Merge(findings, evolve.Between(before, m, s)), nil
 }
 
-// FrozenTopic returns a version of a topic that locked, the lock of the YAML called source, holds, and nil if it holds none
-// or has findings.
+// FrozenTopic returns a version of a topic that locked, the lock of the YAML called source, holds, and nil if it holds
+// none or has findings.
 func FrozenTopic(locked []byte, source, topic string, version int) (*model.Topic, diag.List) {
 	if locked == nil {
 		return nil, nil
@@ -177,7 +182,9 @@ func FrozenTopic(locked []byte, source, topic string, version int) (*model.Topic
 func PlanFreeze(source string, f *Frozen) (*Changes, error) {
 	dir := filepath.Dir(source)
 	var files []File
-	for _, file := range []File{{Name: lock.Name(source), Content: f.Lock}, {Name: ExamplesName(source), Content: f.Examples}} {
+	for _, file := range []File{
+		{Name: lock.Name(source), Content: f.Lock}, {Name: ExamplesName(source), Content: f.Examples},
+	} {
 		name, err := filepath.Rel(dir, file.Name)
 		if err != nil {
 			return nil, fmt.Errorf("write %s: %w", file.Name, err)

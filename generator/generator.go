@@ -33,8 +33,8 @@ type Options struct {
 	Folder string
 	// Stubs is StubsMissing by default. A namespace or listener with stubs: none in the YAML never has any.
 	Stubs StubMode
-	// Lock is the content of the outbox.lock.yaml next to the YAML; nil means that there is none. Versions that are frozen in
-	// it may only change in compatible ways, and the payloads of older versions are generated.
+	// Lock is the content of the outbox.lock.yaml next to the YAML; nil means that there is none. Versions that are frozen
+	// in it may only change in compatible ways, and the payloads of older versions are generated.
 	Lock []byte
 	// Warn, unless it is nil, is called once with the warnings, sorted by position, if there are any.
 	Warn func(diag.List)
@@ -44,8 +44,8 @@ type Options struct {
 type File = emit.File
 
 // Generate renders the files of an outbox.yaml, sorted by name. It does not use the disk, the clock or the environment:
-// equal sources give equal bytes. If the source or its lock has findings of severity error, the error is a diag.List with
-// all findings.
+// equal sources give equal bytes. If the source or its lock has findings of severity error, the error is a diag.List
+// with all findings.
 func Generate(source []byte, o Options) ([]File, error) {
 	m, findings := Load(source, o)
 	if err := findings.Err(); err != nil {
@@ -57,8 +57,8 @@ func Generate(source []byte, o Options) ([]File, error) {
 	return emit.Files(m, emit.Options{Stubs: o.Stubs != StubsNone})
 }
 
-// Load checks an outbox.yaml and its lock and builds the Model. It returns the findings of all rules, sorted. The Model is
-// nil when one of them is an error.
+// Load checks an outbox.yaml and its lock and builds the Model. It returns the findings of all rules, sorted. The Model
+// is nil when one of them is an error.
 func Load(source []byte, o Options) (*model.Model, diag.List) {
 	_, m, findings := load(source, o)
 	return m, findings

@@ -177,9 +177,9 @@ func wantedOf(files []File) (wanted map[string]bool, source string) {
 // consumerFolder matches the default names of the sub-folder of a consumer package.
 var consumerFolder = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
 
-// addStaleConsumers adds the removal of files of present and former consumer packages that are not among files. It looks
-// in the sub-folders of the output folder, and in the folder of the present consumer package. Another outbox.yaml may have
-// its output in a sub-folder, so only files whose header names a consumer package of this YAML are removed.
+// addStaleConsumers adds the removal of files of present and former consumer packages that are not among files. It
+// looks in the sub-folders of the output folder, and in the folder of the present consumer package. Another outbox.yaml
+// may have its output in a sub-folder, so only files whose header names a consumer package of this YAML are removed.
 func (c *Changes) addStaleConsumers(root *output, entries []fs.DirEntry, files []File) error {
 	wanted, source := wantedOf(files)
 	var folders []string

@@ -74,7 +74,8 @@ func readDeclarations(dir string, root *output, entries []fs.DirEntry) (*declara
 	for _, entry := range entries {
 		name := entry.Name()
 		regular := entry.Type().IsRegular()
-		if !regular && entry.Type() != fs.ModeSymlink || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+		if !regular && entry.Type() != fs.ModeSymlink || !strings.HasSuffix(name, ".go") ||
+			strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		src, err := root.ReadFile(name)

@@ -83,12 +83,12 @@ func creations(dir string, files []File) *Changes {
 	return c
 }
 
-// temporaryName matches the temporary files of all runs. Their name holds the Unix time of their creation, because a link
-// has the time of its file.
+// temporaryName matches the temporary files of all runs. Their name holds the Unix time of their creation, because a
+// link has the time of its file.
 var temporaryName = regexp.MustCompile(`^\.outboxgen-([0-9]{10,12})-[A-Z2-7]{26}-[0-9]+\.tmp$`)
 
-// abandonedAfter is much longer than a run keeps a temporary file. If a run takes longer and loses one, its rename fails,
-// and it undoes its changes.
+// abandonedAfter is much longer than a run keeps a temporary file. If a run takes longer and loses one, its rename
+// fails, and it undoes its changes.
 const abandonedAfter = time.Minute
 
 // removeAbandoned removes the temporary files of killed runs. It ignores errors.

@@ -64,7 +64,9 @@ func (e *Event) check() error {
 	if e.ID == uuid.Nil {
 		return errZeroID
 	}
-	for _, part := range [...]struct{ name, text string }{{"entity type", e.EntityType}, {"entity id", e.EntityID}, {"source", e.Source}} {
+	for _, part := range [...]struct{ name, text string }{
+		{"entity type", e.EntityType}, {"entity id", e.EntityID}, {"source", e.Source},
+	} {
 		var wrong string
 		switch {
 		case part.text == "" && part.name != "source":
@@ -87,7 +89,8 @@ func (e *Event) check() error {
 // Outcome says what Apply did with an event.
 type Outcome string
 
-// The outcomes of Apply. Only Applied means that the effect ran. An outcome is final once the transaction has committed.
+// The outcomes of Apply. Only Applied means that the effect ran. An outcome is final once the transaction has
+// committed.
 const (
 	Applied     Outcome = "applied"
 	Duplicate   Outcome = "duplicate"   // was recorded before
@@ -96,12 +99,12 @@ const (
 )
 
 // Apply is Once for an event that carries the version of an entity. It records the event as handled and the version as
-// the entity's last one, then runs fn, all in tx. Source, tenant, type and id together identify an entity. An event whose
-// version is not above the last one that the group has applied is stale: fn does not run, and Config.Stale decides what
-// happens.
+// the entity's last one, then runs fn, all in tx. Source, tenant, type and id together identify an entity. An event
+// whose version is not above the last one that the group has applied is stale: fn does not run, and Config.Stale
+// decides what happens.
 //
-// Apply does not wait for missing versions. Version 7 is applied after version 4; 5 and 6 are stale when they arrive. So
-// fn must set the whole state that the event reports. For an event that only reports a difference (add 5), use Once:
+// Apply does not wait for missing versions. Version 7 is applied after version 4; 5 and 6 are stale when they arrive.
+// So fn must set the whole state that the event reports. For an event that only reports a difference (add 5), use Once:
 // Apply would lose the differences in the gap.
 //
 // Waiting, errors of fn and isolation levels are as with Once. Events of one entity wait for each other until the

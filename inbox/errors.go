@@ -18,8 +18,8 @@ var (
 	// ErrSerialization: PostgreSQL refused a statement with 40001 because the caller's transaction runs at REPEATABLE
 	// READ or SERIALIZABLE. The transaction is aborted: roll it back and run it again.
 	ErrSerialization = schemadb.ErrSerialization
-	// ErrNotMigrated: the schema does not exist, or a table or column of the inbox does not. The tables are older than this
-	// module: run `outboxgen migrate up`.
+	// ErrNotMigrated: the schema does not exist, or a table or column of the inbox does not. The tables are older than
+	// this module: run `outboxgen migrate up`.
 	ErrNotMigrated = schemadb.ErrNotMigrated
 )
 

@@ -1,6 +1,6 @@
-// Package inbox makes a consumer apply the effect of each event exactly once. It records the event in the consumer's own
-// transaction, before the effect, so that both are committed or neither is. A second delivery of the event waits for the
-// first and skips the effect if the first has committed.
+// Package inbox makes a consumer apply the effect of each event exactly once. It records the event in the consumer's
+// own transaction, before the effect, so that both are committed or neither is. A second delivery of the event waits
+// for the first and skips the effect if the first has committed.
 //
 // Start with Once, which needs no configuration. "billing" is the consumer group: each group handles each event once.
 //
@@ -16,9 +16,9 @@
 //		// Acknowledge the message to the broker, also for a duplicate.
 //	}
 //
-// An Inbox from New has a schema, retentions and more calls. Inbox.OnceMany handles a batch in one statement. Inbox.Apply
-// also keeps the last version of each entity, so that late events change nothing. Inbox.Prune deletes old records; call it
-// from a timer. A generated consumer calls Once or Apply for you.
+// An Inbox from New has a schema, retentions and more calls. Inbox.OnceMany handles a batch in one statement.
+// Inbox.Apply also keeps the last version of each entity, so that late events change nothing. Inbox.Prune deletes old
+// records; call it from a timer. A generated consumer calls Once or Apply for you.
 //
 // The tables are those of migration 0003_inbox, in the database of the effects, which need not be the producer's. The
 // package does not depend on producers or brokers: an event is an id.
@@ -37,6 +37,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -48,8 +49,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
-// Forever, as a Retention, keeps records permanently. As a ReplayWindow it is for logs that never delete their last events,
-// such as compacted Kafka topics.
+// Forever, as a Retention, keeps records permanently. As a ReplayWindow it is for logs that never delete their last
+// events, such as compacted Kafka topics.
 const Forever time.Duration = math.MaxInt64
 
 const (
@@ -88,26 +89,21 @@ type Config struct {
 	// ReplayWindow. 0 means twice the ReplayWindow, because a log that is deleted by segments keeps some events for longer
 	// than its retention.
 	Retention time.Duration
-	// QuarantineRetention is how long quarantined events and dead messages are kept; Prune deletes older ones. 0 means 720 h.
+	// QuarantineRetention is how long quarantined events and dead messages are kept; Prune deletes older ones. 0 means 720
+	// h.
 	QuarantineRetention time.Duration
 }
 
 func (c Config) withDefaults() Config {
-	if c.Stale == "" {
-		c.Stale = Skip
-	}
-	if c.ReplayWindow == 0 {
-		c.ReplayWindow = defaultReplayWindow
-	}
+	c.Stale = cmp.Or(c.Stale, Skip)
+	c.ReplayWindow = cmp.Or(c.ReplayWindow, defaultReplayWindow)
 	if c.Retention == 0 {
 		c.Retention = Forever
 		if c.ReplayWindow <= Forever/2 {
 			c.Retention = 2 * c.ReplayWindow
 		}
 	}
-	if c.QuarantineRetention == 0 {
-		c.QuarantineRetention = defaultQuarantineRetention
-	}
+	c.QuarantineRetention = cmp.Or(c.QuarantineRetention, defaultQuarantineRetention)
 	return c
 }
 
@@ -127,7 +123,8 @@ func (c Config) validate() error {
 		}
 	}
 	if c.Retention < c.ReplayWindow {
-		return fmt.Errorf("field Retention %s is shorter than ReplayWindow %s: an event replayed after its record was pruned would be handled again",
+		return fmt.Errorf("field Retention %s is shorter than ReplayWindow %s: an event replayed after its record was "+
+			"pruned would be handled again",
 			show(c.Retention), show(c.ReplayWindow))
 	}
 	return nil
@@ -160,7 +157,9 @@ func New(cfg Config) (*Inbox, error) {
 }
 
 // Once is Inbox.Once for a group in the schema "outbox", without configuration.
-func Once(ctx context.Context, tx pgx.Tx, group string, event uuid.UUID, fn func(ctx context.Context) error) (handled bool, err error) {
+func Once(
+	ctx context.Context, tx pgx.Tx, group string, event uuid.UUID, fn func(ctx context.Context) error,
+) (handled bool, err error) {
 	if err := checkGroup(group); err != nil {
 		return false, fmt.Errorf("record event: %w", err)
 	}

@@ -29,16 +29,16 @@ func (e *RecordError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// Record is Once and Apply for a batch whose effects the caller runs. It records events as handled in tx, in at most two
-// round trips, and returns the outcome of each. The caller must then write the effects of those that are Applied with tx, in
-// the order of the batch, and roll tx back if one of them fails. An event with Version 0 is recorded as by Once and needs no
-// entity; the others are recorded as by Apply, those of one entity in the order of the batch. If an event comes twice in the
-// batch, the second is a Duplicate.
+// Record is Once and Apply for a batch whose effects the caller runs. It records events as handled in tx, in at most
+// two round trips, and returns the outcome of each. The caller must then write the effects of those that are Applied
+// with tx, in the order of the batch, and roll tx back if one of them fails. An event with Version 0 is recorded as by
+// Once and needs no entity; the others are recorded as by Apply, those of one entity in the order of the batch. If an
+// event comes twice in the batch, the second is a Duplicate.
 //
-// An event that is not valid is a *RecordError that wraps ErrInvalidEvent; it is found before anything is sent, so tx stays
-// usable. With Config.Stale Error, a stale event is a *RecordError that wraps ErrStale. After that one, as after an error of
-// PostgreSQL, roll tx back. Batches with events in common wait for each other. They take events in one order, and then
-// entities in one order, so they cannot deadlock if their transactions do nothing else.
+// An event that is not valid is a *RecordError that wraps ErrInvalidEvent; it is found before anything is sent, so tx
+// stays usable. With Config.Stale Error, a stale event is a *RecordError that wraps ErrStale. After that one, as after
+// an error of PostgreSQL, roll tx back. Batches with events in common wait for each other. They take events in one
+// order, and then entities in one order, so they cannot deadlock if their transactions do nothing else.
 func (i *Inbox) Record(ctx context.Context, tx pgx.Tx, events []Event) ([]Outcome, error) {
 	if isnil.Is(tx) {
 		return nil, fmt.Errorf("record %d events: %w", len(events), errNoTx)
@@ -84,7 +84,9 @@ func (i *Inbox) recordPlain(ctx context.Context, tx pgx.Tx, events []Event, plai
 		}
 	}
 	slices.SortFunc(ids, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
-	recorded, err := i.db.On(tx).ProcessedInsertMany(ctx, queries.ProcessedInsertManyParams{ConsumerGroup: i.cfg.Group, EventIds: ids})
+	recorded, err := i.db.On(tx).ProcessedInsertMany(ctx, queries.ProcessedInsertManyParams{
+		ConsumerGroup: i.cfg.Group, EventIds: ids,
+	})
 	if err != nil {
 		return i.db.Wrap(fmt.Sprintf("record %d events", len(ids)), err)
 	}
@@ -95,7 +97,9 @@ func (i *Inbox) recordPlain(ctx context.Context, tx pgx.Tx, events []Event, plai
 }
 
 // recordVersioned records events with a version, one statement each, in one round trip.
-func (i *Inbox) recordVersioned(ctx context.Context, tx pgx.Tx, events []Event, versioned []int, outcomes []Outcome) error {
+func (i *Inbox) recordVersioned(
+	ctx context.Context, tx pgx.Tx, events []Event, versioned []int, outcomes []Outcome,
+) error {
 	if len(versioned) == 0 {
 		return nil
 	}
@@ -146,8 +150,8 @@ func (i *Inbox) recordVersioned(ctx context.Context, tx pgx.Tx, events []Event, 
 	return nil
 }
 
-// LastVersion returns the version that the group has applied last for the entity of e, which makes e stale if its Version is
-// not above it; 0 if there is none. tx may be any transaction.
+// LastVersion returns the version that the group has applied last for the entity of e, which makes e stale if its
+// Version is not above it; 0 if there is none. tx may be any transaction.
 func (i *Inbox) LastVersion(ctx context.Context, tx pgx.Tx, e Event) (int64, error) {
 	if isnil.Is(tx) {
 		return 0, fmt.Errorf("read last version: %w", errNoTx)

@@ -17,11 +17,11 @@ import (
 // pruneChunk is how many rows one transaction of a prune deletes.
 const pruneChunk = 1000
 
-// Prune deletes the group's records of handled events that are older than Retention, and its quarantined events and dead
-// messages that are older than QuarantineRetention. It deletes the oldest first, in short separate transactions, and returns how many rows it
-// deleted, also with an error. Nothing calls Prune automatically: call it about once an hour. Several processes may run
-// it concurrently. Consumers do not wait for it, with one exception: a delivery of an event whose record is just being
-// deleted waits for that transaction.
+// Prune deletes the group's records of handled events that are older than Retention, and its quarantined events and
+// dead messages that are older than QuarantineRetention. It deletes the oldest first, in short separate transactions,
+// and returns how many rows it deleted, also with an error. Nothing calls Prune automatically: call it about once an
+// hour. Several processes may run it concurrently. Consumers do not wait for it, with one exception: a delivery of an
+// event whose record is just being deleted waits for that transaction.
 //
 // Prune does not delete the versions of entities. There is one version per entity, and it keeps a late event stale even
 // when its record has been deleted.
@@ -29,23 +29,26 @@ func (i *Inbox) Prune(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	if pool == nil {
 		return 0, errors.New("prune handled events: no pool given (nil)")
 	}
-	events, err := i.prune(ctx, pool, i.cfg.Retention, func(q *queries.Queries, p queries.ProcessedPruneParams) (queries.ProcessedPruneRow, error) {
-		return q.ProcessedPrune(ctx, p)
-	})
+	events, err := i.prune(ctx, pool, i.cfg.Retention,
+		func(q *queries.Queries, p queries.ProcessedPruneParams) (queries.ProcessedPruneRow, error) {
+			return q.ProcessedPrune(ctx, p)
+		})
 	if err != nil {
 		return events, i.db.Wrap("prune handled events", err)
 	}
-	quarantined, err := i.prune(ctx, pool, i.cfg.QuarantineRetention, func(q *queries.Queries, p queries.ProcessedPruneParams) (queries.ProcessedPruneRow, error) {
-		row, err := q.InboxQuarantinePrune(ctx, queries.InboxQuarantinePruneParams(p))
-		return queries.ProcessedPruneRow(row), err
-	})
+	quarantined, err := i.prune(ctx, pool, i.cfg.QuarantineRetention,
+		func(q *queries.Queries, p queries.ProcessedPruneParams) (queries.ProcessedPruneRow, error) {
+			row, err := q.InboxQuarantinePrune(ctx, queries.InboxQuarantinePruneParams(p))
+			return queries.ProcessedPruneRow(row), err
+		})
 	if err != nil {
 		return events + quarantined, i.db.Wrap("prune quarantined events", err)
 	}
-	dead, err := i.prune(ctx, pool, i.cfg.QuarantineRetention, func(q *queries.Queries, p queries.ProcessedPruneParams) (queries.ProcessedPruneRow, error) {
-		row, err := q.InboxMessagePrune(ctx, queries.InboxMessagePruneParams(p))
-		return queries.ProcessedPruneRow(row), err
-	})
+	dead, err := i.prune(ctx, pool, i.cfg.QuarantineRetention,
+		func(q *queries.Queries, p queries.ProcessedPruneParams) (queries.ProcessedPruneRow, error) {
+			row, err := q.InboxMessagePrune(ctx, queries.InboxMessagePruneParams(p))
+			return queries.ProcessedPruneRow(row), err
+		})
 	return events + quarantined + dead, i.db.Wrap("prune dead messages", err)
 }
 
@@ -79,9 +82,9 @@ func (i *Inbox) prune(ctx context.Context, pool *pgxpool.Pool, retention time.Du
 	}
 }
 
-// Reset deletes everything that the group has recorded, with tx: handled events, versions, quarantined events, and parked and dead messages. Call it
-// in the transaction that empties the projection, before the events are replayed from the start. No consumer of the group
-// may run at that time: its effect could survive the reset.
+// Reset deletes everything that the group has recorded, with tx: handled events, versions, quarantined events, and
+// parked and dead messages. Call it in the transaction that empties the projection, before the events are replayed from
+// the start. No consumer of the group may run at that time: its effect could survive the reset.
 func (i *Inbox) Reset(ctx context.Context, tx pgx.Tx) error {
 	if isnil.Is(tx) {
 		return fmt.Errorf("reset group %s: %w", i.cfg.Group, errNoTx)

@@ -37,20 +37,21 @@ type File struct {
 	Content []byte
 }
 
-// Export returns the migrations for a schema as files of another migration tool, by version. The first migration creates
-// the schema if it does not exist. The files are numbered from first, or from 1 if first is zero, so that they can join
-// the history of an application. For golang-migrate and atlas, first may be a timestamp. From then on that tool tracks
-// what is applied: do not use Up, Down, Status and Validate for that schema.
+// Export returns the migrations for a schema as files of another migration tool, by version. The first migration
+// creates the schema if it does not exist. The files are numbered from first, or from 1 if first is zero, so that they
+// can join the history of an application. For golang-migrate and atlas, first may be a timestamp. From then on that
+// tool tracks what is applied: do not use Up, Down, Status and Validate for that schema.
 //
-// Each file says which migration it is, in a comment such as "outboxgen migration 0004_operations". After an upgrade of this
-// module, ExportAfter returns those that are new.
+// Each file says which migration it is, in a comment such as "outboxgen migration 0004_operations". After an upgrade of
+// this module, ExportAfter returns those that are new.
 func Export(schema string, format Format, first int64) ([]File, error) {
 	return released().export(schema, format, first, 0)
 }
 
 // ExportAfter is Export for the migrations after version, the newest that was exported before. With first 0, files are
-// numbered by version, as by Export. There are no files if nothing is new. For atlas there is no atlas.sum, which covers the
-// whole folder: run atlas migrate hash. A version that this module does not have is an error: its tables may be newer.
+// numbered by version, as by Export. There are no files if nothing is new. For atlas there is no atlas.sum, which
+// covers the whole folder: run atlas migrate hash. A version that this module does not have is an error: its tables may
+// be newer.
 func ExportAfter(schema string, format Format, first int64, version int) ([]File, error) {
 	return released().export(schema, format, first, version)
 }
@@ -65,7 +66,9 @@ func (m migrations) export(schema string, format Format, first int64, after int)
 	case after < 0:
 		return nil, fmt.Errorf("export migrations: after version %d: must not be negative", after)
 	case after > len(m):
-		return nil, fmt.Errorf("export migrations: after version %d: this version of outboxgen has only versions 1 to %d: give the newest that you have exported, which is in the first lines of its file, or use the outboxgen that it came from", after, len(m))
+		return nil, fmt.Errorf("export migrations: after version %d: this version of outboxgen has only versions 1 to %d: "+
+			"give the newest that you have exported, which is in the first lines of its file, or use the outboxgen that it "+
+			"came from", after, len(m))
 	case first == 0:
 		first = int64(after) + 1
 	}

@@ -59,8 +59,8 @@ func Hash() string {
 
 var fileName = regexp.MustCompile(`^(\d{4})_([a-z][a-z0-9_]*)\.(up|down)\.sql$`)
 
-// load reads a history from pairs of files NNNN_name.up.sql and NNNN_name.down.sql. They must be numbered from 1 without
-// a gap.
+// load reads a history from pairs of files NNNN_name.up.sql and NNNN_name.down.sql. They must be numbered from 1
+// without a gap.
 func load(files fs.FS) (migrations, error) {
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
@@ -134,8 +134,8 @@ const createBookkeeping = `
 	);
 	COMMENT ON TABLE outbox_schema.schema_migrations IS 'Migrations of the outbox, kept by outboxgen.';`
 
-// apply runs m and records it. It creates the schema only if it does not exist, because CREATE SCHEMA IF NOT EXISTS needs
-// the privilege to create one in any case.
+// apply runs m and records it. It creates the schema only if it does not exist, because CREATE SCHEMA IF NOT EXISTS
+// needs the privilege to create one in any case.
 func (m Migration) apply(ctx context.Context, tx pgx.Tx, schema string) error {
 	var exists bool
 	if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quote(schema)).Scan(&exists); err != nil {
@@ -154,7 +154,8 @@ func (m Migration) apply(ctx context.Context, tx pgx.Tx, schema string) error {
 			return err
 		}
 	}
-	_, err := tx.Exec(ctx, fill("INSERT INTO outbox_schema.schema_migrations (version, name, checksum) VALUES ($1, $2, $3)", schema),
+	_, err := tx.Exec(ctx,
+		fill("INSERT INTO outbox_schema.schema_migrations (version, name, checksum) VALUES ($1, $2, $3)", schema),
 		m.Version, m.Name, m.Checksum)
 	return err
 }
@@ -205,7 +206,8 @@ func records(ctx context.Context, tx pgx.Tx, schema string) (map[int]State, erro
 	if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&exists); err != nil || !exists {
 		return applied, err
 	}
-	rows, err := tx.Query(ctx, fill("SELECT version, name, checksum, applied_at FROM outbox_schema.schema_migrations", schema))
+	rows, err := tx.Query(ctx,
+		fill("SELECT version, name, checksum, applied_at FROM outbox_schema.schema_migrations", schema))
 	if err != nil {
 		return nil, fmt.Errorf("read schema_migrations: %w", err)
 	}

@@ -1,5 +1,5 @@
-// Package migrate creates, upgrades and drops the tables of the outbox in a PostgreSQL schema. The migrations are part of
-// the module, so a program needs no extra files:
+// Package migrate creates, upgrades and drops the tables of the outbox in a PostgreSQL schema. The migrations are part
+// of the module, so a program needs no extra files:
 //
 //	applied, err := migrate.Up(ctx, pool, "outbox")
 //
@@ -30,13 +30,15 @@ type DB interface {
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }
 
-// The ways in which a database can differ from the migrations of this module. They are wrapped in an *Error that names the
-// migration.
+// The ways in which a database can differ from the migrations of this module. They are wrapped in an *Error that names
+// the migration.
 var (
 	// ErrDrift says that a migration was applied with a different text than the one in this module.
-	ErrDrift = errors.New("checksum differs from the applied migration: run outboxgen doctor, which compares the tables, with the outboxgen that applied it")
+	ErrDrift = errors.New("checksum differs from the applied migration: run outboxgen doctor, which compares the " +
+		"tables, with the outboxgen that applied it")
 	// ErrUnknown says that the database has a migration that is not in this module.
-	ErrUnknown = errors.New("applied migration is not known to this version of outboxgen: a newer one applied it, so use that one or newer")
+	ErrUnknown = errors.New(
+		"applied migration is not known to this version of outboxgen: a newer one applied it, so use that one or newer")
 	// ErrPending says that a migration is not applied.
 	ErrPending = errors.New("migration is not applied: run outboxgen migrate up")
 )
@@ -57,30 +59,30 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Up applies the migrations that are not applied yet, oldest first, and returns them. It creates the schema if it does not
-// exist. A second Up applies nothing. If a migration fails, it is rolled back; those before it stay, and Up returns them
-// and the error. Up refuses a database whose migrations have drifted. It accepts a database that a newer version of this
-// module has migrated further, so a release can be rolled back without its migrations.
+// Up applies the migrations that are not applied yet, oldest first, and returns them. It creates the schema if it does
+// not exist. A second Up applies nothing. If a migration fails, it is rolled back; those before it stay, and Up returns
+// them and the error. Up refuses a database whose migrations have drifted. It accepts a database that a newer version
+// of this module has migrated further, so a release can be rolled back without its migrations.
 func Up(ctx context.Context, db DB, schema string) ([]Migration, error) {
 	return released().up(ctx, db, schema)
 }
 
-// Down reverts the applied migrations with a version above to, newest first, and returns them. It drops their tables with
-// all events in them. With version 0 it reverts everything, including schema_migrations, and keeps the schema, which may
-// contain more than the outbox.
+// Down reverts the applied migrations with a version above to, newest first, and returns them. It drops their tables
+// with all events in them. With version 0 it reverts everything, including schema_migrations, and keeps the schema,
+// which may contain more than the outbox.
 func Down(ctx context.Context, db DB, schema string, to int) ([]Migration, error) {
 	return released().down(ctx, db, schema, to)
 }
 
-// Status returns every migration of this module and of the database with its state, by version. In a database without the
-// schema all of them are pending. Status changes nothing.
+// Status returns every migration of this module and of the database with its state, by version. In a database without
+// the schema all of them are pending. Status changes nothing.
 func Status(ctx context.Context, db DB, schema string) ([]State, error) {
 	return released().status(ctx, db, schema)
 }
 
-// Validate returns nil if the database has exactly the migrations of this module, else an error that joins one *Error per
-// difference. An error that wraps outbox.ErrSequence says that the tables are correct, but the log does not number its
-// events in the way that listeners need. It says what to do.
+// Validate returns nil if the database has exactly the migrations of this module, else an error that joins one *Error
+// per difference. An error that wraps outbox.ErrSequence says that the tables are correct, but the log does not number
+// its events in the way that listeners need. It says what to do.
 func Validate(ctx context.Context, db DB, schema string) error {
 	return released().validate(ctx, db, schema)
 }
@@ -210,13 +212,15 @@ func (m migrations) validate(ctx context.Context, db DB, schema string) error {
 	return m.validateLog(ctx, db, schema)
 }
 
-// validateLog checks what the order of log topics depends on and no migration records: the sequence, which a restore or a
-// copy may have left behind, and the column defaults that use it. It checks nothing for a role that may not read the log.
+// validateLog checks what the order of log topics depends on and no migration records: the sequence, which a restore or
+// a copy may have left behind, and the column defaults that use it. It checks nothing for a role that may not read the
+// log.
 func (m migrations) validateLog(ctx context.Context, db DB, schema string) error {
 	return transact(ctx, db, schema, pgx.ReadOnly, func(tx pgx.Tx) error {
 		var there bool
 		err := tx.QueryRow(ctx, `SELECT coalesce(has_table_privilege(to_regclass($1), 'SELECT')
-			AND has_table_privilege(to_regclass($2), 'SELECT'), false)`, quote(schema)+".log", quote(schema)+".listeners").Scan(&there)
+			AND has_table_privilege(to_regclass($2), 'SELECT'), false)`, quote(schema)+".log",
+			quote(schema)+".listeners").Scan(&there)
 		if err != nil || !there {
 			return err
 		}
@@ -258,8 +262,8 @@ func transact(ctx context.Context, db DB, schema string, mode pgx.TxAccessMode, 
 // oldestServer is the lowest server_version_num that the tables and queries support.
 const oldestServer = 140000
 
-// prepare takes the lock, refuses a server that is too old, and sets the search path, so that no name in a migration can
-// refer to an object of the user.
+// prepare takes the lock, refuses a server that is too old, and sets the search path, so that no name in a migration
+// can refer to an object of the user.
 func prepare(ctx context.Context, tx pgx.Tx, schema string) error {
 	var number int
 	var version string

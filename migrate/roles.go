@@ -32,8 +32,8 @@ type Grant struct {
 	Kind string
 	// Object is its name within the schema, with the types of its parameters for a function. It is empty for the schema.
 	Object string
-	// Privileges are SELECT, INSERT, UPDATE, DELETE, USAGE or EXECUTE, each with a list of columns if it is only for these:
-	// "SELECT (id, topic)".
+	// Privileges are SELECT, INSERT, UPDATE, DELETE, USAGE or EXECUTE, each with a list of columns if it is only for
+	// these: "SELECT (id, topic)".
 	Privileges []string
 	// Optional says that the object may be absent, and that only outboxgen doctor and outboxgen migrate need it.
 	Optional bool
@@ -53,8 +53,9 @@ func (g Grant) SQL(schema, role string) string {
 }
 
 const (
-	enqueueFunction = "enqueue(text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer, integer, timestamptz, text, boolean)"
-	laneFunction    = "lane(text, uuid)"
+	enqueueFunction = "enqueue(text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer, integer, " +
+		"timestamptz, text, boolean)"
+	laneFunction = "lane(text, uuid)"
 	// enqueueLogFunction is for log topics. The others are parts of it and of enqueueFunction.
 	enqueueLogFunction = "enqueue_log(text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer, boolean)"
 	checkFunction      = "check_event(text, text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer)"
@@ -80,19 +81,21 @@ func appliedRecords() Grant {
 	return Grant{Kind: "TABLE", Object: "schema_migrations", Privileges: []string{"SELECT"}, Optional: true}
 }
 
-// Grants returns the least that role needs, and USAGE on the schema, which comes first. UPDATE on one column, an id that
-// nothing updates, is for rows that are locked before they are deleted.
+// Grants returns the least that role needs, and USAGE on the schema, which comes first. UPDATE on one column, an id
+// that nothing updates, is for rows that are locked before they are deleted.
 func Grants(role Role) []Grant {
 	grants := []Grant{{Kind: "SCHEMA", Privileges: []string{"USAGE"}}}
 	switch role {
 	case Producer:
-		const key = "SELECT (id, namespace, topic, dedupe_key)" // for ON CONFLICT, and for the id of the event that has the key
+		// for ON CONFLICT, and for the id of the event that has the key
+		const key = "SELECT (id, namespace, topic, dedupe_key)"
 		return append(grants,
 			table("events", "INSERT", key),
 			table("queue", "INSERT"),
 			table("log", "INSERT", key),
 			logSequence("USAGE"),
-			function(enqueueFunction), function(enqueueLogFunction), function(laneFunction), function(checkFunction), function(eventIDFunction),
+			function(enqueueFunction), function(enqueueLogFunction), function(laneFunction), function(checkFunction),
+			function(eventIDFunction),
 			function(wakeFunction), function(bucketFunction))
 	case Dispatcher:
 		return append(grants,
@@ -131,7 +134,8 @@ func Grants(role Role) []Grant {
 			function(laneFunction),
 			appliedRecords())
 	case Reader:
-		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "log", "listeners", "parked", "listener_failures",
+		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "log", "listeners",
+			"parked", "listener_failures",
 			"processed_events", "entity_versions", "inbox_quarantined", "inbox_messages", "processes", "pauses", "audit"} {
 			grants = append(grants, table(name, "SELECT"))
 		}
@@ -142,9 +146,9 @@ func Grants(role Role) []Grant {
 
 var rolePrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,50}$`)
 
-// RolesSQL returns SQL that creates a role without login for each of Roles and gives it its Grants. prefix comes before the
-// names; "" means the name of the schema and an underscore: outbox_producer. The SQL can be run any number of times, by a
-// role that owns the tables and has CREATEROLE; it takes nothing away.
+// RolesSQL returns SQL that creates a role without login for each of Roles and gives it its Grants. prefix comes before
+// the names; "" means the name of the schema and an underscore: outbox_producer. The SQL can be run any number of
+// times, by a role that owns the tables and has CREATEROLE; it takes nothing away.
 func RolesSQL(schema, prefix string) (string, error) {
 	if err := pgname.Check(schema); err != nil {
 		return "", err
@@ -153,7 +157,8 @@ func RolesSQL(schema, prefix string) (string, error) {
 		prefix = schema + "_"
 	}
 	if !rolePrefix.MatchString(prefix) || strings.HasPrefix(prefix, "pg_") {
-		return "", fmt.Errorf("role prefix %q is not valid: use a lower-case letter, then up to 50 of a-z, 0-9 or _, and not pg_", prefix)
+		return "", fmt.Errorf(
+			"role prefix %q is not valid: use a lower-case letter, then up to 50 of a-z, 0-9 or _, and not pg_", prefix)
 	}
 	var b strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) } // a Builder never fails

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Generated Validate methods consist of the checks below. A check returns nil for a valid value, without allocating, and
-// else what is wrong. It never puts the value into a message.
+// Generated Validate methods consist of the checks below. A check returns nil for a valid value, without allocating,
+// and else what is wrong. It never puts the value into a message.
 
 // Text checks that jsonb can store v as a string: it is valid UTF-8 without NUL.
 func Text(field, v string) FieldErrors {
@@ -92,8 +92,8 @@ func RequiredTime(field string, v time.Time) FieldErrors {
 	return nil
 }
 
-// Instant checks that RFC 3339 can write v without loss: its year is from 0 to 9999, and its UTC offset is in whole minutes
-// and less than a day.
+// Instant checks that RFC 3339 can write v without loss: its year is from 0 to 9999, and its UTC offset is in whole
+// minutes and less than a day.
 func Instant(field string, v time.Time) FieldErrors {
 	if y := v.Year(); y < 0 || y > 9999 {
 		return broken(field, "timestamp", "is outside the years 0 to 9999")

@@ -71,8 +71,8 @@ func EachValue[T any](field string, entries map[string]T, check func(field strin
 	return under(field+"[*]", all)
 }
 
-// appendNew keeps one error per place and rule. Of messages that differ only in a length it keeps the smallest, so that the
-// result does not depend on the order of a map.
+// appendNew keeps one error per place and rule. Of messages that differ only in a length it keeps the smallest, so that
+// the result does not depend on the order of a map.
 func appendNew(all, errs FieldErrors) FieldErrors {
 	for _, e := range errs {
 		i := slices.IndexFunc(all, func(have FieldError) bool { return have.Field == e.Field && have.Rule == e.Rule })
@@ -92,7 +92,9 @@ func EachIn[T any](check func(field string, v T) FieldErrors) func(field string,
 }
 
 // EachValueIn makes a check of a map from a check of its values, for maps inside lists and maps.
-func EachValueIn[T any](check func(field string, v T) FieldErrors) func(field string, entries map[string]T) FieldErrors {
+func EachValueIn[T any](
+	check func(field string, v T) FieldErrors,
+) func(field string, entries map[string]T) FieldErrors {
 	return func(field string, entries map[string]T) FieldErrors { return EachValue(field, entries, check) }
 }
 

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Checks collects what the checks of one payload or shared type find. The zero value has found nothing. A generated Validate
-// method calls it once per rule and returns its Err.
+// Checks collects what the checks of one payload or shared type find. The zero value has found nothing. A generated
+// Validate method calls it once per rule and returns its Err.
 //
-// A method does what the function of its name does. None is inlined: a generated package has thousands of these calls, and
-// inlined they would take the compiler several times as long.
+// A method does what the function of its name does. None is inlined: a generated package has thousands of these calls,
+// and inlined they would take the compiler several times as long.
 type Checks struct{ found FieldErrors }
 
 // Err returns nil if no check found anything, and a *ValidationError otherwise.

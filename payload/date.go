@@ -19,8 +19,8 @@ func DateOf(t time.Time) Date {
 	return Date{Year: y, Month: m, Day: d}
 }
 
-// ParseDate reads a date of the form "2006-01-02", with all digits. A day that does not exist is an error. The error does
-// not quote s, which may be sensitive.
+// ParseDate reads a date of the form "2006-01-02", with all digits. A day that does not exist is an error. The error
+// does not quote s, which may be sensitive.
 func ParseDate(s string) (Date, error) {
 	var d Date
 	if err := d.UnmarshalText([]byte(s)); err != nil {
@@ -37,7 +37,9 @@ func (d Date) Validate() error {
 	if d.valid() {
 		return nil
 	}
-	return &ValidationError{Topic: "date", Fields: []FieldError{{Rule: "date", Message: "is not a day in the years 1 to 9999"}}}
+	return &ValidationError{
+		Topic: "date", Fields: []FieldError{{Rule: "date", Message: "is not a day in the years 1 to 9999"}},
+	}
 }
 
 func (d Date) valid() bool {
@@ -57,7 +59,8 @@ func (d Date) appendTo(buf []byte) []byte {
 		return fmt.Appendf(buf, "%04d-%02d-%02d", d.Year, int(d.Month), d.Day)
 	}
 	y, m := d.Year, int(d.Month)
-	return append(buf, digit(y/1000), digit(y/100), digit(y/10), digit(y), '-', digit(m/10), digit(m), '-', digit(d.Day/10), digit(d.Day))
+	return append(buf, digit(y/1000), digit(y/100), digit(y/10), digit(y), '-', digit(m/10), digit(m), '-',
+		digit(d.Day/10), digit(d.Day))
 }
 
 func digit(n int) byte { return '0' + byte(n%10) }
@@ -78,8 +81,8 @@ func (d Date) AppendText(buf []byte) ([]byte, error) {
 // MarshalText implements encoding.TextMarshaler, which JSON uses, too. A day that does not exist is an error.
 func (d Date) MarshalText() ([]byte, error) { return d.AppendText(nil) }
 
-// UnmarshalText implements encoding.TextUnmarshaler, which JSON uses, too. It accepts exactly ten characters and only days
-// that exist. An error leaves d unchanged.
+// UnmarshalText implements encoding.TextUnmarshaler, which JSON uses, too. It accepts exactly ten characters and only
+// days that exist. An error leaves d unchanged.
 func (d *Date) UnmarshalText(text []byte) error {
 	t, err := time.Parse(time.DateOnly, string(text))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // mask replaces a sensitive value.
 const mask = "[masked]"
 
-// FormatMasked writes the struct v to w as {Field:value ...}, with the fields named in sensitive masked. The Format methods
-// of generated structs with sensitive fields call it, so that no verb of package fmt shows such a value.
+// FormatMasked writes the struct v to w as {Field:value ...}, with the fields named in sensitive masked. The Format
+// methods of generated structs with sensitive fields call it, so that no verb of package fmt shows such a value.
 func FormatMasked(w io.Writer, v any, sensitive ...string) {
 	var b strings.Builder
 	b.WriteByte('{')
@@ -34,8 +34,8 @@ func FormatMasked(w io.Writer, v any, sensitive ...string) {
 	_, _ = io.WriteString(w, b.String())
 }
 
-// formatPlain writes a field that is not sensitive. It follows the pointer of an optional field. A nested struct masks its
-// own sensitive fields.
+// formatPlain writes a field that is not sensitive. It follows the pointer of an optional field. A nested struct masks
+// its own sensitive fields.
 func formatPlain(b *strings.Builder, v reflect.Value) {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {

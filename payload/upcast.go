@@ -10,8 +10,8 @@ type Upcaster struct {
 	step    func(old any) (any, error)
 }
 
-// Upcast returns the step from version, whose payload is of type Old, to the next version, whose payload is of type New.
-// The function must not be nil, and must depend only on its argument.
+// Upcast returns the step from version, whose payload is of type Old, to the next version, whose payload is of type
+// New. The function must not be nil, and must depend only on its argument.
 func Upcast[Old, New any](version int, step func(Old) (New, error)) Upcaster {
 	return Upcaster{version: version, from: reflect.TypeFor[Old](), step: func(old any) (any, error) {
 		made := new(New)

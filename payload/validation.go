@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ValidationError lists every field of a payload, or of a shared type, that breaks a rule of the YAML. It wraps ErrInvalid.
-// It never carries a value, because values may be sensitive.
+// ValidationError lists every field of a payload, or of a shared type, that breaks a rule of the YAML. It wraps
+// ErrInvalid. It never carries a value, because values may be sensitive.
 type ValidationError struct {
 	Topic  string       // "mini_chat/turn_finalized", or the name of a shared type that was validated alone
 	Fields []FieldError // in the order of the fields

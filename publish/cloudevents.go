@@ -29,17 +29,17 @@ const (
 	structuredType = "application/cloudevents+json"
 )
 
-// CloudEvents returns an Encoder for CloudEvents 1.0 (https://github.com/cloudevents/spec). The source is a URI reference
-// that names the emitter of the events; "" means a slash and the namespace of each event.
+// CloudEvents returns an Encoder for CloudEvents 1.0 (https://github.com/cloudevents/spec). The source is a URI
+// reference that names the emitter of the events; "" means a slash and the namespace of each event.
 //
 // The attributes are id (of the event), source, type (Outgoing.Type), subject (the entity's id, or else the partition
-// key), time (of the enqueue) and datacontenttype, which in binary mode is the message's ContentType. The extensions are
-// dataversion, partitionkey, dedupekey, tenantid, entitytype, entityid, entityversion, and traceparent and tracestate from
-// the event's headers. All extensions are strings. Those that the event does not have are left out, as is an
-// entityversion of 0. All other headers of the event stay headers.
+// key), time (of the enqueue) and datacontenttype, which in binary mode is the message's ContentType. The extensions
+// are dataversion, partitionkey, dedupekey, tenantid, entitytype, entityid, entityversion, and traceparent and
+// tracestate from the event's headers. All extensions are strings. Those that the event does not have are left out, as
+// is an entityversion of 0. All other headers of the event stay headers.
 //
-// An event with a control character in one of these cannot be a CloudEvent: it is refused permanently. An invalid source
-// or mode is an error in the configuration and loses no event: every event is handed back as if the broker were
+// An event with a control character in one of these cannot be a CloudEvent: it is refused permanently. An invalid
+// source or mode is an error in the configuration and loses no event: every event is handed back as if the broker were
 // unavailable.
 func CloudEvents(source string, mode Mode) Encoder {
 	if err := checkSource(source); err != nil {

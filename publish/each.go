@@ -10,14 +10,14 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Each does the bookkeeping of a Publisher whose broker takes one event at a time. It calls send for the events: one after
-// another for those with one key, and concurrently for different keys, up to concurrency calls at a time (at least one). It
-// waits for all calls and returns the result that Publish must return:
+// Each does the bookkeeping of a Publisher whose broker takes one event at a time. It calls send for the events: one
+// after another for those with one key, and concurrently for different keys, up to concurrency calls at a time (at
+// least one). It waits for all calls and returns the result that Publish must return:
 //   - After an event has failed, those behind it with its key are not sent: outbox.ErrBehind.
-//   - After send has returned outbox.Unavailable for an event, this call sends no more events to its destination. They get
-//     the same error. After outbox.BrokerUnavailable that holds for every destination.
-//   - After ctx has ended, send is not called again: outbox.ErrNotSent. send itself must return soon after ctx has ended,
-//     with outbox.ErrNotSent only if it has handed nothing of the event to the broker.
+//   - After send has returned outbox.Unavailable for an event, this call sends no more events to its destination. They
+//     get the same error. After outbox.BrokerUnavailable that holds for every destination.
+//   - After ctx has ended, send is not called again: outbox.ErrNotSent. send itself must return soon after ctx has
+//     ended, with outbox.ErrNotSent only if it has handed nothing of the event to the broker.
 //   - A panic and runtime.Goexit of send are a failed attempt.
 func Each(
 	ctx context.Context, events []Outgoing, concurrency int, send func(context.Context, Outgoing) error,

@@ -7,9 +7,9 @@ import (
 
 // JSON returns an Encoder that does not change the payload and puts the facts of the event into headers: outbox-id,
 // outbox-type (Outgoing.Type), outbox-version, outbox-time (of the enqueue), outbox-tenant-id, outbox-entity-type,
-// outbox-entity-id, outbox-entity-version, outbox-partition-key and outbox-dedupe-key. Facts that the event does not have
-// are left out, as is an entity version of 0. The event's own headers are sent too, except those with the name of a fact
-// in any case.
+// outbox-entity-id, outbox-entity-version, outbox-partition-key and outbox-dedupe-key. Facts that the event does not
+// have are left out, as is an entity version of 0. The event's own headers are sent too, except those with the name of
+// a fact in any case.
 func JSON() Encoder {
 	return func(o Outgoing) (Message, error) {
 		facts := map[string]string{

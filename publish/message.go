@@ -1,9 +1,9 @@
-// Package publish has what publishers share: the interface Publisher, the message that goes over the wire, the encoders that make it, and Each, which
-// does the bookkeeping of a publisher. It does not import a broker's client. The publishers are separate modules:
-// publish/kafka, publish/nats and publish/webhook.
+// Package publish has what publishers share: the interface Publisher, the message that goes over the wire, the encoders
+// that make it, and Each, which does the bookkeeping of a publisher. It does not import a broker's client. The
+// publishers are separate modules: publish/kafka, publish/nats and publish/webhook.
 //
-// To use a publisher, create it and pass it to the dispatcher or listener under the name of its broker. Choose an Encoder in
-// its configuration. A nil Encoder means CloudEvents 1.0 in binary mode; CloudEvents and JSON return others.
+// To use a publisher, create it and pass it to the dispatcher or listener under the name of its broker. Choose an
+// Encoder in its configuration. A nil Encoder means CloudEvents 1.0 in binary mode; CloudEvents and JSON return others.
 //
 //	publisher, err := kafka.New(kafka.Config{
 //		Brokers: []string{"kafka-1:9092"},
@@ -16,8 +16,8 @@
 //
 // # What can go wrong
 //
-// An event that an encoder refuses with outbox.Permanent becomes a dead letter. A wrong configuration of an encoder loses
-// nothing: every event is handed back, as if the broker were unavailable.
+// An event that an encoder refuses with outbox.Permanent becomes a dead letter. A wrong configuration of an encoder
+// loses nothing: every event is handed back, as if the broker were unavailable.
 package publish
 
 import "github.com/outboxgen/outboxgen/internal/call/usercode"
@@ -34,13 +34,14 @@ type Message struct {
 	Body    []byte
 }
 
-// Encoder makes a Message of an event. The Message may share the payload with the event and nothing else. An Encoder must be
-// safe for concurrent use. Its error says what happens to the event, like the error of a Publisher: outbox.Permanent and so
-// on.
+// Encoder makes a Message of an event. The Message may share the payload with the event and nothing else. An Encoder
+// must be safe for concurrent use. Its error says what happens to the event, like the error of a Publisher:
+// outbox.Permanent and so on.
 type Encoder func(Outgoing) (Message, error)
 
-// Encode encodes one event. Publishers call this method and not e itself: a nil Encoder means CloudEvents("", Binary), and
-// a panic of e becomes an error. runtime.Goexit ends the caller's goroutine, for which whoever calls a Publisher is prepared.
+// Encode encodes one event. Publishers call this method and not e itself: a nil Encoder means CloudEvents("", Binary),
+// and a panic of e becomes an error. runtime.Goexit ends the caller's goroutine, for which whoever calls a Publisher is
+// prepared.
 func (e Encoder) Encode(o Outgoing) (m Message, err error) {
 	if e == nil {
 		return encodeBinary("", o)

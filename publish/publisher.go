@@ -14,26 +14,29 @@ type Publisher interface {
 	//
 	// The error decides what becomes of its event:
 	//   - outbox.Permanent: the event becomes a dead letter immediately.
-	//   - outbox.Unavailable, outbox.BrokerUnavailable: the event is handed back with its attempt uncounted, and its destination, or the
-	//     whole broker, rests: see outbox.Breaker.
-	//   - outbox.ErrBehind: the event was not sent, because an earlier event with its key failed. It is handed back, uncounted.
+	//   - outbox.Unavailable, outbox.BrokerUnavailable: the event is handed back with its attempt uncounted, and its
+	//     destination, or the whole broker, rests: see outbox.Breaker.
+	//   - outbox.ErrBehind: the event was not sent, because an earlier event with its key failed. It is handed back,
+	//     uncounted.
 	//   - outbox.ErrNotSent: the event was not sent for another reason. It is handed back, uncounted, and nothing rests.
 	//   - outbox.RetryAfter: the attempt failed and is repeated after a delay.
-	//   - Any other error: the attempt failed. When different events of a destination fail in a row it rests: see outbox.Breaker.
+	//   - Any other error: the attempt failed. When different events of a destination fail in a row it rests: see
+	//     outbox.Breaker.
 	//
-	// A call that panics, ends its goroutine or returns the wrong number of errors is repeated with half of its events, and
-	// so on, until the event to blame is alone. The others may arrive twice.
+	// A call that panics, ends its goroutine or returns the wrong number of errors is repeated with half of its events,
+	// and so on, until the event to blame is alone. The others may arrive twice.
 	//
 	// Events with the same non-empty Key are in order, and are to reach the broker in that order: when one of them
 	// fails, Publish sends none of those behind it and returns outbox.ErrBehind for them.
 	//
-	// When ctx ends, Publish returns as soon as it can. It returns outbox.ErrNotSent, or an error that wraps it, for each event of
-	// which nothing was handed to the broker, so that a shutdown costs such an event no attempt. What may have been sent,
-	// or not, is an ordinary error: its attempt counts. ctx ends when the process stops if the destination or broker rests, otherwise after
-	// ShutdownTimeout of the dispatcher or listener.
+	// When ctx ends, Publish returns as soon as it can. It returns outbox.ErrNotSent, or an error that wraps it, for each
+	// event of which nothing was handed to the broker, so that a shutdown costs such an event no attempt. What may have
+	// been sent, or not, is an ordinary error: its attempt counts. ctx ends when the process stops if the destination or
+	// broker rests, otherwise after ShutdownTimeout of the dispatcher or listener.
 	//
 	// Publish must not retain events. It is called from several goroutines concurrently, never with one key and
-	// destination in two of them. Calls with different destinations must not wait for each other longer than the broker's limits require.
+	// destination in two of them. Calls with different destinations must not wait for each other longer than the broker's
+	// limits require.
 	Publish(ctx context.Context, events []Outgoing) []error
 }
 
@@ -47,8 +50,8 @@ type Outgoing struct {
 	Key string
 	// WireName is the name of the topic for consumers; "" means namespace.topic. Encoders use Type.
 	WireName string
-	// Tombstone says that the event deletes what the broker keeps of its key. A Kafka record then has no value, and the body of
-	// the message is its header TombstoneHeader. Other brokers have no tombstones, and their publishers ignore it.
+	// Tombstone says that the event deletes what the broker keeps of its key. A Kafka record then has no value, and the
+	// body of the message is its header TombstoneHeader. Other brokers have no tombstones, and their publishers ignore it.
 	Tombstone bool
 }
 

@@ -1,6 +1,6 @@
 // Package schema has the DDL of the outbox, one numbered pair of files per migration. The files use the marker
-// outbox_schema for the schema's name, and package migrate replaces it. Released files never change: a change gets a new
-// number.
+// outbox_schema for the schema's name, and package migrate replaces it. Released files never change: a change gets a
+// new number.
 package schema
 
 import "embed"

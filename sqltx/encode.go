@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// encode turns the arguments of a statement of outbox into values that every driver sends in the same way: nil, bool, int64
-// and string. Uuids, times, JSON and arrays are sent as the text that PostgreSQL reads.
+// encode turns the arguments of a statement of outbox into values that every driver sends in the same way: nil, bool,
+// int64 and string. Uuids, times, JSON and arrays are sent as the text that PostgreSQL reads.
 func encode(args []any) ([]any, error) {
 	values := make([]any, len(args))
 	for i, arg := range args {
@@ -33,50 +33,62 @@ func encode(args []any) ([]any, error) {
 			if v.Valid {
 				values[i] = v.Time.UTC().Format(timeLayout)
 			}
-		case []string:
-			values[i] = array(v, func(s string) int { return len(s) + 2 }, appendQuoted)
-		case []json.RawMessage:
-			values[i] = array(v, func(m json.RawMessage) int { return len(m) + len(m)/4 + 2 }, func(b *strings.Builder, m json.RawMessage) {
-				if m == nil {
-					b.WriteString("NULL")
-				} else {
-					appendQuoted(b, string(m))
-				}
-			})
-		case []pgtype.UUID:
-			values[i] = array(v, func(pgtype.UUID) int { return 36 }, func(b *strings.Builder, id pgtype.UUID) {
-				if id.Valid {
-					b.WriteString(id.String())
-				} else {
-					b.WriteString("NULL")
-				}
-			})
-		case []pgtype.Timestamptz:
-			values[i] = array(v, func(pgtype.Timestamptz) int { return len(timeLayout) + 2 }, func(b *strings.Builder, t pgtype.Timestamptz) {
-				if t.Valid {
-					b.WriteString(t.Time.UTC().Format(`"` + timeLayout + `"`))
-				} else {
-					b.WriteString("NULL")
-				}
-			})
-		case []int64:
-			values[i] = array(v, intSize, appendInt[int64])
-		case []int32:
-			values[i] = array(v, intSize, appendInt[int32])
-		case []int16:
-			values[i] = array(v, intSize, appendInt[int16])
 		default:
-			return nil, fmt.Errorf("sqltx cannot send an argument of type %T: update module sqltx to the version of outboxgen", arg)
+			var known bool
+			if values[i], known = encodeArray(arg); !known {
+				return nil, fmt.Errorf(
+					"sqltx cannot send an argument of type %T: update module sqltx to the version of outboxgen", arg)
+			}
 		}
 	}
 	return values, nil
 }
 
+// encodeArray returns a slice as the text of an array. known is false if encode does not know the type.
+func encodeArray(arg any) (value any, known bool) {
+	orNull := func(b *strings.Builder, valid bool, text func() string) {
+		if valid {
+			b.WriteString(text())
+		} else {
+			b.WriteString("NULL")
+		}
+	}
+	switch v := arg.(type) {
+	case []string:
+		return array(v, func(s string) int { return len(s) + 2 }, appendQuoted), true
+	case []json.RawMessage:
+		size := func(m json.RawMessage) int { return len(m) + len(m)/4 + 2 }
+		return array(v, size, func(b *strings.Builder, m json.RawMessage) {
+			if m == nil {
+				b.WriteString("NULL")
+			} else {
+				appendQuoted(b, string(m))
+			}
+		}), true
+	case []pgtype.UUID:
+		return array(v, func(pgtype.UUID) int { return 36 }, func(b *strings.Builder, id pgtype.UUID) {
+			orNull(b, id.Valid, id.String)
+		}), true
+	case []pgtype.Timestamptz:
+		size := func(pgtype.Timestamptz) int { return len(timeLayout) + 2 }
+		return array(v, size, func(b *strings.Builder, t pgtype.Timestamptz) {
+			orNull(b, t.Valid, func() string { return t.Time.UTC().Format(`"` + timeLayout + `"`) })
+		}), true
+	case []int64:
+		return array(v, intSize, appendInt[int64]), true
+	case []int32:
+		return array(v, intSize, appendInt[int32]), true
+	case []int16:
+		return array(v, intSize, appendInt[int16]), true
+	}
+	return nil, false
+}
+
 // timeLayout is a time with the precision of timestamptz, which pgx sends too. It is read alike with every DateStyle.
 const timeLayout = "2006-01-02 15:04:05.000000Z07:00"
 
-// array returns elements as the text of an array, and nil, which is NULL, if they are nil. size is about how long an element
-// gets.
+// array returns elements as the text of an array, and nil, which is NULL, if they are nil. size is about how long an
+// element gets.
 func array[T any](elements []T, size func(T) int, add func(*strings.Builder, T)) any {
 	if elements == nil {
 		return nil

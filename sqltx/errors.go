@@ -34,7 +34,8 @@ func (w *wrapped) explain(ctx context.Context, err error) error {
 		if errors.Is(err, ended) {
 			return err
 		}
-		return fmt.Errorf("%w: %w", ended, err) // lib/pq says that the statement was cancelled, pgdriver that a read took too long
+		// lib/pq says that the statement was cancelled, pgdriver that a read took too long
+		return fmt.Errorf("%w: %w", ended, err)
 	}
 	what := w.driver()
 	if isPostgreSQL(err) || isLost(err) || isSupported(what) {
@@ -45,7 +46,8 @@ func (w *wrapped) explain(ctx context.Context, err error) error {
 	} else {
 		what = "of driver " + what
 	}
-	return fmt.Errorf("the transaction is %s, and sqltx supports PostgreSQL with pgx/stdlib, lib/pq or pgdriver: %w", what, err)
+	return fmt.Errorf("the transaction is %s, and sqltx supports PostgreSQL with pgx/stdlib, lib/pq or pgdriver: %w",
+		what, err)
 }
 
 // stateError is an error of PostgreSQL with its SQLSTATE.
@@ -57,7 +59,8 @@ type stateError struct {
 func (e *stateError) SQLState() string { return e.state }
 func (e *stateError) Unwrap() error    { return e.error }
 
-// isPostgreSQL reports whether err comes from PostgreSQL, or from a driver that is supported, perhaps inside another one.
+// isPostgreSQL reports whether err comes from PostgreSQL, or from a driver that is supported, perhaps inside another
+// one.
 func isPostgreSQL(err error) bool {
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) {
@@ -87,8 +90,8 @@ func isSupported(name string) bool {
 	return false
 }
 
-// driver returns the package of the driver of w. database/sql does not tell it, so that it is looked for in a field of sql.Tx.
-// If it is not found, driver returns "".
+// driver returns the package of the driver of w. database/sql does not tell it, so that it is looked for in a field of
+// sql.Tx. If it is not found, driver returns "".
 func (w *wrapped) driver() string {
 	if plain, ok := w.sender.(*sql.Tx); ok {
 		if v := reflect.ValueOf(plain).Elem().FieldByName("txi"); v.IsValid() && v.Kind() == reflect.Interface && !v.IsNil() {

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// rows are the rows of database/sql as those of pgx. It embeds pgx.Rows, which is nil, because a later pgx may add methods to
-// it. outbox calls none of those that are not below.
+// rows are the rows of database/sql as those of pgx. It embeds pgx.Rows, which is nil, because a later pgx may add
+// methods to it. outbox calls none of those that are not below.
 type rows struct {
 	pgx.Rows
 
@@ -54,30 +54,6 @@ func (r *rows) Scan(into ...any) error {
 		}
 	}
 	return r.of.explain(r.ctx, r.sent.Scan(targets...))
-}
-
-// row is the first of rows.
-type row struct {
-	rows *rows
-	err  error
-}
-
-func (r row) Scan(into ...any) error {
-	if r.err != nil {
-		return r.err
-	}
-	defer r.rows.Close()
-	if !r.rows.Next() {
-		if err := r.rows.Err(); err != nil {
-			return err
-		}
-		return pgx.ErrNoRows
-	}
-	if err := r.rows.Scan(into...); err != nil {
-		return err
-	}
-	r.rows.Close()
-	return r.rows.Err()
 }
 
 // text returns a value as a driver gives that of a type that it does not know.

@@ -1,10 +1,10 @@
-// Package sqltx lets code that does not use pgx enqueue events: it makes an outbox.Tx of a transaction of database/sql, and so
-// of sqlx, GORM, bun and ent.
+// Package sqltx lets code that does not use pgx enqueue events: it makes an outbox.Tx of a transaction of database/sql,
+// and so of sqlx, GORM, bun and ent.
 //
 //	receipt, err := events.EnqueueTurnFinalized(ctx, sqltx.Wrap(tx), turn)
 //
-// The database is PostgreSQL, and its driver is pgx/stdlib, lib/pq or the pgdriver of bun. Dispatchers, listeners, operations
-// and EnqueueInBatch need pgx itself.
+// The database is PostgreSQL, and its driver is pgx/stdlib, lib/pq or the pgdriver of bun. Dispatchers, listeners,
+// operations and EnqueueInBatch need pgx itself.
 package sqltx
 
 import (
@@ -16,11 +16,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Tx is what Wrap takes: a *sql.Tx, or a type with its methods such as *sqlx.Tx, bun.Tx, *gorm.PreparedStmtTX, and the *Tx
-// of an ent client with the feature sql/execquery. A *sql.DB and a *sql.Conn are not transactions and do not compile.
+// Tx is what Wrap takes: a *sql.Tx, or a type with its methods such as *sqlx.Tx, bun.Tx, *gorm.PreparedStmtTX, and the
+// *Tx of an ent client with the feature sql/execquery. A *sql.DB and a *sql.Conn are not transactions and do not
+// compile.
 //
 // QueryContext must send query and args as they are.
 type Tx interface {
@@ -29,15 +31,15 @@ type Tx interface {
 	Rollback() error
 }
 
-// Wrap returns tx as a transaction to enqueue with. Wrap runs no statement, and may be called again for each enqueue. An
-// enqueue never ends the transaction: commit tx as before. If tx is nil, each enqueue returns an error.
+// Wrap returns tx as a transaction to enqueue with. Wrap runs no statement, and may be called again for each enqueue.
+// An enqueue never ends the transaction: commit tx as before. If tx is nil, each enqueue returns an error.
 //
-// If tx is a struct that embeds a *sql.Tx, as *sqlx.Tx and bun.Tx are, statements go to that *sql.Tx and pass by the methods
-// of the struct, because those of bun do not send the arguments of a statement.
+// If tx is a struct that embeds a *sql.Tx, as *sqlx.Tx and bun.Tx are, statements go to that *sql.Tx and pass by the
+// methods of the struct, because those of bun do not send the arguments of a statement.
 //
-// Errors of PostgreSQL are those of the driver, which errors.As finds. The outbox errors are found as with pgx, for example
-// outbox.ErrSerialization. If ctx ends during a statement, the error wraps that of ctx, and the transaction cannot be used any
-// more. The result must not be used concurrently, as tx must not.
+// Errors of PostgreSQL are those of the driver, which errors.As finds. The outbox errors are found as with pgx, for
+// example outbox.ErrSerialization. If ctx ends during a statement, the error wraps that of ctx, and the transaction
+// cannot be used any more. The result must not be used concurrently, as tx must not.
 func Wrap(tx Tx) outbox.Tx {
 	if isnil.Is(tx) {
 		return (*wrapped)(nil)
@@ -77,8 +79,8 @@ type wrapped struct {
 
 var errNoTx = errors.New("no transaction given (nil)")
 
-// Query sends a statement of outbox. args and the destinations of Scan have the types that the statements of outbox use; any
-// other is an error.
+// Query sends a statement of outbox. args and the destinations of Scan have the types that the statements of outbox
+// use; any other is an error.
 func (w *wrapped) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
 	r, err := w.query(ctx, query, args)
 	if err != nil {
@@ -109,7 +111,7 @@ func (w *wrapped) query(ctx context.Context, query string, args []any) (*rows, e
 // QueryRow is Query for one row.
 func (w *wrapped) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	r, err := w.query(ctx, query, args)
-	return row{rows: r, err: err}
+	return schemadb.FirstRow{Rows: r, Err: err}
 }
 
 // Commit commits the transaction. It ignores ctx, as the Commit of database/sql has none.

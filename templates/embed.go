@@ -1,5 +1,6 @@
 // Package templates holds the files that a person owns after they are written: handler stubs, and the files that
-// `outboxgen init` starts a project with, among them the program of a worker. Templates render what they are given and make no decisions.
+// `outboxgen init` starts a project with, among them the program of a worker. Templates render what they are given and
+// make no decisions.
 package templates
 
 import (

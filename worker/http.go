@@ -51,8 +51,8 @@ type handler struct {
 	log   *slog.Logger
 }
 
-// DrainHandler returns a handler that drains w once per request, for a scheduler that calls it. Every answer is one JSON
-// object.
+// DrainHandler returns a handler that drains w once per request, for a scheduler that calls it. Every answer is one
+// JSON object.
 //
 // The request is a POST with the header "Authorization: Bearer <key>". The parameters events and seconds, in the query,
 // in a form or in a JSON object, lower the bounds of cfg.Limit for this drain; seconds may have a fraction.
@@ -62,23 +62,26 @@ type handler struct {
 //   - 401: the key is missing or not the right one.
 //   - 405: the method is not POST.
 //   - 409 with Retry-After: w runs or drains already in this process. Nothing was done.
-//   - 500, 503: the drain failed. The log of this process has the cause; the answer has the report of what was done. 503,
-//     with Retry-After, means that the database is not available or that the process is stopping.
+//   - 500, 503: the drain failed. The log of this process has the cause; the answer has the report of what was done.
+//     503, with Retry-After, means that the database is not available or that the process is stopping.
 //
 // When the client goes away or the context of the server ends, the drain stops gracefully. A drain takes up to its time
 // plus the ShutdownTimeout of the parts; a WriteTimeout of the server does not end it. Other processes may drain
 // concurrently.
 //
-// The error says what is wrong with cfg: a key that is empty, short or has spaces, or a negative limit. It may also name a
-// part of w that is not a Drainer.
+// The error says what is wrong with cfg: a key that is empty, short or has spaces, or a negative limit. It may also
+// name a part of w that is not a Drainer.
 func (w *Worker) DrainHandler(cfg HandlerConfig) (http.Handler, error) {
 	switch {
 	case cfg.Key == "":
 		return nil, errors.New("new drain handler: field Key is empty: everybody could drain")
 	case len(cfg.Key) < MinKeyLength:
-		return nil, fmt.Errorf("new drain handler: field Key has %d characters: use at least %d random ones, for example of openssl rand -hex 32", len(cfg.Key), MinKeyLength)
+		return nil, fmt.Errorf(
+			"new drain handler: field Key has %d characters: use at least %d random ones, for example of openssl rand -hex 32",
+			len(cfg.Key), MinKeyLength)
 	case strings.ContainsFunc(cfg.Key, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return nil, errors.New("new drain handler: field Key has a character that is not visible ASCII, such as a space or the newline at the end of a file")
+		return nil, errors.New("new drain handler: field Key has a character that is not visible ASCII, such as a space or " +
+			"the newline at the end of a file")
 	case cfg.Limit.Events < 0:
 		return nil, fmt.Errorf("new drain handler: field Limit: Events %d is negative: 0 means any number", cfg.Limit.Events)
 	case cfg.Limit.Time < 0:
@@ -88,7 +91,9 @@ func (w *Worker) DrainHandler(cfg HandlerConfig) (http.Handler, error) {
 		return nil, fmt.Errorf("new drain handler: %w", err)
 	}
 	cfg.Limit.Time = cmp.Or(cfg.Limit.Time, defaultTime)
-	return &handler{w: w, key: sha256.Sum256([]byte(cfg.Key)), limit: cfg.Limit, log: usercode.Logger(cmp.Or(cfg.Logger, slog.Default()))}, nil
+	return &handler{
+		w: w, key: sha256.Sum256([]byte(cfg.Key)), limit: cfg.Limit, log: usercode.Logger(cmp.Or(cfg.Logger, slog.Default())),
+	}, nil
 }
 
 // fault is an answer that is not a report.
@@ -176,7 +181,8 @@ func unavailable(err error) bool {
 			}
 		}
 		return false
-	case errors.As(err, &connecting), errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &connecting), errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, context.DeadlineExceeded):
 		return true
 	}
 	return pgconn.SafeToRetry(err)
@@ -195,7 +201,9 @@ func (h *handler) limitOf(w http.ResponseWriter, r *http.Request) (outbox.DrainL
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
-		return outbox.DrainLimit{}, fault{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", maxBody)}
+		return outbox.DrainLimit{}, fault{
+			http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", maxBody),
+		}
 	case err != nil:
 		return outbox.DrainLimit{}, fault{http.StatusBadRequest, "the body cannot be read"}
 	}
@@ -266,7 +274,9 @@ func parametersOf(contentType string, body []byte) (url.Values, error) {
 	case "application/json":
 		var fields map[string]json.Number
 		if err := json.Unmarshal(body, &fields); err != nil {
-			return nil, fault{http.StatusBadRequest, `the body is not a JSON object of numbers such as {"events": 1000, "seconds": 20}`}
+			return nil, fault{
+				http.StatusBadRequest, `the body is not a JSON object of numbers such as {"events": 1000, "seconds": 20}`,
+			}
 		}
 		values := make(url.Values)
 		for name, n := range fields {

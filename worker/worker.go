@@ -1,5 +1,6 @@
-// Package worker runs several dispatchers, listeners and receivers of consumers as one: until a context ends, or, without
-// receivers, once to drain what is due, from a command or over HTTP. `outboxgen init --worker` writes a program that uses it.
+// Package worker runs several dispatchers, listeners and receivers of consumers as one: until a context ends, or,
+// without receivers, once to drain what is due, from a command or over HTTP. `outboxgen init --worker` writes a program
+// that uses it.
 //
 //	w, err := worker.New(
 //		worker.Part{Name: "mini_chat", Runner: dispatcher},
@@ -34,8 +35,8 @@ type Runner interface {
 	Run(ctx context.Context) error
 }
 
-// Drainer is a Runner that also handles what is due, and ends: a *queue.Dispatcher or a *listener.Listener. A worker can
-// drain only if all its parts are Drainers. A receiver is none: its broker decides when a message comes.
+// Drainer is a Runner that also handles what is due, and ends: a *queue.Dispatcher or a *listener.Listener. A worker
+// can drain only if all its parts are Drainers. A receiver is none: its broker decides when a message comes.
 type Drainer interface {
 	Runner
 	DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (outbox.DrainReport, error)
@@ -43,7 +44,8 @@ type Drainer interface {
 
 // Part is one dispatcher, listener or receiver of a worker.
 type Part struct {
-	Name   string // for reports and errors, for example the namespace, the listener or the consumer group; unique in the worker
+	// for reports and errors, for example the namespace, the listener or the consumer group; unique in the worker
+	Name   string
 	Runner Runner
 }
 
@@ -53,8 +55,8 @@ type Worker struct {
 	busy  atomic.Bool // Run or a drain is under way
 }
 
-// New returns a worker of parts. It returns an error if there is none, or if one has no name or no runner or has the name
-// of another.
+// New returns a worker of parts. It returns an error if there is none, or if one has no name or no runner or has the
+// name of another.
 func New(parts ...Part) (*Worker, error) {
 	if len(parts) == 0 {
 		return nil, errors.New("new worker: no parts")
@@ -90,9 +92,9 @@ func (w *Worker) drainers() ([]Drainer, error) {
 	return list, nil
 }
 
-// Run runs all parts until ctx ends, and returns when all have stopped. They stop concurrently, each as its own Run does.
-// If one of them ends before that, the others are stopped too, because nobody would notice that one is missing. The
-// error then names it. Run returns an error that wraps outbox.ErrBusy if this worker runs or drains already.
+// Run runs all parts until ctx ends, and returns when all have stopped. They stop concurrently, each as its own Run
+// does. If one of them ends before that, the others are stopped too, because nobody would notice that one is missing.
+// The error then names it. Run returns an error that wraps outbox.ErrBusy if this worker runs or drains already.
 func (w *Worker) Run(ctx context.Context) error {
 	if !w.busy.CompareAndSwap(false, true) {
 		return fmt.Errorf("run worker: %w", errBusy)
@@ -147,13 +149,16 @@ type wireReport struct {
 }
 
 func (r Report) wire(fault string) wireReport {
-	return wireReport{Error: fault, DrainReport: r.DrainReport, More: r.More(), Took: r.Took.Round(time.Millisecond).String(), Parts: append([]PartReport{}, r.Parts...)}
+	return wireReport{
+		Error: fault, DrainReport: r.DrainReport, More: r.More(), Took: r.Took.Round(time.Millisecond).String(),
+		Parts: append([]PartReport{}, r.Parts...),
+	}
 }
 
 // DrainUpTo drains all parts concurrently, each within limit, so that none waits behind the backlog of another: with
 // Events 100 and two parts, at most 200 events are handled. An error of one part does not stop the others. The error
-// names the parts that failed, and the report has what was done nevertheless. When ctx ends, all stop as at a bound, and
-// DrainUpTo returns the error of ctx. It returns an error that wraps outbox.ErrBusy if this worker runs or drains
+// names the parts that failed, and the report has what was done nevertheless. When ctx ends, all stop as at a bound,
+// and DrainUpTo returns the error of ctx. It returns an error that wraps outbox.ErrBusy if this worker runs or drains
 // already, and before it drains anything, an error that names a part that is not a Drainer. Any number of processes may
 // drain concurrently: each event is handled by one of them.
 func (w *Worker) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Report, error) {

@@ -16,6 +16,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outboxgen/outboxgen/internal/broker/amqpurl"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
 const (
@@ -41,8 +42,8 @@ type connection struct {
 	err  error         // why; to be read after down is closed
 }
 
-// dial tries each server once, in any order. If none takes the connection, refusal is an error of final, and all says whether that
-// is what every server says.
+// dial tries each server once, in any order. If none takes the connection, refusal is an error of final, and all says
+// whether that is what every server says.
 func (r *Receiver) dial(ctx context.Context) (c *connection, err, refusal error, all bool) {
 	servers := amqpurl.Servers(r.cfg.URL)
 	all = true
@@ -66,7 +67,8 @@ func (r *Receiver) open(ctx context.Context, server string) (*connection, error)
 	var raw *timedConn
 	stop := func() bool { return true }
 	cfg := amqp091.Config{
-		SASL: r.cfg.SASL, TLSClientConfig: r.cfg.TLS.Clone(), Heartbeat: heartbeat, Properties: amqp091.NewConnectionProperties(),
+		SASL: r.cfg.SASL, TLSClientConfig: r.cfg.TLS.Clone(), Heartbeat: heartbeat,
+		Properties: amqp091.NewConnectionProperties(),
 		Dial: func(network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{Timeout: askTimeout}).DialContext(ctx, network, addr)
 			if err != nil {
@@ -139,9 +141,9 @@ func (c *timedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// connect waits for a connection. If there was one before, it waits for servers without a limit, and for credentials or TLS up to
-// Config.StartTimeout. Otherwise it waits up to Config.StartTimeout for a server, and does not wait for what waiting does not
-// change, unless there are other servers.
+// connect waits for a connection. If there was one before, it waits for servers without a limit, and for credentials or
+// TLS up to Config.StartTimeout. Otherwise it waits up to Config.StartTimeout for a server, and does not wait for what
+// waiting does not change, unless there are other servers.
 func (r *Receiver) connect(ctx context.Context, before bool) (*connection, error) {
 	began := time.Now()
 	refusals := 0 // in a row
@@ -166,24 +168,26 @@ func (r *Receiver) connect(ctx context.Context, before bool) (*connection, error
 		r.limit.Log(ctx, slog.LevelWarn, "amqp connection: cannot connect", "servers", r.servers, "error", err)
 		// A server that stops in the middle of a login looks like one that refuses it, so one refusal is not enough.
 		switch again := refusals > 1; {
-		case again && before && time.Since(refused) > r.cfg.StartTimeout, again && !before && (all || time.Since(began) > askTimeout):
+		case again && before && time.Since(refused) > r.cfg.StartTimeout,
+			again && !before && (all || time.Since(began) > askTimeout):
 			return nil, fmt.Errorf("connect to %s: %w", r.servers, refusal)
 		case !before && time.Since(began) > r.cfg.StartTimeout:
 			return nil, fmt.Errorf("connect to %s: %w: %w", r.servers, ErrUnreachable, err)
 		}
-		sleep(ctx, pause/2+rand.N(pause))
+		backoff.Sleep(ctx, pause/2+rand.N(pause))
 	}
 }
 
-// final returns an error that wraps ErrRefused or ErrTLS if a connection has failed with something that waiting does not change.
-// Otherwise it returns nil.
+// final returns an error that wraps ErrRefused or ErrTLS if a connection has failed with something that waiting does
+// not change. Otherwise it returns nil.
 func final(err error) error {
 	if reply, is := errors.AsType[*amqp091.Error](err); is {
 		switch {
 		case reply.Code == amqp091.AccessRefused:
 			return fmt.Errorf("%w: %w: check the user and password in Config.URL, or Config.SASL", ErrRefused, err)
 		// The same code says that the virtual host starts, or that a limit of connections is reached.
-		case reply.Code == amqp091.NotAllowed && !strings.Contains(reply.Reason, "is down") && !strings.Contains(reply.Reason, "limit"):
+		case reply.Code == amqp091.NotAllowed && !strings.Contains(reply.Reason, "is down") &&
+			!strings.Contains(reply.Reason, "limit"):
 			return fmt.Errorf("%w: %w: check the virtual host in Config.URL, and the user's rights to it", ErrRefused, err)
 		}
 	}
@@ -203,14 +207,4 @@ func final(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %w: %s", ErrTLS, err, check)
-}
-
-// sleep waits. It returns early when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

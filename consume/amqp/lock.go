@@ -6,17 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/postgres/advisory"
 )
 
 // errLockLost is the cause when the connection that holds the lock is gone.
 var errLockLost = errors.New("the lock was lost, with its connection to the database")
 
-// lockValid is how long a process may be cut off from the database before it gives the queue up. It does no harm if it notices that
-// later than the server: the next process waits until its consumer has gone.
+// lockValid is how long a process may be cut off from the database before it gives the queue up. It does no harm if it
+// notices that later than the server: the next process waits until its consumer has gone.
 const lockValid = 10 * time.Second
 
-// lock waits until this process has the advisory lock of the queue, and the database answers. It returns nil if no lock is wanted.
+// lock waits until this process has the advisory lock of the queue, and the database answers. It returns nil if no lock
+// is wanted.
 func (r *Receiver) lock(ctx context.Context, c *connection) (*advisory.Lock, error) {
 	waits, away := false, false
 	for {
@@ -36,7 +38,7 @@ func (r *Receiver) lock(ctx context.Context, c *connection) (*advisory.Lock, err
 			r.log.Info("another process reads the queue: this one waits to take over")
 			waits = true
 		}
-		sleep(ctx, time.Second)
+		backoff.Sleep(ctx, time.Second)
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
-// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges
-// what is settled, hands back what it holds, and returns nil. It returns an error if the queue does not exist, access is refused,
-// no server answers at the start, or the database is not migrated: see the Err variables and receive.Stop. Nothing is lost then:
-// the next Run continues from there.
+// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout,
+// acknowledges what is settled, hands back what it holds, and returns nil. It returns an error if the queue does not
+// exist, access is refused, no server answers at the start, or the database is not migrated: see the Err variables and
+// receive.Stop. Nothing is lost then: the next Run continues from there.
 func (r *Receiver) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("run RabbitMQ receiver: %w", ErrRunning)
@@ -63,7 +65,7 @@ func (r *Receiver) run(outer context.Context) error {
 		if err := t.judge(err, time.Since(began)); err != nil {
 			return err
 		}
-		sleep(ctx, t.pause/2+rand.N(t.pause))
+		backoff.Sleep(ctx, t.pause/2+rand.N(t.pause))
 		if c.IsClosed() && ctx.Err() == nil {
 			c.close()
 			next, err := r.connect(ctx, true)
@@ -150,7 +152,9 @@ func (r *Receiver) subscribe(c *connection, exclusive bool) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{r: r, channel: channel, closed: channel.NotifyClose(make(chan *amqp091.Error, 1)), changed: make(chan struct{}, 1)}
+	s := &session{
+		r: r, channel: channel, closed: channel.NotifyClose(make(chan *amqp091.Error, 1)), changed: make(chan struct{}, 1),
+	}
 	if err = channel.Qos(r.cfg.Prefetch, 0, false); err == nil {
 		s.deliveries, err = channel.Consume(r.cfg.Queue, "", false, exclusive, false, false, nil)
 	}
@@ -170,7 +174,7 @@ const guardInterval = 10 * time.Second
 // guard looks for other consumers until ctx ends.
 func (r *Receiver) guard(ctx context.Context, c *connection) error {
 	for {
-		sleep(ctx, guardInterval)
+		backoff.Sleep(ctx, guardInterval)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -203,20 +207,22 @@ func (r *Receiver) alone(ctx context.Context, c *connection) error {
 			said = true
 			r.log.Warn("the queue has another consumer: this process waits until it has gone, to keep the order")
 		}
-		sleep(ctx, minPause)
+		backoff.Sleep(ctx, minPause)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// isMissing reports whether the server says that a queue does not exist. The same code can mean that the queue's node is down.
+// isMissing reports whether the server says that a queue does not exist. The same code can mean that the queue's node
+// is down.
 func isMissing(err error) bool {
 	reply, is := errors.AsType[*amqp091.Error](err)
 	return is && reply.Code == amqp091.NotFound && strings.Contains(reply.Reason, "no queue")
 }
 
-// inUse reports whether the server says that another consumer has the queue. The same code can mean that a right is missing.
+// inUse reports whether the server says that another consumer has the queue. The same code can mean that a right is
+// missing.
 func inUse(reply *amqp091.Error) bool {
 	return reply.Code == amqp091.AccessRefused && strings.Contains(reply.Reason, "in exclusive use")
 }
@@ -273,7 +279,8 @@ func (t *troubles) judge(err error, lasted time.Duration) error {
 	case errors.Is(err, errLockLost):
 		t.r.log.Warn("the lock of the queue was lost: the process takes it again, or another one does", "error", err)
 	default:
-		t.r.limit.Log(context.Background(), slog.LevelWarn, "amqp connection: the queue is not read for a moment", "servers", t.r.servers, "error", err)
+		t.r.limit.Log(context.Background(), slog.LevelWarn, "amqp connection: the queue is not read for a moment", "servers",
+			t.r.servers, "error", err)
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 // errCancelled is the error of a consumer that the server has ended.
 var errCancelled = errors.New("the server has ended the consumer: the queue was deleted, or it moves to another node")
 
-// session is the time in which this process reads the queue on one channel. What it has not acknowledged at the end goes back into
-// the queue.
+// session is the time in which this process reads the queue on one channel. What it has not acknowledged at the end
+// goes back into the queue.
 type session struct {
 	r          *Receiver
 	channel    *amqp091.Channel
@@ -29,8 +29,8 @@ type session struct {
 	waiting []amqp091.Delivery // Config.Prefetch at most, because the server sends no more
 }
 
-// collect takes messages from the client while others are applied, until ctx or the channel ends. It returns why the channel has
-// ended.
+// collect takes messages from the client while others are applied, until ctx or the channel ends. It returns why the
+// channel has ended.
 func (s *session) collect(ctx context.Context) error {
 	for {
 		select {
@@ -59,8 +59,8 @@ func (s *session) collect(ctx context.Context) error {
 	}
 }
 
-// take returns the next messages, without waiting for more. Half of what the process may hold is applied while the server sends
-// the other half.
+// take returns the next messages, without waiting for more. Half of what the process may hold is applied while the
+// server sends the other half.
 func (s *session) take() []amqp091.Delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,13 +118,15 @@ func (s *session) message(d amqp091.Delivery) receive.Message {
 	}
 	if count, is := d.Headers["x-delivery-count"].(int64); is && count >= manyDeliveries {
 		s.r.limit.Log(context.Background(), slog.LevelWarn,
-			"messages come again and again: a quorum queue drops them at its delivery-limit, so set its policy to -1", "place", m.Place, "deliveries", count)
+			"messages come again and again: a quorum queue drops them at its delivery-limit, so set its policy to -1", "place",
+			m.Place, "deliveries", count)
 	}
 	return m
 }
 
-// acknowledge acknowledges the messages that have an outcome: those before the first one without at once, and the others one by
-// one. Everything before the batch is acknowledged already. If the channel has ended, the messages come again as duplicates.
+// acknowledge acknowledges the messages that have an outcome: those before the first one without at once, and the
+// others one by one. Everything before the batch is acknowledged already. If the channel has ended, the messages come
+// again as duplicates.
 func (s *session) acknowledge(batch []amqp091.Delivery, outcomes []receive.Outcome) {
 	n := 0
 	for n < len(outcomes) && outcomes[n] != "" {

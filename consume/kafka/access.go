@@ -19,8 +19,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 )
 
-// access remembers what the connections of a client say about credentials and TLS. The client tries a refused connection
-// again and again, and reports the refusal to nobody else.
+// access remembers what the connections of a client say about credentials and TLS. The client tries a refused
+// connection again and again, and reports the refusal to nobody else.
 type access struct {
 	mu         sync.Mutex
 	seeds      int             // the number of brokers of the Config
@@ -79,20 +79,23 @@ func (a *access) OnBrokerRead(meta kgo.BrokerMetadata, key int16, _ int, _, _ ti
 	case err == nil:
 		a.known, a.err, a.last, a.hung, a.suspects = true, nil, nil, 0, nil
 	case k == kmsg.ApiVersions && !passing(err) && untrusted(err) == "":
-		a.refuse(meta, fmt.Errorf("%w: broker %s does not answer as Kafka does: %w: check the port, and whether it wants TLS: kgo.DialTLSConfig in Config.Options", ErrTLS, addressOf(meta), err))
+		a.refuse(meta,
+			fmt.Errorf("%w: broker %s does not answer as Kafka does: %w: check the port, and whether it wants TLS: "+
+				"kgo.DialTLSConfig in Config.Options", ErrTLS, addressOf(meta), err))
 	case k != kmsg.ApiVersions && (opening || !a.known) && errors.Is(err, io.EOF):
 		if a.hung++; a.hung >= maxHung {
 			check := "check whether it wants SASL: kgo.SASL in Config.Options"
 			if a.mechanisms != "" {
 				check = "check user, password and mechanism: kgo.SASL in Config.Options"
 			}
-			a.refuse(meta, fmt.Errorf("%w: broker %s%s: it closes each connection without an answer: %s", ErrRefused, addressOf(meta), a.with(), check))
+			a.refuse(meta, fmt.Errorf("%w: broker %s%s: it closes each connection without an answer: %s", ErrRefused,
+				addressOf(meta), a.with(), check))
 		}
 	}
 }
 
-// refuse notes a refusal. It counts when another broker cannot help: there is none, or the client has come back to this one.
-// The first one is kept until a broker answers.
+// refuse notes a refusal. It counts when another broker cannot help: there is none, or the client has come back to this
+// one. The first one is kept until a broker answers.
 func (a *access) refuse(meta kgo.BrokerMetadata, err error) {
 	a.last = err
 	if address := addressOf(meta); a.seeds > 1 && !a.suspects[address] {
@@ -143,7 +146,8 @@ func untrusted(err error) string {
 // passing reports whether an error of a connection may pass, because the broker is away.
 func passing(err error) bool {
 	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, kgo.ErrClientClosed)
 }
 

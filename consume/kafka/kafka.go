@@ -1,5 +1,5 @@
-// Package kafka consumes events from Apache Kafka with franz-go: it joins a consumer group, applies each record's event with
-// a generated consumer, once and in the order of its key, and commits the offset afterwards.
+// Package kafka consumes events from Apache Kafka with franz-go: it joins a consumer group, applies each record's event
+// with a generated consumer, once and in the order of its key, and commits the offset afterwards.
 //
 //	ib, err := inbox.New(inbox.Config{Group: "cards"})
 //	...
@@ -10,27 +10,29 @@
 //		Topics:  []string{"sc.domain.user"},
 //	})
 //
-// Run returns when ctx ends, or when something is wrong that waiting does not change. What becomes of a message that cannot
-// be applied is described in package receive: it is parked or a dead letter in the consumer's database, and no message stops
-// those of other keys.
+// Run returns when ctx ends, or when something is wrong that waiting does not change. What becomes of a message that
+// cannot be applied is described in package receive: it is parked or a dead letter in the consumer's database, and no
+// message stops those of other keys.
 //
 // # Partitions and rebalances
 //
-// Partitions are consumed concurrently, and within a partition the keys. When a partition moves to another process, this one
-// finishes the transactions that are under way and commits the offset before it gives the partition up. If it cannot, because
-// it was killed or has lost its connection, records are read again by the other process: they are duplicates and have no
-// second effect. A record is never skipped: an offset is committed only when all records before it are settled.
+// Partitions are consumed concurrently, and within a partition the keys. When a partition moves to another process,
+// this one finishes the transactions that are under way and commits the offset before it gives the partition up. If it
+// cannot, because it was killed or has lost its connection, records are read again by the other process: they are
+// duplicates and have no second effect. A record is never skipped: an offset is committed only when all records before
+// it are settled.
 //
-// Kafka orders records within a partition. If somebody adds partitions to a topic, keys move, and the order of a key is not
-// kept across the change. A line of the log says that. Events with an entity version are safe then, too.
+// Kafka orders records within a partition. If somebody adds partitions to a topic, keys move, and the order of a key is
+// not kept across the change. A line of the log says that. Events with an entity version are safe then, too.
 //
 // # Failures
 //
-//   - The database or the brokers do not answer: records wait, nothing is charged, and two lines of the log say when it began
-//     and when it ended. Only at the start it is an error if no broker answers within Config.StartTimeout.
+//   - The database or the brokers do not answer: records wait, nothing is charged, and two lines of the log say when it
+//     began and when it ended. Only at the start it is an error if no broker answers within Config.StartTimeout.
 //   - A topic that does not exist, also one that is deleted later: an error of Run after Config.UnknownTopicTimeout.
-//   - Credentials that are refused, TLS that does not work, and a missing right to a topic or the group: at the start an
-//     error of Run at once, which names the broker and what to check. Later it comes after Config.StartTimeout at the latest.
+//   - Credentials that are refused, TLS that does not work, and a missing right to a topic or the group: at the start
+//     an error of Run at once, which names the broker and what to check. Later it comes after Config.StartTimeout at
+//     the latest.
 //   - A record of another producer: a dead letter with its place, such as kafka:users/3@1042.
 package kafka
 
@@ -63,8 +65,8 @@ var (
 	ErrUnknownTopic = errors.New("the topic does not exist")
 	// ErrRefused: the cluster refuses the credentials, or a right is missing.
 	ErrRefused = errors.New("the cluster refuses access")
-	// ErrTLS: a broker's certificate is not valid for this client, one side speaks TLS and the other does not, or the port is
-	// not that of a Kafka broker.
+	// ErrTLS: a broker's certificate is not valid for this client, one side speaks TLS and the other does not, or the port
+	// is not that of a Kafka broker.
 	ErrTLS = errors.New("no connection with TLS")
 	// ErrUnreachable: no broker has answered within Config.StartTimeout.
 	ErrUnreachable = errors.New("no broker answers")
@@ -89,8 +91,8 @@ type Config struct {
 	// UnknownTopicTimeout is how long a topic may be unknown to the cluster, for example because it is created a little
 	// later; 0 means 1 min.
 	UnknownTopicTimeout time.Duration
-	// Options are passed to the client, for TLS, SASL, an instance id and so on. What the order of records depends on cannot
-	// be changed.
+	// Options are passed to the client, for TLS, SASL, an instance id and so on. What the order of records depends on
+	// cannot be changed.
 	Options []kgo.Opt
 }
 
@@ -125,7 +127,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Receiver consumes the topics of a Config. Its methods may be called concurrently, but only one Run is under way at a time.
+// Receiver consumes the topics of a Config. Its methods may be called concurrently, but only one Run is under way at a
+// time.
 type Receiver struct {
 	cfg       Config
 	receiver  *receive.Receiver
@@ -155,8 +158,8 @@ func Run(ctx context.Context, pool *pgxpool.Pool, consumer *consume.Consumer, cf
 	return r.Run(ctx)
 }
 
-// New returns a Receiver that applies the records of cfg.Topics with consumer, in the database of pool. It does not connect
-// to anything.
+// New returns a Receiver that applies the records of cfg.Topics with consumer, in the database of pool. It does not
+// connect to anything.
 func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver, error) {
 	receiver, err := receive.New(pool, consumer, cfg.Receive)
 	if err != nil {
@@ -179,7 +182,8 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	return r, nil
 }
 
-// making is held while a client is made: kgo.NewClient writes into the value of kgo.ProducerBatchCompression, which clients share.
+// making is held while a client is made: kgo.NewClient writes into the value of kgo.ProducerBatchCompression, which
+// clients share.
 var making sync.Mutex
 
 func newClient(opts []kgo.Opt) (*kgo.Client, error) {
@@ -191,7 +195,8 @@ func newClient(opts []kgo.Opt) (*kgo.Client, error) {
 // plain returns a client that is not a member of the group. a watches its connections.
 func (r *Receiver) plain(a *access) (*kgo.Client, error) {
 	opts := append([]kgo.Opt{kgo.ClientID("outboxgen"), kgo.DisableClientMetrics()}, r.cfg.Options...)
-	client, err := newClient(append(opts, kgo.WithLogger(logger{r.clientLog}), kgo.SeedBrokers(r.cfg.Brokers...), kgo.WithHooks(a)))
+	client, err := newClient(append(opts, kgo.WithLogger(logger{r.clientLog}), kgo.SeedBrokers(r.cfg.Brokers...),
+		kgo.WithHooks(a)))
 	if err != nil {
 		return nil, err
 	}
@@ -229,16 +234,16 @@ func (r *Receiver) options() []kgo.Opt {
 type Lag struct {
 	Topic     string
 	Partition int32
-	// Committed is the offset that the group has committed, and End the one that the next record will have. Committed is -1
-	// if the group has committed none.
+	// Committed is the offset that the group has committed, and End the one that the next record will have. Committed is
+	// -1 if the group has committed none.
 	Committed, End int64
-	// Records is how many records are not settled: End minus Committed, or the records that Kafka has. Offsets that hold no
-	// record, for example after compaction, count too.
+	// Records is how many records are not settled: End minus Committed, or the records that Kafka has. Offsets that hold
+	// no record, for example after compaction, count too.
 	Records int64
 }
 
-// Lag returns the lag of the group in each partition, in order. Run need not be under way. What is parked in the database is
-// not behind: see Status.
+// Lag returns the lag of the group in each partition, in order. Run need not be under way. What is parked in the
+// database is not behind: see Status.
 func (r *Receiver) Lag(ctx context.Context) ([]Lag, error) {
 	var a access
 	client, err := r.plain(&a)

@@ -13,8 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/consume/receive"
 )
 
-// The numbers of records that wait in a partition when its fetches are paused and when they are resumed, and how many are
-// settled at a time.
+// The numbers of records that wait in a partition when its fetches are paused and when they are resumed, and how many
+// are settled at a time.
 const (
 	highWater = 4000
 	lowWater  = 1000
@@ -64,7 +64,9 @@ func (r *Receiver) assigned(_ context.Context, client *kgo.Client, assigned map[
 				continue
 			}
 			ctx, stop := context.WithCancel(r.ctx)
-			p := &partition{r: r, target: t, client: client, ctx: ctx, stop: stop, done: make(chan struct{}), more: make(chan struct{}, 1)}
+			p := &partition{
+				r: r, target: t, client: client, ctx: ctx, stop: stop, done: make(chan struct{}), more: make(chan struct{}, 1),
+			}
 			r.partitions[t] = p
 			go p.run()
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/outboxgen/outboxgen/internal/broker/lograte"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
 const (
@@ -25,10 +26,10 @@ const (
 	watchInterval = 30 * time.Second
 )
 
-// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, commits the
-// offsets, leaves the group and returns nil. It returns an error if a topic does not exist, access is refused, no broker
-// answers at the start, the database is not migrated, or the group ends it: see the Err variables, receive.ErrOnlyDead and
-// receive.Stop. Nothing is lost then: the next Run continues from there.
+// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout,
+// commits the offsets, leaves the group and returns nil. It returns an error if a topic does not exist, access is
+// refused, no broker answers at the start, the database is not migrated, or the group ends it: see the Err variables,
+// receive.ErrOnlyDead and receive.Stop. Nothing is lost then: the next Run continues from there.
 func (r *Receiver) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("run Kafka receiver: %w", ErrRunning)
@@ -45,9 +46,9 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// leaveTimeout is how long a member may take to commit its offsets and to leave the group. While the group is rebalanced, the
-// brokers answer only when all members have joined, which notice it at their next heartbeat, or after the rebalance timeout. A
-// member that did not leave is missed after the session timeout.
+// leaveTimeout is how long a member may take to commit its offsets and to leave the group. While the group is
+// rebalanced, the brokers answer only when all members have joined, which notice it at their next heartbeat, or after
+// the rebalance timeout. A member that did not leave is missed after the session timeout.
 const leaveTimeout = 5 * time.Second
 
 func (r *Receiver) run(outer context.Context) error {
@@ -135,13 +136,14 @@ func (r *Receiver) greet(ctx context.Context, admin *kadm.Client) (map[string]in
 			cause = err
 		}
 		if time.Now().After(limit) {
-			return nil, fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(r.cfg.Brokers, ","), r.cfg.StartTimeout, cause)
+			return nil, fmt.Errorf("%w at %s within %s: %w", ErrUnreachable, strings.Join(r.cfg.Brokers, ","),
+				r.cfg.StartTimeout, cause)
 		}
 		if !said {
 			said = true
 			r.log.Warn("no broker answers: records wait", "brokers", r.cfg.Brokers, "error", err)
 		}
-		pause(ctx, min(time.Second, time.Until(limit)))
+		backoff.Sleep(ctx, min(time.Second, time.Until(limit)))
 	}
 }
 
@@ -153,7 +155,8 @@ func (r *Receiver) look(topics kadm.TopicDetails) (counts map[string]int, missin
 		switch {
 		case detail.Err == nil && len(detail.Partitions) > 0:
 			counts[name] = len(detail.Partitions)
-		case detail.Err == nil, errors.Is(detail.Err, kerr.UnknownTopicOrPartition), errors.Is(detail.Err, kerr.UnknownTopicID):
+		case detail.Err == nil, errors.Is(detail.Err, kerr.UnknownTopicOrPartition),
+			errors.Is(detail.Err, kerr.UnknownTopicID):
 			missing = name
 		case refused("topic "+name, detail.Err) != nil:
 			return nil, "", refused("topic "+name, detail.Err)
@@ -174,7 +177,7 @@ func (r *Receiver) awaitTopics(ctx context.Context, admin *kadm.Client, missing 
 		if !time.Now().Before(limit) {
 			return nil, fmt.Errorf("topic %s: %w: create it, or correct Config.Topics", missing, ErrUnknownTopic)
 		}
-		pause(ctx, min(time.Second, time.Until(limit)))
+		backoff.Sleep(ctx, min(time.Second, time.Until(limit)))
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -192,11 +195,12 @@ func (r *Receiver) awaitTopics(ctx context.Context, admin *kadm.Client, missing 
 	}
 }
 
-// watch looks from time to time for a topic that was deleted, for more partitions, and for credentials that are refused.
+// watch looks from time to time for a topic that was deleted, for more partitions, and for credentials that are
+// refused.
 func (r *Receiver) watch(ctx context.Context, client *kgo.Client, admin *kadm.Client, counts map[string]int) error {
 	gone := make(map[string]time.Time)
 	for interval := min(watchInterval, max(min(r.cfg.UnknownTopicTimeout, r.cfg.StartTimeout)/2, 10*time.Millisecond)); ; {
-		pause(ctx, interval)
+		backoff.Sleep(ctx, interval)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -217,7 +221,8 @@ func (r *Receiver) watch(ctx context.Context, client *kgo.Client, admin *kadm.Cl
 		for name, n := range now {
 			delete(gone, name)
 			if before := counts[name]; before > 0 && n > before {
-				r.log.Warn("a topic has more partitions: keys have moved, and their order is not kept across the change", "destination", name, "partitions", n, "before", before)
+				r.log.Warn("a topic has more partitions: keys have moved, and their order is not kept across the change",
+					"destination", name, "partitions", n, "before", before)
 				client.ForceMetadataRefresh() // so that somebody gets them now
 			}
 			counts[name] = max(n, counts[name])
@@ -251,11 +256,12 @@ func (r *Receiver) poll(ctx context.Context, client *kgo.Client, stop context.Ca
 				stop(err)
 			case time.Since(trouble) > time.Minute:
 				trouble = time.Now()
-				r.log.Warn("Kafka does not answer as expected: records wait", "destination", e.Topic, "partition", e.Partition, "error", e.Err)
+				r.log.Warn("Kafka does not answer as expected: records wait", "destination", e.Topic, "partition", e.Partition,
+					"error", e.Err)
 			}
 		}
 		if len(fetches.Errors()) > 0 {
-			pause(ctx, 100*time.Millisecond)
+			backoff.Sleep(ctx, 100*time.Millisecond)
 		}
 	}
 }
@@ -273,24 +279,14 @@ func (r *Receiver) fatal(e kgo.FetchError) error {
 		return e.Err
 	}
 	for _, code := range []*kerr.Error{
-		kerr.InvalidGroupID, kerr.InconsistentGroupProtocol, kerr.FencedInstanceID, kerr.UnreleasedInstanceID, kerr.GroupMaxSizeReached,
-		kerr.InvalidSessionTimeout, kerr.UnsupportedVersion, kerr.InvalidTopicException,
+		kerr.InvalidGroupID, kerr.InconsistentGroupProtocol, kerr.FencedInstanceID, kerr.UnreleasedInstanceID,
+		kerr.GroupMaxSizeReached, kerr.InvalidSessionTimeout, kerr.UnsupportedVersion, kerr.InvalidTopicException,
 	} {
 		if errors.Is(e.Err, code) {
 			return fmt.Errorf("%s: %w", where, e.Err)
 		}
 	}
 	return nil
-}
-
-// pause waits. It returns early when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // logger writes warnings and errors of the client to slog.

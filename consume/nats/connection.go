@@ -96,7 +96,8 @@ func connect(cfg Config, log *slog.Logger, limit *lograte.Limit) (*connection, e
 			c.refused(err, time.Now())
 		}
 		if last := c.serverError.Swap(&err); err != nil && (last == nil || (*last).Error() != err.Error()) {
-			c.log.Log(context.Background(), slog.LevelWarn, "nats connection: error from server", "servers", c.servers, "error", err)
+			c.log.Log(context.Background(), slog.LevelWarn, "nats connection: error from server", "servers", c.servers,
+				"error", err)
 		}
 		if complained != nil {
 			complained(nc, sub, err)
@@ -154,8 +155,8 @@ func (c *connection) refusedSince(since time.Time) error {
 	return refusedRight(c.refusal.err)
 }
 
-// refusedFor returns an error if the server has refused something again and again for so long. A refusal is over when none
-// came for the time quiet.
+// refusedFor returns an error if the server has refused something again and again for so long. A refusal is over when
+// none came for the time quiet.
 func (c *connection) refusedFor(limit, quiet time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +191,8 @@ func (c *connection) jetStream(cfg Config) (jetstream.JetStream, error) {
 	return jetstream.New(c.Conn)
 }
 
-// await waits until there is a connection. It does not wait for what waiting does not change, unless there are other servers.
+// await waits until there is a connection. It does not wait for what waiting does not change, unless there are other
+// servers.
 func (c *connection) await(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -211,8 +213,8 @@ func (c *connection) await(ctx context.Context) error {
 
 var errNotConnected = errors.New("not connected")
 
-// watch calls lost when there has been no connection for a moment, and returns then or when ctx ends. A pull that is under way when
-// the connection is lost waits for the next one, however long, and so would not see that it is refused.
+// watch calls lost when there has been no connection for a moment, and returns then or when ctx ends. A pull that is
+// under way when the connection is lost waits for the next one, however long, and so would not see that it is refused.
 func (c *connection) watch(ctx context.Context, lost context.CancelCauseFunc) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -229,12 +231,16 @@ func (c *connection) watch(ctx context.Context, lost context.CancelCauseFunc) {
 	lost(errNotConnected)
 }
 
-// final returns an error that wraps ErrRefused or ErrTLS if a connection has failed with something that waiting does not change.
-// Otherwise it returns nil.
+// final returns an error that wraps ErrRefused or ErrTLS if a connection has failed with something that waiting does
+// not change. Otherwise it returns nil.
 func final(err error) error {
-	for _, refusal := range [...]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired} {
-		if errors.Is(err, refusal) || strings.EqualFold(err.Error(), refusal.Error()) { // while it connects, the client has another error with that text
-			return fmt.Errorf("%w: %w: check the user and password in Config.URL, or the credentials in Config.Options", ErrRefused, refusal)
+	for _, refusal := range [...]error{
+		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
+	} {
+		// while it connects, the client has another error with that text
+		if errors.Is(err, refusal) || strings.EqualFold(err.Error(), refusal.Error()) {
+			return fmt.Errorf("%w: %w: check the user and password in Config.URL, or the credentials in Config.Options",
+				ErrRefused, refusal)
 		}
 	}
 	var unverified *tls.CertificateVerificationError
@@ -254,8 +260,8 @@ func final(err error) error {
 	return fmt.Errorf("%w: %w: %s", ErrTLS, err, check)
 }
 
-// explain adds what the connection knows to an error of a question that was asked at a time, and says which of our errors it
-// is.
+// explain adds what the connection knows to an error of a question that was asked at a time, and says which of our
+// errors it is.
 func (c *connection) explain(err error, asked time.Time) error {
 	if connErr := c.connErr.Load(); connErr != nil && !c.IsConnected() {
 		if err := final(*connErr); err != nil {
@@ -266,12 +272,14 @@ func (c *connection) explain(err error, asked time.Time) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return ErrNoStream
 	}
-	unanswered := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+	unanswered := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, nats.ErrPermissionViolation)
 	if refused := c.refusedSince(asked); refused != nil && unanswered {
 		return refused
 	}
-	if unanswered || errors.Is(err, errNotConnected) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+	if unanswered || errors.Is(err, errNotConnected) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	return err

@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/postgres/advisory"
 )
 
 // errLockLost is the cause when the connection that holds the lock is gone.
 var errLockLost = errors.New("the lock was lost, with its connection to the database")
 
-// lock waits until this process has the advisory lock of the durable consumer in the consumer's database. Its holder is the only
-// process that reads the durable consumer in order. It returns nil if no lock is wanted.
+// lock waits until this process has the advisory lock of the durable consumer in the consumer's database. Its holder is
+// the only process that reads the durable consumer in order. It returns nil if no lock is wanted.
 func (r *Receiver) lock(ctx context.Context, ackWait time.Duration) (*advisory.Lock, error) {
 	if r.cfg.Unordered {
 		return nil, nil
@@ -36,12 +37,13 @@ func (r *Receiver) lock(ctx context.Context, ackWait time.Duration) (*advisory.L
 			r.log.Info("another process reads the durable consumer: this one waits to take over")
 			waits = true
 		}
-		sleep(ctx, min(time.Second, ackWait/10))
+		backoff.Sleep(ctx, min(time.Second, ackWait/10))
 	}
 }
 
 // tryLock returns nil if another process has the lock.
 func (r *Receiver) tryLock(ctx context.Context, ackWait time.Duration) (*advisory.Lock, error) {
-	name := fmt.Sprintf("outboxgen consume/nats %s %s/%s/%s", r.receiver.Group(), r.cfg.Domain, r.cfg.Stream, r.cfg.Durable)
+	name := fmt.Sprintf("outboxgen consume/nats %s %s/%s/%s", r.receiver.Group(), r.cfg.Domain, r.cfg.Stream,
+		r.cfg.Durable)
 	return advisory.Try(ctx, r.cfg.LockPool, name, ackWait/3)
 }

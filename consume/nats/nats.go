@@ -1,5 +1,5 @@
-// Package nats consumes events from NATS JetStream: it pulls from a durable consumer of a stream, applies each message's event
-// with a generated consumer, once and in the order of its key, and acknowledges the message afterwards.
+// Package nats consumes events from NATS JetStream: it pulls from a durable consumer of a stream, applies each
+// message's event with a generated consumer, once and in the order of its key, and acknowledges the message afterwards.
 //
 //	ib, err := inbox.New(inbox.Config{Group: "cards"})
 //	...
@@ -9,37 +9,39 @@
 //		URL: "nats://nats-1:4222,nats://nats-2:4222", Stream: "USERS",
 //	})
 //
-// Run returns when ctx ends, or when something is wrong that waiting does not change. What becomes of a message that cannot
-// be applied is described in package receive: it is parked or a dead letter in the consumer's database, and no message stops
-// those of other keys.
+// Run returns when ctx ends, or when something is wrong that waiting does not change. What becomes of a message that
+// cannot be applied is described in package receive: it is parked or a dead letter in the consumer's database, and no
+// message stops those of other keys.
 //
 // # Order
 //
-// JetStream delivers a message again when its acknowledgement is late, and it does not wait for that before it delivers later
-// messages. So a message that got lost on its way, or that a killed process had, comes after messages that follow it. This
-// package restores the order:
+// JetStream delivers a message again when its acknowledgement is late, and it does not wait for that before it delivers
+// later messages. So a message that got lost on its way, or that a killed process had, comes after messages that follow
+// it. This package restores the order:
 //
-//   - One process at a time reads the durable consumer. It holds an advisory lock in the consumer's database; other processes
-//     wait to take over.
-//   - The reader counts the deliveries. When it begins, and when one is missing, it holds all messages until it has every message
-//     that is delivered and not acknowledged, which JetStream delivers again within Config.AckWait. Then it applies them in the
-//     order of the stream.
-//   - While it holds a message, it tells JetStream that the message is in progress. It acknowledges a message after its effect.
+//   - One process at a time reads the durable consumer. It holds an advisory lock in the consumer's database; other
+//     processes wait to take over.
+//   - The reader counts the deliveries. When it begins, and when one is missing, it holds all messages until it has
+//     every message that is delivered and not acknowledged, which JetStream delivers again within Config.AckWait. Then
+//     it applies them in the order of the stream.
+//   - While it holds a message, it tells JetStream that the message is in progress. It acknowledges a message after its
+//     effect.
 //
-// So events of one key have their effects in the order in which they stand in the stream, also after a crash, which then
-// costs up to AckWait. Keys are applied concurrently. To use several processes, run one Receiver for each part of the
-// subjects, with a durable consumer and Subjects of its own, so that a key is always in the same part. Events without an
-// order need none of that: see Config.Unordered.
+// So events of one key have their effects in the order in which they stand in the stream, also after a crash, which
+// then costs up to AckWait. Keys are applied concurrently. To use several processes, run one Receiver for each part of
+// the subjects, with a durable consumer and Subjects of its own, so that a key is always in the same part. Events
+// without an order need none of that: see Config.Unordered.
 //
 // # Failures
 //
-//   - The database or the servers do not answer: messages wait, nothing is charged, and lines of the log say when it began and
-//     when it ended. Only at the start it is an error if no server answers within Config.StartTimeout.
+//   - The database or the servers do not answer: messages wait, nothing is charged, and lines of the log say when it
+//     began and when it ended. Only at the start it is an error if no server answers within Config.StartTimeout.
 //   - A stream that does not exist: an error of Run after Config.StartTimeout.
-//   - Credentials that are refused, TLS that does not work, and a missing right: at the start an error of Run at once, which names
-//     the servers and what to check. With several servers it comes after 5 s, if none of them takes the connection. Later it comes
-//     after Config.StartTimeout.
-//   - A durable consumer that was deleted while Run used it, or one with a configuration that can lose messages: an error.
+//   - Credentials that are refused, TLS that does not work, and a missing right: at the start an error of Run at once,
+//     which names the servers and what to check. With several servers it comes after 5 s, if none of them takes the
+//     connection. Later it comes after Config.StartTimeout.
+//   - A durable consumer that was deleted while Run used it, or one with a configuration that can lose messages: an
+//     error.
 //   - A message of another producer: a dead letter with its place, such as nats:USERS@1042.
 package nats
 
@@ -91,13 +93,13 @@ type Config struct {
 	URL string
 	// Stream is the name of the stream.
 	Stream string
-	// Durable is the name of the durable consumer; "" means the group of the consumer's inbox, with - for dots. If the stream
-	// has no such consumer, Run creates it, from the first message that the stream has.
+	// Durable is the name of the durable consumer; "" means the group of the consumer's inbox, with - for dots. If the
+	// stream has no such consumer, Run creates it, from the first message that the stream has.
 	Durable string
 	// FromEnd has a new durable consumer start with the messages that are stored from then on.
 	FromEnd bool
-	// Subjects are the subjects of the stream whose messages are consumed, with or without wildcards; none means all. A durable
-	// consumer that exists must have the same.
+	// Subjects are the subjects of the stream whose messages are consumed, with or without wildcards; none means all. A
+	// durable consumer that exists must have the same.
 	Subjects []string
 	// Key returns the key of an event, whose order is kept, from the event and the subject of its message. nil means the
 	// event's PartitionKey. Events with the key "" have no order. It may be called concurrently, and again for the same
@@ -107,21 +109,21 @@ type Config struct {
 	Unordered bool
 	// MaxPending is how many messages the process may hold; 0 means 1000. It is MaxAckPending of a new durable consumer.
 	MaxPending int
-	// AckWait is after which time JetStream delivers a message again that it has not heard of; 0 means 30 s. It is that of a new
-	// durable consumer. Messages that are held are reported as in progress, so that an effect may take longer.
+	// AckWait is after which time JetStream delivers a message again that it has not heard of; 0 means 30 s. It is that of
+	// a new durable consumer. Messages that are held are reported as in progress, so that an effect may take longer.
 	AckWait time.Duration
-	// StartTimeout is how long servers or the stream may be missing at the start, and the stream, credentials, rights or TLS later;
-	// 0 means 1 min. It does not limit how long servers may be away later. At the start, nothing waits for credentials, rights
-	// and TLS.
+	// StartTimeout is how long servers or the stream may be missing at the start, and the stream, credentials, rights or
+	// TLS later; 0 means 1 min. It does not limit how long servers may be away later. At the start, nothing waits for
+	// credentials, rights and TLS.
 	StartTimeout time.Duration
 	// LockPool is where the advisory lock is taken, if the connections of the Receiver's pool go through a pooler of
-	// transactions, which cannot keep a lock. It must reach the same database directly. nil means the Receiver's pool. One of
-	// its connections is taken out of it.
+	// transactions, which cannot keep a lock. It must reach the same database directly. nil means the Receiver's pool. One
+	// of its connections is taken out of it.
 	LockPool *pgxpool.Pool
 	// Domain is the JetStream domain of the stream; "" means the domain of the server.
 	Domain string
-	// Options go to the connection: nats.UserCredentials, nats.Secure, nats.Name and so on. With any options, the connection
-	// always reconnects.
+	// Options go to the connection: nats.UserCredentials, nats.Secure, nats.Name and so on. With any options, the
+	// connection always reconnects.
 	Options []nats.Option
 	// Receive says how messages are applied. Its zero value is a good start. Its Logger is used for NATS too.
 	Receive receive.Config
@@ -138,9 +140,9 @@ type shown struct {
 
 func (c Config) shown() shown {
 	return shown{
-		Servers: natsurl.WithoutCredentials(c.URL), Stream: c.Stream, Durable: c.Durable, Domain: c.Domain, Subjects: c.Subjects,
-		Unordered: c.Unordered, FromEnd: c.FromEnd, MaxPending: c.MaxPending, Options: len(c.Options), AckWait: c.AckWait,
-		StartTimeout: c.StartTimeout,
+		Servers: natsurl.WithoutCredentials(c.URL), Stream: c.Stream, Durable: c.Durable, Domain: c.Domain,
+		Subjects: c.Subjects, Unordered: c.Unordered, FromEnd: c.FromEnd, MaxPending: c.MaxPending, Options: len(c.Options),
+		AckWait: c.AckWait, StartTimeout: c.StartTimeout,
 	}
 }
 
@@ -172,7 +174,8 @@ func (c Config) validate() error {
 	case c.URL == "":
 		return errors.New("field URL is empty")
 	case !natsurl.Valid(c.URL):
-		return errors.New("field URL is not a list of URLs: percent-encode special characters in a user or password, and separate servers with commas")
+		return errors.New("field URL is not a list of URLs: percent-encode special characters in a user or password, and " +
+			"separate servers with commas")
 	case c.Stream == "":
 		return errors.New("field Stream is empty")
 	case strings.ContainsAny(c.Stream, not):
@@ -191,7 +194,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Receiver consumes the stream of a Config. Its methods may be called concurrently, but only one Run is under way at a time.
+// Receiver consumes the stream of a Config. Its methods may be called concurrently, but only one Run is under way at a
+// time.
 type Receiver struct {
 	cfg      Config
 	pool     *pgxpool.Pool
@@ -210,8 +214,8 @@ func Run(ctx context.Context, pool *pgxpool.Pool, consumer *consume.Consumer, cf
 	return r.Run(ctx)
 }
 
-// New returns a Receiver that applies the messages of cfg.Stream with consumer, in the database of pool. It does not connect
-// to anything.
+// New returns a Receiver that applies the messages of cfg.Stream with consumer, in the database of pool. It does not
+// connect to anything.
 func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver, error) {
 	receiver, err := receive.New(pool, consumer, cfg.Receive)
 	if err != nil {
@@ -221,9 +225,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("new NATS receiver: %w", err)
 	}
-	if cfg.LockPool == nil {
-		cfg.LockPool = pool
-	}
+	cfg.LockPool = cmp.Or(cfg.LockPool, pool)
 	log := usercode.Logger(cfg.Receive.Logger).With("stream", cfg.Stream, "durable", cfg.Durable)
 	return &Receiver{cfg: cfg, pool: pool, receiver: receiver, log: log, limit: lograte.New(log)}, nil
 }
@@ -244,8 +246,8 @@ type Lag struct {
 	Unacknowledged int
 }
 
-// Lag asks the server how far the durable consumer is behind, within Config.StartTimeout. Run need not be under way. What is parked in the database is
-// not behind: see Status.
+// Lag asks the server how far the durable consumer is behind, within Config.StartTimeout. Run need not be under way.
+// What is parked in the database is not behind: see Status.
 func (r *Receiver) Lag(ctx context.Context) (Lag, error) {
 	c, err := connect(r.cfg, r.log, r.limit)
 	if err != nil {

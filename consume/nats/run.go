@@ -17,10 +17,11 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/advisory"
 )
 
-// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges
-// what is settled, hands back what it holds, and returns nil. It returns an error if the stream does not exist, access is
-// refused, no server answers at the start, the durable consumer is not suitable or is deleted, or the database is not
-// migrated: see the Err variables and receive.Stop. Nothing is lost then: the next Run continues from there.
+// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout,
+// acknowledges what is settled, hands back what it holds, and returns nil. It returns an error if the stream does not
+// exist, access is refused, no server answers at the start, the durable consumer is not suitable or is deleted, or the
+// database is not migrated: see the Err variables and receive.Stop. Nothing is lost then: the next Run continues from
+// there.
 func (r *Receiver) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("run NATS receiver: %w", ErrRunning)
@@ -71,7 +72,8 @@ func (r *Receiver) run(outer context.Context) error {
 				stop(err)
 				return err
 			}
-			r.log.Warn("the lock of the durable consumer was lost: the process takes it again, or another one does", "error", err)
+			r.log.Warn("the lock of the durable consumer was lost: the process takes it again, or another one does",
+				"error", err)
 		}
 	}
 	return context.Cause(ctx)
@@ -156,7 +158,8 @@ func (s *session) collect(ctx context.Context) error {
 // pull takes messages until something is wrong.
 func (s *session) pull(ctx context.Context, consumer jetstream.Consumer) error {
 	messages, err := consumer.Messages(
-		jetstream.PullMaxMessages(s.r.cfg.MaxPending), jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
+		jetstream.PullMaxMessages(s.r.cfg.MaxPending), jetstream.PullExpiry(10*time.Second),
+		jetstream.PullHeartbeat(2*time.Second),
 	)
 	if err != nil {
 		return err
@@ -198,8 +201,9 @@ func (s *session) drain(messages jetstream.MessagesContext, m jetstream.Msg) {
 	}
 }
 
-// renew tells the server from time to time that the messages which are held are in progress, and repeats acknowledgements. It
-// returns an error if the server refuses requests: at once if it has never taken an acknowledgement, else after a while.
+// renew tells the server from time to time that the messages which are held are in progress, and repeats
+// acknowledgements. It returns an error if the server refuses requests: at once if it has never taken an
+// acknowledgement, else after a while.
 func (s *session) renew(ctx context.Context) error {
 	for {
 		complains := s.pause(ctx, s.ackWait/4)
@@ -308,8 +312,8 @@ func (s *session) message(h *held) receive.Message {
 	return m
 }
 
-// reassure finds out whether every delivered message is here. While one is missing it returns after a moment, and the window
-// hands out nothing.
+// reassure finds out whether every delivered message is here. While one is missing it returns after a moment, and the
+// window hands out nothing.
 func (s *session) reassure(ctx context.Context) error {
 	unsure, since, _, _ := s.window.doubts()
 	if !unsure {
@@ -325,8 +329,8 @@ func (s *session) reassure(ctx context.Context) error {
 		return nil
 	}
 	missing := consumer.CachedInfo().NumAckPending - holds
-	// A held message that was deleted from the stream is no longer pending, so it could hide one that is missing. After two
-	// AckWaits everything that is pending has been delivered again, so that nothing else can be missing.
+	// A held message that was deleted from the stream is no longer pending, so it could hide one that is missing. After
+	// two AckWaits everything that is pending has been delivered again, so that nothing else can be missing.
 	if missing == 0 && !lost || missing <= 0 && since > 2*s.ackWait {
 		if s.window.sure(holds) {
 			return nil

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
-// begin returns the durable consumer, which it creates if the stream has none. It waits up to Config.StartTimeout for what is
-// missing, except for credentials, rights and TLS.
+// begin returns the durable consumer, which it creates if the stream has none. It waits up to Config.StartTimeout for
+// what is missing, except for credentials, rights and TLS.
 func (r *Receiver) begin(ctx context.Context, c *connection, js jetstream.JetStream) (jetstream.Consumer, error) {
 	return r.insist(ctx, c, false, func(ctx context.Context) (jetstream.Consumer, error) {
 		consumer, err := js.Consumer(ctx, r.cfg.Stream, r.cfg.Durable)
@@ -26,8 +28,9 @@ func (r *Receiver) begin(ctx context.Context, c *connection, js jetstream.JetStr
 	})
 }
 
-// again returns the durable consumer after a trouble. It waits for servers without a limit, and up to Config.StartTimeout for
-// a stream, credentials, a right or TLS. It does not create the consumer: its position is gone, and the messages of the stream would come again.
+// again returns the durable consumer after a trouble. It waits for servers without a limit, and up to
+// Config.StartTimeout for a stream, credentials, a right or TLS. It does not create the consumer: its position is gone,
+// and the messages of the stream would come again.
 func (r *Receiver) again(ctx context.Context, c *connection, js jetstream.JetStream) (jetstream.Consumer, error) {
 	return r.insist(ctx, c, true, func(ctx context.Context) (jetstream.Consumer, error) {
 		return js.Consumer(ctx, r.cfg.Stream, r.cfg.Durable)
@@ -35,7 +38,9 @@ func (r *Receiver) again(ctx context.Context, c *connection, js jetstream.JetStr
 }
 
 // insist asks until there is an answer. With patient, it waits for servers without a limit.
-func (r *Receiver) insist(ctx context.Context, c *connection, patient bool, ask func(context.Context) (jetstream.Consumer, error)) (jetstream.Consumer, error) {
+func (r *Receiver) insist(
+	ctx context.Context, c *connection, patient bool, ask func(context.Context) (jetstream.Consumer, error),
+) (jetstream.Consumer, error) {
 	deadline := time.Now().Add(r.cfg.StartTimeout)
 	var gone time.Time // until when the consumer may be missing: a server that starts may not know it yet
 	for {
@@ -73,7 +78,7 @@ func (r *Receiver) insist(ctx context.Context, c *connection, patient bool, ask 
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("ask %s: %w", c.servers, err)
 		}
-		sleep(ctx, 250*time.Millisecond)
+		backoff.Sleep(ctx, 250*time.Millisecond)
 	}
 }
 
@@ -81,7 +86,8 @@ func (r *Receiver) insist(ctx context.Context, c *connection, patient bool, ask 
 func (r *Receiver) wanted() jetstream.ConsumerConfig {
 	cfg := jetstream.ConsumerConfig{
 		Durable: r.cfg.Durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: r.cfg.AckWait, MaxDeliver: -1,
-		MaxAckPending: r.cfg.MaxPending, DeliverPolicy: jetstream.DeliverAllPolicy, ReplayPolicy: jetstream.ReplayInstantPolicy,
+		MaxAckPending: r.cfg.MaxPending, DeliverPolicy: jetstream.DeliverAllPolicy,
+		ReplayPolicy: jetstream.ReplayInstantPolicy,
 	}
 	if r.cfg.FromEnd {
 		cfg.DeliverPolicy = jetstream.DeliverNewPolicy
@@ -110,7 +116,8 @@ func (r *Receiver) check(is jetstream.ConsumerConfig) error {
 	case is.AckPolicy != jetstream.AckExplicitPolicy:
 		fault = "its acknowledgement policy is " + is.AckPolicy.String() + ": it must be explicit"
 	case is.MaxDeliver > 0:
-		fault = fmt.Sprintf("it gives a message up after %d deliveries (max_deliver): it must be unlimited, the receiver counts attempts itself", is.MaxDeliver)
+		fault = fmt.Sprintf("it gives a message up after %d deliveries (max_deliver): it must be unlimited, the receiver "+
+			"counts attempts itself", is.MaxDeliver)
 	case len(is.BackOff) > 0:
 		fault = "it has its own delays (backoff): it must have none, the receiver has its own"
 	case is.AckWait < time.Second:
@@ -132,14 +139,4 @@ func listed(subjects []string) string {
 		return "empty (all)"
 	}
 	return strings.Join(subjects, ", ")
-}
-
-// sleep waits. It returns early when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

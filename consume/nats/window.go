@@ -29,15 +29,18 @@ type window struct {
 	// unsure: there may be a message that was delivered and has not arrived.
 	unsure bool
 	since  time.Time // when it became unsure
-	lost   uint64    // how many deliveries have not arrived, less the messages that came only when they were delivered again
+	// how many deliveries have not arrived, less the messages that came only when they were delivered again
+	lost uint64
 }
 
 func newWindow(ordered bool) *window {
-	return &window{changed: make(chan struct{}, 1), all: make(map[uint64]*held), ordered: ordered, unsure: ordered, since: time.Now()}
+	return &window{
+		changed: make(chan struct{}, 1), all: make(map[uint64]*held), ordered: ordered, unsure: ordered, since: time.Now(),
+	}
 }
 
-// add takes a delivered message. The server numbers deliveries, so that a missing one is noticed, also before the first that a
-// process sees.
+// add takes a delivered message. The server numbers deliveries, so that a missing one is noticed, also before the first
+// that a process sees.
 func (w *window) add(m jetstream.Msg, place *jetstream.MsgMetadata) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,15 +85,16 @@ func (w *window) take(n int) []*held {
 	return taken
 }
 
-// doubts reports whether the window is unsure, since when, whether it waits for lost deliveries, and how many messages it holds.
+// doubts reports whether the window is unsure, since when, whether it waits for lost deliveries, and how many messages
+// it holds.
 func (w *window) doubts() (unsure bool, since time.Duration, lost bool, holds int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.unsure, time.Since(w.since), w.lost > 0, len(w.all)
 }
 
-// sure notes that every message which was delivered when the window held so many has arrived. It does nothing if the window
-// has changed meanwhile.
+// sure notes that every message which was delivered when the window held so many has arrived. It does nothing if the
+// window has changed meanwhile.
 func (w *window) sure(holds int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,14 +19,14 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/methodtx"
 )
 
-// Receive settles messages, and returns when each has an outcome. Messages with one key must come in their order, also over
-// several calls: do not call Receive concurrently for messages of one key. Messages of different keys are applied
+// Receive settles messages, and returns when each has an outcome. Messages with one key must come in their order, also
+// over several calls: do not call Receive concurrently for messages of one key. Messages of different keys are applied
 // concurrently. Outcomes are in the order of ms.
 //
-// While the database does not answer Receive waits. When ctx ends it finishes the transactions that are under way, within
-// Config.ShutdownTimeout, and returns the cause. Messages that are not settled then have the outcome "": do not
-// acknowledge them, nor any that the broker acknowledges together with them. Any other error is one of Stop. If a message has
-// no outcome, there is an error.
+// While the database does not answer Receive waits. When ctx ends it finishes the transactions that are under way,
+// within Config.ShutdownTimeout, and returns the cause. Messages that are not settled then have the outcome "": do not
+// acknowledge them, nor any that the broker acknowledges together with them. Any other error is one of Stop. If a
+// message has no outcome, there is an error.
 func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error) {
 	items := make([]*item, len(ms))
 	for i, m := range ms {
@@ -37,14 +37,14 @@ func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error)
 	work, over := r.work(ctx)
 	defer over()
 	var running sync.WaitGroup
-	lanes := r.lanes(items)
-	for _, l := range lanes {
+	strands := r.strands(items)
+	for _, l := range strands {
 		running.Go(func() { l.run(ctx, work, stop) })
 	}
 	running.Wait()
 
 	outcomes := make([]Outcome, len(ms))
-	var err error // of the lanes
+	var err error // of the strands
 	for i, it := range items {
 		outcomes[i] = it.outcome
 		if it.outcome == "" {
@@ -54,8 +54,9 @@ func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error)
 	return outcomes, err
 }
 
-// errUnsettled is never expected: a lane that ends early says why.
-var errUnsettled = errors.New("receive messages: some are not settled, and nothing says why: this is a bug, please report it")
+// errUnsettled is never expected: a strand that ends early says why.
+var errUnsettled = errors.New(
+	"receive messages: some are not settled, and nothing says why: this is a bug, please report it")
 
 // work returns the context of transactions, which ends a ShutdownTimeout after ctx.
 func (r *Receiver) work(ctx context.Context) (context.Context, func()) {
@@ -80,19 +81,19 @@ func (r *Receiver) work(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// lane applies messages one after the other, in their order.
-type lane struct {
+// strand applies messages one after the other, in their order.
+type strand struct {
 	r     *Receiver
 	items []*item
 	wait  wait
 }
 
-// lanes distributes items so that those of one key stay together. There is at least one lane.
-func (r *Receiver) lanes(items []*item) []*lane {
+// strands distributes items so that those of one key stay together. There is at least one strand.
+func (r *Receiver) strands(items []*item) []*strand {
 	n := max(min(r.cfg.Concurrency, len(items)), 1)
-	all := make([]*lane, n)
+	all := make([]*strand, n)
 	for i := range all {
-		all[i] = &lane{r: r, wait: wait{r: r}}
+		all[i] = &strand{r: r, wait: wait{r: r}}
 	}
 	next := 0
 	for _, it := range items {
@@ -110,7 +111,7 @@ func (r *Receiver) lanes(items []*item) []*lane {
 }
 
 // run settles the items of l, unless ctx ends first. Whatever else ends it ends the call of Receive too.
-func (l *lane) run(ctx, work context.Context, stop context.CancelCauseFunc) {
+func (l *strand) run(ctx, work context.Context, stop context.CancelCauseFunc) {
 	defer l.wait.ends()
 	usercode.Run("receiver", func() error { return l.settleAll(ctx, work) }, func(err error) {
 		if err != nil {
@@ -120,7 +121,7 @@ func (l *lane) run(ctx, work context.Context, stop context.CancelCauseFunc) {
 }
 
 // settleAll settles the items of l, a batch at a time.
-func (l *lane) settleAll(ctx, work context.Context) error {
+func (l *strand) settleAll(ctx, work context.Context) error {
 	for rest := l.items; len(rest) > 0; {
 		n := min(len(rest), l.r.cfg.BatchSize)
 		if err := l.settle(ctx, work, rest[:n]); err != nil {
@@ -135,23 +136,18 @@ func (l *lane) settleAll(ctx, work context.Context) error {
 // deadlock, before that counts as a failed attempt.
 const maxDoubts = 10
 
-// settle settles a batch. If a message fails, those before it are applied without it, then it alone, then those after it.
-func (l *lane) settle(ctx, work context.Context, batch []*item) error {
+// settle settles a batch. If a message fails, those before it are applied without it, then it alone, then those after
+// it.
+func (l *strand) settle(ctx, work context.Context, batch []*item) error {
 	single := false // it is not known which message fails
 	for start, end := 0, len(batch); start < len(batch); {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if most := l.r.cfg.MaxDeadInARow; most > 0 && l.r.deadInARow.Load() >= int64(most) {
-			return &stopError{fmt.Errorf("%d in a row: %w", most, ErrOnlyDead)}
+		if err := l.r.goesOn(ctx); err != nil {
+			return err
 		}
 		at, err := l.r.attempt(ctx, work, batch[start:end])
 		if err == nil {
 			l.wait.ends()
-			alone := end < len(batch) && batch[end].last != nil && batch[end].fate == fateApply
-			if start, end = end, len(batch); single || alone {
-				end = min(start+1, len(batch))
-			}
+			start, end = end, nextEnd(batch, end, single)
 			continue
 		}
 		if _, is := as[*stopError](err); is || ctx.Err() != nil && work.Err() != nil {
@@ -167,20 +163,37 @@ func (l *lane) settle(ctx, work context.Context, batch []*item) error {
 			end = start + 1
 		case t.class == troubleAway && !(one && t.effect && l.r.doubted(batch[start])):
 			l.wait.begins(t.err)
-			pause(ctx, l.wait.pauses.Next())
+			backoff.Sleep(ctx, l.wait.pauses.Next())
 		case !one:
 			single, end = true, start+1
 		case t.class == troubleCollided && !l.r.doubted(batch[start]):
-			pause(ctx, backoff.UpTo(50*time.Millisecond))
+			backoff.Sleep(ctx, backoff.UpTo(50*time.Millisecond))
 		default:
-			pause(ctx, l.r.failed(batch[start], t))
+			backoff.Sleep(ctx, l.r.failed(batch[start], t))
 		}
 	}
 	return nil
 }
 
-// doubted notes that a message has failed in a way that is probably not its own fault. It reports whether that has happened
-// too often.
+// goesOn returns why no other batch is begun.
+func (r *Receiver) goesOn(ctx context.Context) error {
+	if most := r.cfg.MaxDeadInARow; most > 0 && r.deadInARow.Load() >= int64(most) && ctx.Err() == nil {
+		return &stopError{fmt.Errorf("%d in a row: %w", most, ErrOnlyDead)}
+	}
+	return context.Cause(ctx)
+}
+
+// nextEnd returns where the part of batch ends that begins at start. A message that has failed in a batch is tried
+// alone.
+func nextEnd(batch []*item, start int, single bool) int {
+	if start < len(batch) && (single || batch[start].last != nil && batch[start].fate == fateApply) {
+		return start + 1
+	}
+	return len(batch)
+}
+
+// doubted notes that a message has failed in a way that is probably not its own fault. It reports whether that has
+// happened too often.
 func (r *Receiver) doubted(it *item) bool {
 	it.doubts++
 	return it.doubts > maxDoubts
@@ -223,8 +236,8 @@ func (r *Receiver) delay(t trouble, attempt int) time.Duration {
 // maxDelay is the longest delay that a method may ask for.
 const maxDelay = 10 * 365 * 24 * time.Hour
 
-// attempt settles a batch in one transaction. With an error nothing was written, unless the answer to the commit got lost. at
-// is the index of the message that failed, or -1 if that is not known.
+// attempt settles a batch in one transaction. With an error nothing was written, unless the answer to the commit got
+// lost. at is the index of the message that failed, or -1 if that is not known.
 func (r *Receiver) attempt(ctx, work context.Context, batch []*item) (at int, err error) {
 	if !r.acquire(ctx) {
 		return -1, context.Cause(ctx)
@@ -282,23 +295,17 @@ func (r *Receiver) transact(ctx context.Context, batch []*item) (behind []string
 		case it.fate == fateIgnore:
 			outcomes[i] = Ignored
 		case it.fate == fateDie:
-			outcomes[i] = Dead
-			if err := keep.add(it, encoding, Dead, 0); err != nil {
-				return nil, i, err
-			}
+			outcomes[i], err = Dead, keep.add(it, encoding, Dead, 0)
 		case it.key != "" && known.parked[key]:
-			outcomes[i] = Parked
 			behind = append(behind, key)
-			if err := keep.add(it, encoding, Parked, -1); err != nil {
-				return nil, i, err
-			}
+			outcomes[i], err = Parked, keep.add(it, encoding, Parked, -1)
 		case it.fate == fatePark:
-			outcomes[i] = Parked
-			if err := keep.add(it, encoding, Parked, *it.after); err != nil {
-				return nil, i, err
-			}
+			outcomes[i], err = Parked, keep.add(it, encoding, Parked, *it.after)
 		default:
 			prepared, places = append(prepared, it.prepared), append(places, i)
+		}
+		if err != nil {
+			return nil, i, err
 		}
 	}
 	if len(prepared) > 0 {
@@ -329,7 +336,9 @@ func (r *Receiver) transact(ctx context.Context, batch []*item) (behind []string
 }
 
 // effects records messages in the inbox and applies them.
-func (r *Receiver) effects(ctx context.Context, tx pgx.Tx, ps []*consume.Prepared) (outcomes []inbox.Outcome, at int, err error) {
+func (r *Receiver) effects(
+	ctx context.Context, tx pgx.Tx, ps []*consume.Prepared,
+) (outcomes []inbox.Outcome, at int, err error) {
 	outcomes, err = r.consumer.Record(ctx, tx, ps)
 	if err != nil {
 		if one, is := as[*consume.RecordError](err); is {
@@ -351,7 +360,9 @@ func (r *Receiver) effects(ctx context.Context, tx pgx.Tx, ps []*consume.Prepare
 		switch {
 		case err == nil && !tx.Conn().IsClosed():
 		case late:
-			return nil, i, &effectError{fmt.Errorf("it did not end within the EffectTimeout %s: %w", r.cfg.EffectTimeout, cmpErr(err))}
+			return nil, i, &effectError{
+				fmt.Errorf("it did not end within the EffectTimeout %s: %w", r.cfg.EffectTimeout, cmpErr(err)),
+			}
 		case tx.Conn().IsClosed():
 			return nil, i, &lostError{cmpErr(err), true}
 		default:
@@ -366,7 +377,8 @@ var errEffectTimeout = errors.New("the EffectTimeout is over")
 // acquireTimeout bounds the wait for a connection of the pool.
 const acquireTimeout = 30 * time.Second
 
-var errNoConnection = fmt.Errorf("no connection within %s: the pool is exhausted, or the database does not answer", acquireTimeout)
+var errNoConnection = fmt.Errorf("no connection within %s: the pool is exhausted, or the database does not answer",
+	acquireTimeout)
 
 // begin begins a transaction at READ COMMITTED, whatever the role's default is. Only commit can commit it.
 func (r *Receiver) begin(ctx context.Context) (pgx.Tx, error) {
@@ -378,7 +390,9 @@ func (r *Receiver) begin(ctx context.Context) (pgx.Tx, error) {
 		return tx, nil
 	}
 	own := methodtx.New(tx, consume.ErrTxOwned)
-	if err := own.Check("Config.Begin", usercode.Call("Config.Begin", usercode.Never, func() error { return r.cfg.Begin(ctx, own) })); err != nil {
+	if err := own.Check("Config.Begin", usercode.Call("Config.Begin", usercode.Never, func() error {
+		return r.cfg.Begin(ctx, own)
+	})); err != nil {
 		rollback(tx)
 		return nil, &lostError{fmt.Errorf("begin transaction: %w", err), false}
 	}

@@ -150,7 +150,7 @@ func TestReceivePromotesWhatCameTooLate(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	e := &effects{}
-	cfg := receive.Config{Attempts: 1, BaseDelay: time.Nanosecond, PollInterval: never, Concurrency: 2} // a and c share a lane
+	cfg := receive.Config{Attempts: 1, BaseDelay: time.Nanosecond, PollInterval: never, Concurrency: 2} // a and c share a strand
 	r := receiver(t, pool, e, cfg)
 	woken(t, pool, r, e)
 	require.Equal(t, receive.Parked, one(t, r, message("a", 1)))
@@ -369,7 +369,7 @@ func TestReceiveSplitsAParkedBatch(t *testing.T) {
 	requireCounted(t, pool, 10, "a")
 }
 
-// TestReceiveLimitsItsLines: many dead letters are few lines of the log, and lanes that wait for one thing say so once.
+// TestReceiveLimitsItsLines: many dead letters are few lines of the log, and strands that wait for one thing say so once.
 func TestReceiveLimitsItsLines(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -388,13 +388,13 @@ func TestReceiveLimitsItsLines(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		tries[p.Key]++
-		lanes := 0
+		waiting := 0
 		for _, n := range tries {
 			if n > 1 {
-				lanes++
+				waiting++
 			}
 		}
-		if lanes < 3 {
+		if waiting < 3 {
 			return consume.Unavailable(errors.New("away"))
 		}
 		return nil

@@ -50,7 +50,8 @@ func (r *Receiver) known(ctx context.Context, tx pgx.Tx, batch []*item, encoding
 // keeping collects the messages that a transaction keeps.
 type keeping struct{ p queries.InboxMessagePutParams }
 
-// add adds a message with a status. delay is when it is due, in microseconds; -1 means that it waits behind another one.
+// add adds a message with a status. delay is when it is due, in microseconds; -1 means that it waits behind another
+// one.
 func (k *keeping) add(it *item, encoding string, status Outcome, delay int64) error {
 	column, err := envelopeOf(it.message.Message)
 	if err != nil {
@@ -90,7 +91,9 @@ func (k *keeping) add(it *item, encoding string, status Outcome, delay int64) er
 
 // promote makes the first parked messages of keys due, and has Run look. It reports whether that worked.
 func (r *Receiver) promote(ctx context.Context, keys []string) bool {
-	err := r.db.Each(r.pool).InboxMessagePromote(ctx, queries.InboxMessagePromoteParams{ConsumerGroup: r.group, Keys: keys})
+	err := r.db.Each(r.pool).InboxMessagePromote(ctx, queries.InboxMessagePromoteParams{
+		ConsumerGroup: r.group, Keys: keys,
+	})
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -100,7 +103,9 @@ func (r *Receiver) promote(ctx context.Context, keys []string) bool {
 
 // Status counts what the consumer group keeps.
 func (r *Receiver) Status(ctx context.Context) (Status, error) {
-	row, err := r.db.Each(r.pool).InboxMessageCount(ctx, queries.InboxMessageCountParams{ConsumerGroup: r.group, Most: MaxCount})
+	row, err := r.db.Each(r.pool).InboxMessageCount(ctx, queries.InboxMessageCountParams{
+		ConsumerGroup: r.group, Most: MaxCount,
+	})
 	if err != nil {
 		return Status{}, r.db.Wrap(fmt.Sprintf("count messages of %s", r.group), err)
 	}

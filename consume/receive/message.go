@@ -1,6 +1,7 @@
 package receive
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -64,9 +65,7 @@ func (r *Receiver) prepare(m Message) *item {
 	var known *consume.Error
 	if errors.As(err, &known) {
 		it.event.ID = known.EventID
-		if it.event.Type == "" {
-			it.event.Type = known.Topic
-		}
+		it.event.Type = cmp.Or(it.event.Type, known.Topic)
 	}
 	it.id = it.event.ID.String()
 	if it.event.ID == uuid.Nil {
@@ -78,8 +77,8 @@ func (r *Receiver) prepare(m Message) *item {
 	return it
 }
 
-// placeID identifies a message without a readable id: by its place, and by its content too, because the same place can have
-// another message after somebody has created the broker's topic again.
+// placeID identifies a message without a readable id: by its place, and by its content too, because the same place can
+// have another message after somebody has created the broker's topic again.
 func placeID(m Message) string {
 	h := sha256.New()
 	column, _ := envelopeOf(m.Message)

@@ -1,5 +1,6 @@
-// Package receive applies the messages of a broker for a consumer group, whatever the broker is. It is what consume/kafka,
-// consume/nats and consume/redis are built on: they fetch messages and acknowledge them, and a Receiver decides what becomes of each.
+// Package receive applies the messages of a broker for a consumer group, whatever the broker is. It is what
+// consume/kafka, consume/nats and consume/redis are built on: they fetch messages and acknowledge them, and a Receiver
+// decides what becomes of each.
 //
 //	r, err := receive.New(pool, consumer, receive.Config{})
 //	...
@@ -12,19 +13,19 @@
 //
 // # What becomes of a message
 //
-//   - It is applied: its event is recorded in the inbox and its effect is written, in one transaction. Several messages share
-//     a transaction, up to Config.BatchSize. If one of them fails, they are applied again without it.
+//   - It is applied: its event is recorded in the inbox and its effect is written, in one transaction. Several messages
+//     share a transaction, up to Config.BatchSize. If one of them fails, they are applied again without it.
 //   - It cannot be applied however often it is tried (consume.IsPermanent): it becomes a dead letter, in the table
 //     inbox_messages of the consumer's database.
-//   - It fails otherwise: it is tried a few times, and then parked in the same table. Later messages of its key are parked
-//     behind it, so the key stays in order and the broker's other messages continue. Run tries it again, with growing
-//     delays. After Config.MaxAttempts it is a dead letter, and its key continues.
-//   - The database does not answer, or the consumer's method says that something else does not (consume.Unavailable): the
-//     messages wait, and no attempt is counted.
+//   - It fails otherwise: it is tried a few times, and then parked in the same table. Later messages of its key are
+//     parked behind it, so the key stays in order and the broker's other messages continue. Run tries it again, with
+//     growing delays. After Config.MaxAttempts it is a dead letter, and its key continues.
+//   - The database does not answer, or the consumer's method says that something else does not (consume.Unavailable):
+//     the messages wait, and no attempt is counted.
 //
-// Each of these is one transaction, and the broker is told afterwards. So after a crash at any point a message comes again
-// and is a duplicate, or is kept already. An operator replays or discards dead letters with `outboxgen dead --consumer` or
-// package admin.
+// Each of these is one transaction, and the broker is told afterwards. So after a crash at any point a message comes
+// again and is a duplicate, or is kept already. An operator replays or discards dead letters with `outboxgen dead
+// --consumer` or package admin.
 package receive
 
 import (
@@ -58,8 +59,8 @@ type Config struct {
 	Attempts int
 	// MaxAttempts is how often a message is tried in total before it becomes a dead letter; 0 means 25.
 	MaxAttempts int
-	// BaseDelay is the delay of the first attempt of a parked message. It doubles with each attempt up to MaxDelay. 0 means
-	// 1 s and 30 min.
+	// BaseDelay is the delay of the first attempt of a parked message. It doubles with each attempt up to MaxDelay. 0
+	// means 1 s and 30 min.
 	BaseDelay, MaxDelay time.Duration
 	// EffectTimeout is how long the method of the consumer may take for one message; 0 means 30 s. Then its context ends,
 	// and the attempt has failed.
@@ -71,9 +72,9 @@ type Config struct {
 	PollInterval time.Duration
 	// PruneInterval is how often Run calls Inbox.Prune; 0 means 1 h, negative never.
 	PruneInterval time.Duration
-	// MaxDeadInARow is how many messages may become dead letters one after the other, with none applied between them, before
-	// Receive and Run end with ErrOnlyDead: then the consumer is probably wrong, or reads the wrong topic. 0 means 1000,
-	// negative any number.
+	// MaxDeadInARow is how many messages may become dead letters one after the other, with none applied between them,
+	// before Receive and Run end with ErrOnlyDead: then the consumer is probably wrong, or reads the wrong topic. 0 means
+	// 1000, negative any number.
 	MaxDeadInARow int
 	// IgnoreUnknown acknowledges messages of topics that the consumer does not have, instead of keeping them as dead
 	// letters. Set it if the broker's topic has events for other consumers too.
@@ -111,7 +112,9 @@ func (c Config) validate() error {
 	for _, n := range [...]struct {
 		name        string
 		value, most int
-	}{{"BatchSize", c.BatchSize, 10_000}, {"Concurrency", c.Concurrency, 1000}, {"Attempts", c.Attempts, 100}, {"MaxAttempts", c.MaxAttempts, 1_000_000}} {
+	}{{"BatchSize", c.BatchSize, 10_000}, {
+		"Concurrency", c.Concurrency, 1000,
+	}, {"Attempts", c.Attempts, 100}, {"MaxAttempts", c.MaxAttempts, 1_000_000}} {
 		if n.value < 1 || n.value > n.most {
 			return fmt.Errorf("field %s %d is not between 1 and %d", n.name, n.value, n.most)
 		}
@@ -136,8 +139,8 @@ type Message struct {
 	// Place says where the broker has the message, for example "kafka:users/3@1042". It is the same whenever the broker
 	// delivers the message. It identifies a message whose event has no readable id.
 	Place string
-	// Key is what the broker orders messages by. Messages with one key are applied in their order. "" means that the message
-	// has no key, and no order.
+	// Key is what the broker orders messages by. Messages with one key are applied in their order. "" means that the
+	// message has no key, and no order.
 	Key string
 }
 
@@ -158,15 +161,16 @@ const (
 	Ignored Outcome = "ignored"
 )
 
-// Observer is told what happens to messages. Its functions may be called concurrently, must return soon, and may be nil.
+// Observer is told what happens to messages. Its functions may be called concurrently, must return soon, and may be
+// nil.
 type Observer struct {
 	// Settled is called when the transaction has committed that settles a message. A parked message is settled once more
 	// when it is applied or given up.
 	Settled func(s Settled)
 	// Failed is called for each failed attempt.
 	Failed func(f Failed)
-	// Waiting is called when messages begin to wait because the database or something else does not answer, with the error,
-	// and with nil when the next one is settled.
+	// Waiting is called when messages begin to wait because the database or something else does not answer, with the
+	// error, and with nil when the next one is settled.
 	Waiting func(err error)
 }
 
@@ -187,8 +191,8 @@ type Failed struct {
 	Err     error
 }
 
-// Receiver applies messages for a consumer group. It is safe for concurrent use: usually there is one call of Receive for
-// each part of the broker's topics, and one of Run.
+// Receiver applies messages for a consumer group. It is safe for concurrent use: usually there is one call of Receive
+// for each part of the broker's topics, and one of Run.
 type Receiver struct {
 	cfg      Config
 	pool     *pgxpool.Pool
@@ -202,12 +206,12 @@ type Receiver struct {
 	deadInARow atomic.Int64
 
 	mu      sync.Mutex
-	waiters int       // lanes that wait
+	waiters int       // strands that wait
 	waiting time.Time // since when the first of them does
 }
 
-// New returns a Receiver that applies messages with consumer, in the database of pool. The consumer group is that of the
-// consumer's inbox. New does not use the database.
+// New returns a Receiver that applies messages with consumer, in the database of pool. The consumer group is that of
+// the consumer's inbox. New does not use the database.
 func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver, error) {
 	switch {
 	case pool == nil:
@@ -234,8 +238,9 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 // Group returns the consumer group, which is that of the inbox.
 func (r *Receiver) Group() string { return r.group }
 
-// ErrOnlyDead: the latest Config.MaxDeadInARow messages all became dead letters. Look at their errors. A wrong topic and a
-// consumer that is older than its producers are the usual causes. The messages are kept, and the next start continues.
+// ErrOnlyDead: the latest Config.MaxDeadInARow messages all became dead letters. Look at their errors. A wrong topic
+// and a consumer that is older than its producers are the usual causes. The messages are kept, and the next start
+// continues.
 var ErrOnlyDead = errors.New("all messages become dead letters")
 
 type stopError struct{ err error }

@@ -27,9 +27,9 @@ const (
 	sweepBatch    = 1000 // keys
 )
 
-// Run tries parked messages again until ctx ends, and prunes the inbox. It then finishes the transactions that are under way,
-// within Config.ShutdownTimeout, and returns nil. Run it in each process that calls Receive: they share the work. The error
-// is one of Stop, or says that the database is not migrated.
+// Run tries parked messages again until ctx ends, and prunes the inbox. It then finishes the transactions that are
+// under way, within Config.ShutdownTimeout, and returns nil. Run it in each process that calls Receive: they share the
+// work. The error is one of Stop, or says that the database is not migrated.
 func (r *Receiver) Run(ctx context.Context) error {
 	if err := r.Ready(ctx); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 		case err != nil:
 			w.begins(err)
-			pause(ctx, w.pauses.Next())
+			backoff.Sleep(ctx, w.pauses.Next())
 		case progress:
 			w.ends()
 		default:
@@ -77,8 +77,8 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready returns an error that wraps inbox.ErrNotMigrated if the tables of the inbox do not exist. A database that does not
-// answer within some seconds is no error. Run calls Ready at its start; call it before the first Receive.
+// Ready returns an error that wraps inbox.ErrNotMigrated if the tables of the inbox do not exist. A database that does
+// not answer within some seconds is no error. Run calls Ready at its start; call it before the first Receive.
 func (r *Receiver) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -93,7 +93,9 @@ const readyTimeout = 5 * time.Second
 
 // retryDue tries what is due, the keys concurrently. It reports whether something was settled or charged.
 func (r *Receiver) retryDue(ctx, work context.Context) (progress bool, err error) {
-	due, err := r.db.Each(r.pool).InboxMessageDue(ctx, queries.InboxMessageDueParams{ConsumerGroup: r.group, BatchSize: dueBatch})
+	due, err := r.db.Each(r.pool).InboxMessageDue(ctx, queries.InboxMessageDueParams{
+		ConsumerGroup: r.group, BatchSize: dueBatch,
+	})
 	if err != nil {
 		return false, r.db.Wrap("look for due messages", err)
 	}
@@ -167,8 +169,8 @@ func (r *Receiver) retry(ctx context.Context, no int64) (bool, error) {
 	}
 }
 
-// again applies a parked message and up to many-1 that wait behind it, in one transaction that also deletes them. It returns
-// what it has taken, nothing if another process has it.
+// again applies a parked message and up to many-1 that wait behind it, in one transaction that also deletes them. It
+// returns what it has taken, nothing if another process has it.
 func (r *Receiver) again(ctx context.Context, no int64, many int) (items []*item, at int, err error) {
 	tx, err := r.begin(ctx)
 	if err != nil {
@@ -176,7 +178,9 @@ func (r *Receiver) again(ctx context.Context, no int64, many int) (items []*item
 	}
 	defer rollback(tx)
 	q := r.db.On(tx)
-	rows, err := q.InboxMessageTake(ctx, queries.InboxMessageTakeParams{No: no, ConsumerGroup: r.group, Followers: int32(many - 1)})
+	rows, err := q.InboxMessageTake(ctx, queries.InboxMessageTakeParams{
+		No: no, ConsumerGroup: r.group, Followers: int32(many - 1),
+	})
 	if err != nil || len(rows) == 0 {
 		return nil, -1, lost(tx, r.db.Wrap("take parked messages", err))
 	}
@@ -267,12 +271,16 @@ func (r *Receiver) recordFailure(ctx context.Context, p queries.InboxMessageFail
 func (r *Receiver) sweep(ctx context.Context) error {
 	q := r.db.Each(r.pool)
 	for after := ""; ; {
-		keys, err := q.InboxMessageKeys(ctx, queries.InboxMessageKeysParams{ConsumerGroup: r.group, After: after, BatchSize: sweepBatch})
+		keys, err := q.InboxMessageKeys(ctx, queries.InboxMessageKeysParams{
+			ConsumerGroup: r.group, After: after, BatchSize: sweepBatch,
+		})
 		if err != nil {
 			return r.db.Wrap("look for parked keys", err)
 		}
 		if len(keys) > 0 {
-			if err := q.InboxMessagePromote(ctx, queries.InboxMessagePromoteParams{ConsumerGroup: r.group, Keys: keys}); err != nil {
+			if err := q.InboxMessagePromote(ctx, queries.InboxMessagePromoteParams{
+				ConsumerGroup: r.group, Keys: keys,
+			}); err != nil {
 				return r.db.Wrap("make parked messages due", err)
 			}
 			after = keys[len(keys)-1]
@@ -286,7 +294,7 @@ func (r *Receiver) sweep(ctx context.Context) error {
 // prune deletes old records of the inbox from time to time.
 func (r *Receiver) prune(ctx context.Context) {
 	for {
-		pause(ctx, backoff.Around(r.cfg.PruneInterval))
+		backoff.Sleep(ctx, backoff.Around(r.cfg.PruneInterval))
 		if ctx.Err() != nil {
 			return
 		}

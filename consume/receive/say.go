@@ -1,7 +1,6 @@
 package receive
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"sync"
@@ -84,18 +83,21 @@ func (r *Receiver) attrs(it *item, more ...any) (attrs []any, ok bool) {
 // parked says that a message that has failed is parked until its next attempt.
 func (r *Receiver) parked(it *item, delay time.Duration) {
 	next := time.Now().Add(delay).UTC().Round(time.Second)
-	if attrs, ok := r.attrs(it, "attempt", it.attempts, "next_attempt", next, "attempts_left", r.cfg.MaxAttempts-it.attempts, "error", it.last); ok {
+	if attrs, ok := r.attrs(it, "attempt", it.attempts, "next_attempt", next, "attempts_left",
+		r.cfg.MaxAttempts-it.attempts, "error", it.last); ok {
 		r.say.log.Warn("message is parked", attrs...)
 	}
 }
 
-// continues says what became of messages that were parked: that one which had failed is applied, and which had no effect.
+// continues says what became of messages that were parked: that one which had failed is applied, and which had no
+// effect.
 func (r *Receiver) continues(items []*item) {
 	for _, it := range items {
 		switch e := it.event.Entity; {
 		case it.outcome == Skipped || it.outcome == Quarantined:
 			if attrs, ok := r.attrs(it, "entity_type", e.Type, "version", e.Version, "applied_version", it.newest); ok {
-				r.say.log.Warn("parked message had no effect: it is stale, a later version of its entity was applied before", attrs...)
+				r.say.log.Warn("parked message had no effect: it is stale, a later version of its entity was applied before",
+					attrs...)
 			}
 		case it.outcome == Duplicate:
 			if attrs, ok := r.attrs(it); ok {
@@ -110,7 +112,8 @@ func (r *Receiver) continues(items []*item) {
 }
 
 func (r *Receiver) failedOnce(it *item, err error) {
-	r.say.log.Debug("message has failed", "place", it.message.Place, slog.Any("", it.event), "attempt", it.attempts, "error", err)
+	r.say.log.Debug("message has failed", "place", it.message.Place, slog.Any("", it.event), "attempt", it.attempts,
+		"error", err)
 	if r.cfg.Observer.Failed != nil {
 		r.observe(func() {
 			r.cfg.Observer.Failed(Failed{Place: it.message.Place, Event: it.event, Attempt: it.attempts, Err: err})
@@ -126,7 +129,7 @@ func (r *Receiver) observe(call func()) {
 	})
 }
 
-// wait is why a lane, or the retries of parked messages, make no progress.
+// wait is why a strand, or the retries of parked messages, make no progress.
 type wait struct {
 	r      *Receiver
 	pauses backoff.Retrier
@@ -178,15 +181,5 @@ func (w *wait) ends() {
 	r.say.log.Info("messages do not wait any more", "after", time.Since(since).Round(time.Millisecond))
 	if r.cfg.Observer.Waiting != nil {
 		r.observe(func() { r.cfg.Observer.Waiting(nil) })
-	}
-}
-
-// pause waits before the next attempt. It returns early when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }

@@ -78,7 +78,8 @@ func troubleOf(err error) trouble {
 	default:
 		t.class = classOf(err)
 		if !effect && t.class == troubleFailed {
-			t.class = troubleAway // a lost connection, or our own statement: the database is not migrated, read-only, or the like
+			// a lost connection, or our own statement: the database is not migrated, read-only, or the like
+			t.class = troubleAway
 		}
 	}
 	return t
@@ -96,10 +97,8 @@ func classOf(err error) troubleClass {
 	case "25006": // read-only: the server is a standby
 		return troubleAway
 	}
-	for _, class := range [...]string{"08", "53", "57P", "58"} { // connection, resources, shutdown, system
-		if strings.HasPrefix(pg.Code, class) {
-			return troubleAway
-		}
+	if errclass.IsAway(pg.Code) || strings.HasPrefix(pg.Code, "58") { // the system
+		return troubleAway
 	}
 	return troubleFailed
 }

@@ -70,8 +70,8 @@ func (c Config) database() int {
 	return opts.DB
 }
 
-// client returns a client that connects on first use. It never repeats a command by itself: a repeated read would pass over the
-// entries whose answer got lost.
+// client returns a client that connects on first use. It never repeats a command by itself: a repeated read would pass
+// over the entries whose answer got lost.
 func (c Config) client(timeout time.Duration) (goredis.UniversalClient, error) {
 	connections := 2*len(c.Streams) + 2
 	if c.Options != nil {

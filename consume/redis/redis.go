@@ -1,5 +1,5 @@
-// Package redis consumes events from streams of Redis or Valkey: it reads them as a consumer group, applies each entry's event
-// with a generated consumer, once and in the order of its key, and acknowledges the entry afterwards.
+// Package redis consumes events from streams of Redis or Valkey: it reads them as a consumer group, applies each
+// entry's event with a generated consumer, once and in the order of its key, and acknowledges the entry afterwards.
 //
 //	ib, err := inbox.New(inbox.Config{Group: "cards"})
 //	...
@@ -9,44 +9,45 @@
 //		URL: "redis://redis-1:6379/0", Streams: []string{"users"},
 //	})
 //
-// Run returns when ctx ends, or when something is wrong that waiting does not change. What becomes of an entry that cannot be
-// applied is described in package receive: it is parked or a dead letter in the consumer's database, and no entry stops those
-// of other keys.
+// Run returns when ctx ends, or when something is wrong that waiting does not change. What becomes of an entry that
+// cannot be applied is described in package receive: it is parked or a dead letter in the consumer's database, and no
+// entry stops those of other keys.
 //
 // # Order
 //
-// Redis hands each entry to any consumer of a group that asks, and never delivers an entry again by itself. So an entry that a
-// killed process had would come after entries that follow it, or never. This package keeps the order:
+// Redis hands each entry to any consumer of a group that asks, and never delivers an entry again by itself. So an entry
+// that a killed process had would come after entries that follow it, or never. This package keeps the order:
 //
-//   - One process at a time reads a stream. It holds an advisory lock in the consumer's database; other processes wait to take
-//     over. Each stream has its own lock, and streams are consumed concurrently.
-//   - The reader applies first what was delivered and not acknowledged, to whichever consumer of the group, in the order of the
-//     stream. It does so when it begins and after each trouble.
-//   - With each read, in one transaction of Redis, it counts what the group has not acknowledged. If that is more than it has
-//     read, another process has got entries, or an answer got lost. Then it first applies all of them, in the order of the
-//     stream.
+//   - One process at a time reads a stream. It holds an advisory lock in the consumer's database; other processes wait
+//     to take over. Each stream has its own lock, and streams are consumed concurrently.
+//   - The reader applies first what was delivered and not acknowledged, to whichever consumer of the group, in the
+//     order of the stream. It does so when it begins and after each trouble.
+//   - With each read, in one transaction of Redis, it counts what the group has not acknowledged. If that is more than
+//     it has read, another process has got entries, or an answer got lost. Then it first applies all of them, in the
+//     order of the stream.
 //   - It acknowledges an entry after its effect, and reads on when the entries of the last read are settled.
 //
-// So events of one key have their effects in the order in which they stand in the stream, also after a crash. The keys of a
-// stream are applied concurrently. A key that is in two streams has no order between them. To have several processes at work,
-// give each streams of its own.
+// So events of one key have their effects in the order in which they stand in the stream, also after a crash. The keys
+// of a stream are applied concurrently. A key that is in two streams has no order between them. To have several
+// processes at work, give each streams of its own.
 //
 // # Failures
 //
-//   - The database or the server does not answer, or the server is loading, a replica, or full: entries wait, nothing is
-//     charged, and lines of the log say when it began and when it ended. Only at the start it is an error if the server does
-//     not answer within Config.StartTimeout.
-//   - A stream that does not exist: an error of Run after Config.StartTimeout, or Config.CreateStreams. A stream or a group
-//     that is gone later, for example after FLUSHALL or a failover: it is created again and read from its beginning, and a
-//     line of the log says so. The inbox removes what was applied.
-//   - Credentials that are refused, TLS that does not work, and a missing right: at the start an error of Run at once, which
-//     names the server and what to check. With several addresses it comes after 5 s. Later it comes after Config.StartTimeout.
-//   - Entries that are removed from the stream (MAXLEN, XTRIM, XDEL) before they are applied: they are lost, and a line of the
-//     log says how many. See the documentation.
+//   - The database or the server does not answer, or the server is loading, a replica, or full: entries wait, nothing
+//     is charged, and lines of the log say when it began and when it ended. Only at the start it is an error if the
+//     server does not answer within Config.StartTimeout.
+//   - A stream that does not exist: an error of Run after Config.StartTimeout, or Config.CreateStreams. A stream or a
+//     group that is gone later, for example after FLUSHALL or a failover: it is created again and read from its
+//     beginning, and a line of the log says so. The inbox removes what was applied.
+//   - Credentials that are refused, TLS that does not work, and a missing right: at the start an error of Run at once,
+//     which names the server and what to check. With several addresses it comes after 5 s. Later it comes after
+//     Config.StartTimeout.
+//   - Entries that are removed from the stream (MAXLEN, XTRIM, XDEL) before they are applied: they are lost, and a line
+//     of the log says how many. See the documentation.
 //   - An entry of another producer: a dead letter with its place, such as redis:users@1700000000000-0.
 //
-// The client writes failed attempts to connect to its own logger, which is the standard error of the process unless SetLogger
-// of go-redis says otherwise.
+// The client writes failed attempts to connect to its own logger, which is the standard error of the process unless
+// SetLogger of go-redis says otherwise.
 package redis
 
 import (
@@ -87,12 +88,12 @@ var (
 
 // Config says what a Receiver consumes. Streams, and URL or Options, are required.
 type Config struct {
-	// URL is the server, as redis://user:password@host:port/db, or rediss:// for TLS, or unix://. Special characters of a user
-	// or a password are percent-encoded.
+	// URL is the server, as redis://user:password@host:port/db, or rediss:// for TLS, or unix://. Special characters of a
+	// user or a password are percent-encoded.
 	URL string
-	// Options are used instead of URL, for a cluster or for Sentinel: Addrs, MasterName, Username, Password, TLSConfig and so
-	// on. They cannot change what the promises of this package depend on: the receiver sets retries, timeouts, the size of the
-	// pool and the routing to replicas.
+	// Options are used instead of URL, for a cluster or for Sentinel: Addrs, MasterName, Username, Password, TLSConfig and
+	// so on. They cannot change what the promises of this package depend on: the receiver sets retries, timeouts, the size
+	// of the pool and the routing to replicas.
 	Options *goredis.UniversalOptions
 	// Streams are the keys of the streams.
 	Streams []string
@@ -101,15 +102,17 @@ type Config struct {
 	Group string
 	// FromEnd has a new group start with the entries that are added from then on.
 	FromEnd bool
-	// CreateStreams lets Run create a stream with its group. Otherwise streams must exist: a misspelt stream would stay empty.
+	// CreateStreams lets Run create a stream with its group. Otherwise streams must exist: a misspelt stream would stay
+	// empty.
 	CreateStreams bool
-	// Key returns the key of an event, whose order is kept, from the event and its stream. nil means the event's PartitionKey.
-	// Events with the key "" have no order. It may be called concurrently, and again for the same entry.
+	// Key returns the key of an event, whose order is kept, from the event and its stream. nil means the event's
+	// PartitionKey. Events with the key "" have no order. It may be called concurrently, and again for the same entry.
 	Key func(e consume.Event, stream string) string
 	// MaxPending is how many entries of a stream are read at a time; 0 means 1000. So many are held in memory at most.
 	MaxPending int
-	// StartTimeout is how long a server or a stream may be missing at the start, and credentials, rights or TLS later; 0 means
-	// 1 min. It does not limit how long servers may be away later. At the start, nothing waits for credentials, rights and TLS.
+	// StartTimeout is how long a server or a stream may be missing at the start, and credentials, rights or TLS later; 0
+	// means 1 min. It does not limit how long servers may be away later. At the start, nothing waits for credentials,
+	// rights and TLS.
 	StartTimeout time.Duration
 	// LockPool is where the advisory locks are taken, if the connections of the Receiver's pool go through a pooler of
 	// transactions, which cannot keep a lock. It must reach the same database directly. nil means the Receiver's pool. A
@@ -186,7 +189,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Receiver consumes the streams of a Config. Its methods may be called concurrently, but only one Run is under way at a time.
+// Receiver consumes the streams of a Config. Its methods may be called concurrently, but only one Run is under way at a
+// time.
 type Receiver struct {
 	cfg      Config
 	receiver *receive.Receiver
@@ -203,8 +207,8 @@ func Run(ctx context.Context, pool *pgxpool.Pool, consumer *consume.Consumer, cf
 	return r.Run(ctx)
 }
 
-// New returns a Receiver that applies the entries of cfg.Streams with consumer, in the database of pool. It does not connect to
-// anything.
+// New returns a Receiver that applies the entries of cfg.Streams with consumer, in the database of pool. It does not
+// connect to anything.
 func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver, error) {
 	receiver, err := receive.New(pool, consumer, cfg.Receive)
 	if err != nil {
@@ -214,9 +218,7 @@ func New(pool *pgxpool.Pool, consumer *consume.Consumer, cfg Config) (*Receiver,
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("new Redis receiver: %w", err)
 	}
-	if cfg.LockPool == nil {
-		cfg.LockPool = pool
-	}
+	cfg.LockPool = cmp.Or(cfg.LockPool, pool)
 	log := usercode.Logger(cfg.Receive.Logger).With("consumer_group", cfg.Group)
 	return &Receiver{cfg: cfg, receiver: receiver, log: log}, nil
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
-// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout, acknowledges
-// what is settled, and returns nil. It returns an error if a stream does not exist, access is refused, no server answers at
-// the start, or the database is not migrated: see the Err variables and receive.Stop. Nothing is lost then: the next Run
-// continues from there.
+// Run consumes until ctx ends. Then it finishes the transactions that are under way, within the ShutdownTimeout,
+// acknowledges what is settled, and returns nil. It returns an error if a stream does not exist, access is refused, no
+// server answers at the start, or the database is not migrated: see the Err variables and receive.Stop. Nothing is lost
+// then: the next Run continues from there.
 func (r *Receiver) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("run Redis receiver: %w", ErrRunning)
@@ -104,7 +104,7 @@ func (s *stream) run(ctx context.Context) error {
 			s.log.Warn("the lock of the stream was lost: the process takes it again, or another one does", "error", err)
 			continue
 		case errors.Is(err, errNoGroup): // the next term creates it
-			sleep(ctx, 50*time.Millisecond)
+			backoff.Sleep(ctx, 50*time.Millisecond)
 			continue
 		}
 		if !s.trouble.is() {
@@ -114,7 +114,7 @@ func (s *stream) run(ctx context.Context) error {
 			return fmt.Errorf("consume %s/%s: ask %s: %w", s.name, s.r.cfg.Group, s.r.cfg.servers(), final)
 		}
 		moved(ctx, s.reads)
-		sleep(ctx, backoff.Delay(50*time.Millisecond, 2*time.Second, s.trouble.failures))
+		backoff.Sleep(ctx, backoff.Delay(50*time.Millisecond, 2*time.Second, s.trouble.failures))
 	}
 	return nil
 }
@@ -192,14 +192,4 @@ func (t *trouble) note(err error, now time.Time) error {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	return err
-}
-
-// sleep waits. It returns early when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/consume"
 	"github.com/outboxgen/outboxgen/consume/receive"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/postgres/advisory"
@@ -86,8 +87,8 @@ func (s *stream) prepare(ctx context.Context) error {
 	return nil
 }
 
-// create creates the group. A group that was there before is created from the beginning, because its position is gone: the
-// inbox removes what was applied.
+// create creates the group. A group that was there before is created from the beginning, because its position is gone:
+// the inbox removes what was applied.
 func (s *stream) create(ctx context.Context, client goredis.UniversalClient) error {
 	start := "0"
 	if s.r.cfg.FromEnd && !s.known {
@@ -111,7 +112,8 @@ func (s *stream) create(ctx context.Context, client goredis.UniversalClient) err
 
 // lock waits until this process has the lock of the stream.
 func (s *stream) lock(ctx context.Context) (*advisory.Lock, error) {
-	name := fmt.Sprintf("outboxgen consume/redis %s %d/%s/%s", s.r.receiver.Group(), s.r.cfg.database(), s.r.cfg.Group, s.name)
+	name := fmt.Sprintf("outboxgen consume/redis %s %d/%s/%s", s.r.receiver.Group(), s.r.cfg.database(),
+		s.r.cfg.Group, s.name)
 	for waits := false; ; {
 		l, err := advisory.Try(ctx, s.r.cfg.LockPool, name, lockValid)
 		switch {
@@ -130,7 +132,7 @@ func (s *stream) lock(ctx context.Context) (*advisory.Lock, error) {
 			s.log.Info("another process reads the stream: this one waits to take over")
 			waits = true
 		}
-		sleep(ctx, 500*time.Millisecond)
+		backoff.Sleep(ctx, 500*time.Millisecond)
 	}
 }
 
@@ -173,8 +175,8 @@ type portion struct {
 	last    string // the id of the last entry that was delivered before
 }
 
-// next reads new entries, and looks whether some were removed before they were delivered. It does so in one transaction, so
-// that nothing happens in between.
+// next reads new entries, and looks whether some were removed before they were delivered. It does so in one
+// transaction, so that nothing happens in between.
 func (s *stream) next(ctx context.Context) (portion, error) {
 	client, err := node(ctx, s.reads, s.name)
 	if err != nil {
@@ -184,7 +186,8 @@ func (s *stream) next(ctx context.Context) (portion, error) {
 	about := tx.XInfoStream(ctx, s.name)
 	groups := tx.XInfoGroups(ctx, s.name)
 	read := tx.XReadGroup(ctx, &goredis.XReadGroupArgs{
-		Group: s.r.cfg.Group, Consumer: consumerName, Streams: []string{s.name, ">"}, Count: int64(s.r.cfg.MaxPending), Block: -1,
+		Group: s.r.cfg.Group, Consumer: consumerName, Streams: []string{s.name, ">"}, Count: int64(s.r.cfg.MaxPending),
+		Block: -1,
 	})
 	pending := tx.XPending(ctx, s.name, s.r.cfg.Group)
 	_, err = tx.Exec(ctx)

@@ -15,9 +15,9 @@ type trimmed struct {
 	ahead int64 // by how much Redis counts too few entries as read: it does not count those that were removed before
 }
 
-// note returns how many entries were removed before they were delivered, since the last call. Redis counts the entries that
-// were added to a stream, those that it has, and those that a group has read, since version 7. What is removed and not read is
-// at least what is removed less what is read.
+// note returns how many entries were removed before they were delivered, since the last call. Redis counts the entries
+// that were added to a stream, those that it has, and those that a group has read, since version 7. What is removed and
+// not read is at least what is removed less what is read.
 func (t *trimmed) note(stream *goredis.XInfoStream, group goredis.XInfoGroup) int64 {
 	if stream == nil || stream.EntriesAdded == 0 {
 		return 0 // an older Redis, or an empty stream
@@ -41,8 +41,8 @@ func (t *trimmed) note(stream *goredis.XInfoStream, group goredis.XInfoGroup) in
 	return missing
 }
 
-// reachedEnd is called when a read after the same look returned all entries that there are: read of them. What Redis does not
-// count as read from then on is a loss that was noted, or one from before this process.
+// reachedEnd is called when a read after the same look returned all entries that there are: read of them. What Redis
+// does not count as read from then on is a loss that was noted, or one from before this process.
 func (t *trimmed) reachedEnd(stream *goredis.XInfoStream, group goredis.XInfoGroup, read int) {
 	if stream != nil && group.EntriesRead > 0 {
 		t.ahead = stream.EntriesAdded - group.EntriesRead - int64(read)
@@ -65,15 +65,15 @@ func idOf(text string) id {
 // Lag is how far the group is behind in a stream.
 type Lag struct {
 	Stream string
-	// Pending is how many entries of the stream have not been delivered to anybody. It is -1 if Redis does not know it: before
-	// version 7, and while entries in the middle of the stream were deleted.
+	// Pending is how many entries of the stream have not been delivered to anybody. It is -1 if Redis does not know it:
+	// before version 7, and while entries in the middle of the stream were deleted.
 	Pending int64
 	// Unacknowledged is how many were delivered and are not acknowledged.
 	Unacknowledged int64
 }
 
-// Lag asks the server how far the group is behind in each stream, in their order, within Config.StartTimeout. Run need not be
-// under way. What is parked in the database is not behind: see Status.
+// Lag asks the server how far the group is behind in each stream, in their order, within Config.StartTimeout. Run need
+// not be under way. What is parked in the database is not behind: see Status.
 func (r *Receiver) Lag(ctx context.Context) ([]Lag, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.StartTimeout)
 	defer cancel()

@@ -72,10 +72,14 @@ func refused(status int, err error) answer {
 	return answer{status: status, say: oneLine(err.Error()), err: err, unknown: errors.Is(err, consume.ErrUnknownTopic)}
 }
 
-// failure returns the answer for an event that was not applied. ctx is that of the attempt, request that of the request.
+// failure returns the answer for an event that was not applied. ctx is that of the attempt, request that of the
+// request.
 func (h *handler) failure(ctx, request context.Context, db *begins, err error) answer {
 	result := errclass.Of(err)
-	unavailable := answer{status: http.StatusServiceUnavailable, say: "unavailable: send it again later", err: err, retryAfter: h.cfg.RetryAfter}
+	unavailable := answer{
+		status: http.StatusServiceUnavailable, say: "unavailable: send it again later", err: err,
+		retryAfter: h.cfg.RetryAfter,
+	}
 	var about *consume.Error
 	switch {
 	case request.Err() != nil:
@@ -119,15 +123,16 @@ func unusable(err error) bool {
 func lost(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		return strings.HasPrefix(pg.Code, "57P") || strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "53")
+		return errclass.IsAway(pg.Code)
 	}
 	var network net.Error
-	return pgconn.SafeToRetry(err) || errors.As(err, &network) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) ||
+	return pgconn.SafeToRetry(err) || errors.As(err, &network) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// answers reports whether the database begins a transaction. If it does, a lost connection may be the fault of the event,
-// which then costs the event an attempt. Else it is nobody's fault.
+// answers reports whether the database begins a transaction. If it does, a lost connection may be the fault of the
+// event, which then costs the event an attempt. Else it is nobody's fault.
 func (h *handler) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout/2)
 	defer cancel()

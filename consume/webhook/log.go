@@ -33,8 +33,13 @@ type line struct {
 
 // The lines about troubles.
 var (
-	lineAway    = line{slog.LevelWarn, "database does not answer: events are refused with 503, and the sender sends them again"}
-	lineTables  = line{slog.LevelError, "tables of the inbox are missing or old: events are refused with 503, and the sender sends them again"}
+	lineAway = line{
+		slog.LevelWarn, "database does not answer: events are refused with 503, and the sender sends them again",
+	}
+	lineTables = line{
+		slog.LevelError,
+		"tables of the inbox are missing or old: events are refused with 503, and the sender sends them again",
+	}
 	lineFails   = line{slog.LevelWarn, "events fail: the sender sends them again"}
 	lineRefused = line{slog.LevelWarn, "events are refused permanently: their sender keeps them as dead letters"}
 	lineForeign = line{slog.LevelWarn, "requests are refused: they are not signed, or not what this receiver takes"}
@@ -52,8 +57,8 @@ func (t trouble) ends() bool {
 	return t.line == lineAway || t.line == lineTables || t.line == lineFails
 }
 
-// since counts what has happened since the last line. It stays after the end of a trouble, so that one that comes and goes
-// does not fill the log.
+// since counts what has happened since the last line. It stays after the end of a trouble, so that one that comes and
+// goes does not fill the log.
 type since struct {
 	line time.Time
 	more int
@@ -92,7 +97,8 @@ func (l *stateLog) answered(q *http.Request, e *consume.Event, a answer) {
 		}
 		l.begins(ctx, trouble{lineRefused, kind}, attrs(e, a))
 	default:
-		l.begins(ctx, trouble{lineForeign, http.StatusText(a.status)}, append(attrs(e, a), slog.String("remote_addr", q.RemoteAddr)))
+		l.begins(ctx, trouble{lineForeign, http.StatusText(a.status)},
+			append(attrs(e, a), slog.String("remote_addr", q.RemoteAddr)))
 	}
 }
 

@@ -32,7 +32,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 }
 
 // serve returns the answer to a request, and the event and its outcome as far as they are known.
-func (h *handler) serve(w http.ResponseWriter, q *http.Request, began time.Time) (a answer, e consume.Event, outcome inbox.Outcome) {
+func (h *handler) serve(
+	w http.ResponseWriter, q *http.Request, began time.Time,
+) (a answer, e consume.Event, outcome inbox.Outcome) {
 	defer func() {
 		if p := recover(); p != nil { // of an error's own methods; those of the consumer are recovered by the consumer
 			a, outcome = failed(fmt.Errorf("panic of type %T\n%s", p, debug.Stack())), ""
@@ -68,9 +70,13 @@ func (h *handler) serve(w http.ResponseWriter, q *http.Request, began time.Time)
 // read reads the body of a request, and refuses what is not a signed request.
 func (h *handler) read(w http.ResponseWriter, q *http.Request, began time.Time) ([]byte, *answer) {
 	if q.Method != http.MethodPost {
-		return nil, &answer{status: http.StatusMethodNotAllowed, say: "send events with POST", header: [2]string{"Allow", http.MethodPost}}
+		return nil, &answer{
+			status: http.StatusMethodNotAllowed, say: "send events with POST", header: [2]string{"Allow", http.MethodPost},
+		}
 	}
-	tooLarge := &answer{status: http.StatusRequestEntityTooLarge, say: fmt.Sprintf("the body has more than %d bytes", h.cfg.MaxBody)}
+	tooLarge := &answer{
+		status: http.StatusRequestEntityTooLarge, say: fmt.Sprintf("the body has more than %d bytes", h.cfg.MaxBody),
+	}
 	if q.ContentLength > h.cfg.MaxBody {
 		return nil, tooLarge
 	}
@@ -85,16 +91,24 @@ func (h *handler) read(w http.ResponseWriter, q *http.Request, began time.Time) 
 	case errors.As(err, &over):
 		return nil, tooLarge
 	case err != nil:
-		return nil, &answer{status: http.StatusRequestTimeout, say: "the body did not arrive in time", err: err, header: [2]string{"Connection", "close"}}
+		return nil, &answer{
+			status: http.StatusRequestTimeout, say: "the body did not arrive in time", err: err,
+			header: [2]string{"Connection", "close"},
+		}
 	}
 	if err := h.verifier.verify(q.Header, body, time.Now()); err != nil {
-		return nil, &answer{status: http.StatusUnauthorized, say: err.Error(), err: err, header: [2]string{"WWW-Authenticate", "Standard-Webhooks"}}
+		return nil, &answer{
+			status: http.StatusUnauthorized, say: err.Error(), err: err,
+			header: [2]string{"WWW-Authenticate", "Standard-Webhooks"},
+		}
 	}
 	if q.Header.Get("Content-Encoding") != "" {
 		return nil, &answer{status: http.StatusUnsupportedMediaType, say: "a body with a content encoding is not supported"}
 	}
 	if h.cfg.Structured && !isStructured(q.Header.Get("Content-Type")) {
-		return nil, &answer{status: http.StatusForbidden, say: "only structured mode is accepted: send application/cloudevents+json"}
+		return nil, &answer{
+			status: http.StatusForbidden, say: "only structured mode is accepted: send application/cloudevents+json",
+		}
 	}
 	return body, nil
 }
@@ -129,7 +143,9 @@ func (h *handler) enter(ctx context.Context) (leave func(), busy *answer) {
 	case <-patience.C:
 	case <-ctx.Done():
 	}
-	return nil, &answer{status: http.StatusTooManyRequests, say: "busy with other events: send it again later", retryAfter: h.cfg.RetryAfter}
+	return nil, &answer{
+		status: http.StatusTooManyRequests, say: "busy with other events: send it again later", retryAfter: h.cfg.RetryAfter,
+	}
 }
 
 // begins is a consume.DB that remembers whether a transaction could not begin.

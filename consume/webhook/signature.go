@@ -93,9 +93,11 @@ func (v verifier) recent(timestamp string, now time.Time) error {
 	age := now.Sub(time.Unix(int64(min(seconds, most)), 0))
 	switch {
 	case age > v.tolerance:
-		return fmt.Errorf("webhook-timestamp is %s old by the receiver's clock, at most %s allowed", age.Round(time.Second), v.tolerance)
+		return fmt.Errorf("webhook-timestamp is %s old by the receiver's clock, at most %s allowed", age.Round(time.Second),
+			v.tolerance)
 	case -age > v.tolerance:
-		return fmt.Errorf("webhook-timestamp is %s in the future by the receiver's clock, at most %s allowed", (-age).Round(time.Second), v.tolerance)
+		return fmt.Errorf("webhook-timestamp is %s in the future by the receiver's clock, at most %s allowed",
+			(-age).Round(time.Second), v.tolerance)
 	}
 	return nil
 }

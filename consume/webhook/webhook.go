@@ -1,5 +1,5 @@
-// Package webhook receives events by HTTP POST and applies the effect of each event exactly once. It is the other side of
-// publish/webhook, and of any sender of CloudEvents or plain JSON that signs as Standard Webhooks specifies
+// Package webhook receives events by HTTP POST and applies the effect of each event exactly once. It is the other side
+// of publish/webhook, and of any sender of CloudEvents or plain JSON that signs as Standard Webhooks specifies
 // (https://www.standardwebhooks.com).
 //
 //	consumer, err := userevents.NewUserConsumer(ib, cards{})
@@ -12,21 +12,21 @@
 //
 // # Order and duplicates
 //
-// A request is answered with 204 after the effect and the record in the inbox have been committed in one transaction. An
-// event that comes again is answered with 204 too, and has no second effect, also if both requests run concurrently. The
-// publisher sends the next event of a key after the 204 of the one before, so the effects of a key keep its order.
+// A request is answered with 204 after the effect and the record in the inbox have been committed in one transaction.
+// An event that comes again is answered with 204 too, and has no second effect, also if both requests run concurrently.
+// The publisher sends the next event of a key after the 204 of the one before, so the effects of a key keep its order.
 //
 // # Signatures
 //
-// Webhook-Id, Webhook-Timestamp and the body are signed. The headers of a CloudEvent in binary mode are not. The id of the
-// event must be that of Webhook-Id, so nobody can send a captured request as another event. But whoever can change a
-// request on its way can change its other attributes, such as the topic or the tenant: use HTTPS, or let the sender use
-// structured mode, in which everything is in the body, and set Config.Structured.
+// Webhook-Id, Webhook-Timestamp and the body are signed. The headers of a CloudEvent in binary mode are not. The id of
+// the event must be that of Webhook-Id, so nobody can send a captured request as another event. But whoever can change
+// a request on its way can change its other attributes, such as the topic or the tenant: use HTTPS, or let the sender
+// use structured mode, in which everything is in the body, and set Config.Structured.
 //
 // # Answers
 //
-// What each answer means to the publisher is in brackets: P makes a dead letter at the sender, U charges nothing and lets
-// the endpoint rest, A is a failed attempt.
+// What each answer means to the publisher is in brackets: P makes a dead letter at the sender, U charges nothing and
+// lets the endpoint rest, A is a failed attempt.
 //
 //	204             applied, or a duplicate, or stale and skipped or quarantined
 //	400 415 422 (P) not a valid event, another content type; unknown topic or version, invalid payload, consume.Permanent
@@ -45,6 +45,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,37 +66,38 @@ type Config struct {
 	DB consume.DB
 	// Consumer applies the events: what a generated constructor such as NewUserConsumer returns.
 	Consumer *consume.Consumer
-	// Secrets verify the signature of each request. One of them must match, so that during a rotation the sender may use the
-	// old or the new one. A secret has 24 to 64 bytes, in base64, with or without the prefix whsec_, such as what
+	// Secrets verify the signature of each request. One of them must match, so that during a rotation the sender may use
+	// the old or the new one. A secret has 24 to 64 bytes, in base64, with or without the prefix whsec_, such as what
 	// `openssl rand -base64 32` prints.
 	Secrets []string
-	// Unsigned takes events from anybody who reaches the handler. It is for senders that something else authenticates, such
-	// as a proxy. Secrets must be empty then.
+	// Unsigned takes events from anybody who reaches the handler. It is for senders that something else authenticates,
+	// such as a proxy. Secrets must be empty then.
 	Unsigned bool
 	// Structured takes only CloudEvents in structured mode, whose attributes are part of the signed body.
 	Structured bool
 	// Tolerance is how far Webhook-Timestamp may be from this machine's clock, in either direction. An older request is
 	// refused as a replay. 0 means 5 min.
 	Tolerance time.Duration
-	// MaxBody is how many bytes the body of a request may have. 0 means 4 MiB, which is enough for every event of a producer.
+	// MaxBody is how many bytes the body of a request may have. 0 means 4 MiB, which is enough for every event of a
+	// producer.
 	MaxBody int64
-	// Timeout is how long a request may wait and run before its transaction is rolled back. 0 means 10 s, which is less than
-	// what the publisher waits for an answer.
+	// Timeout is how long a request may wait and run before its transaction is rolled back. 0 means 10 s, which is less
+	// than what the publisher waits for an answer.
 	Timeout time.Duration
-	// Concurrency is how many events may be applied concurrently. Further requests wait for up to half of the Timeout and are
-	// then answered with 429. 0 means 16. The pool should have as many connections.
+	// Concurrency is how many events may be applied concurrently. Further requests wait for up to half of the Timeout and
+	// are then answered with 429. 0 means 16. The pool should have as many connections.
 	Concurrency int
 	// RetryAfter is how long senders are asked to wait after 429 and 503. It is rounded up to seconds. 0 means 2 s.
 	RetryAfter time.Duration
 	// Observer gets a call per request.
 	Observer Observer
-	// Logger gets changes of state: when the database, a topic or a sender starts and stops to fail. nil means slog.Default().
-	// It never gets a payload, a secret or a signature.
+	// Logger gets changes of state: when the database, a topic or a sender starts and stops to fail. nil means
+	// slog.Default(). It never gets a payload, a secret or a signature.
 	Logger *slog.Logger
 }
 
-// Observer has functions that tell what a Handler does. Those that are nil cost nothing. They run in the goroutine of the
-// request, so they must return soon. A panic in one of them is ignored.
+// Observer has functions that tell what a Handler does. Those that are nil cost nothing. They run in the goroutine of
+// the request, so they must return soon. A panic in one of them is ignored.
 type Observer struct {
 	// Answered is called for each request, after its effect and before its answer is sent.
 	Answered func(ctx context.Context, a Answered)
@@ -125,24 +127,12 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.Tolerance == 0 {
-		c.Tolerance = defaultTolerance
-	}
-	if c.MaxBody == 0 {
-		c.MaxBody = defaultMaxBody
-	}
-	if c.Timeout == 0 {
-		c.Timeout = defaultTimeout
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = defaultConcurrency
-	}
-	if c.RetryAfter == 0 {
-		c.RetryAfter = defaultRetryAfter
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Tolerance = cmp.Or(c.Tolerance, defaultTolerance)
+	c.MaxBody = cmp.Or(c.MaxBody, defaultMaxBody)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
+	c.RetryAfter = cmp.Or(c.RetryAfter, defaultRetryAfter)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 
@@ -197,9 +187,9 @@ func (c Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(c)) }
 // MarshalJSON writes the configuration without secrets; it cannot be read back.
 func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
-// Handler checks cfg and returns a handler that applies the event of each request. It does not use the database. An error
-// names the field, without secrets. The handler is safe for concurrent use, ignores the path of a request, and needs no
-// Close: http.Server.Shutdown waits for running requests.
+// Handler checks cfg and returns a handler that applies the event of each request. It does not use the database. An
+// error names the field, without secrets. The handler is safe for concurrent use, ignores the path of a request, and
+// needs no Close: http.Server.Shutdown waits for running requests.
 func Handler(cfg Config) (http.Handler, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

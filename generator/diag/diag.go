@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Pos is a place in a source file. Line and Column count from 1, columns in code points. The zero Pos means that there is no place,
-// for example because a key is absent.
+// Pos is a place in a source file. Line and Column count from 1, columns in code points. The zero Pos means that there
+// is no place, for example because a key is absent.
 type Pos struct {
 	File   string
 	Line   int

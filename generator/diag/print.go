@@ -19,7 +19,8 @@ type Format string
 
 // The printers.
 const (
-	Text          Format = "text"           // file:line:column: message [rule], one per line; "warning: " before the message of a warning
+	// file:line:column: message [rule], one per line; "warning: " before the message of a warning
+	Text          Format = "text"
 	JSON          Format = "json"           // one object per line: file line column rule message severity
 	GitHubActions Format = "github-actions" // ::error workflow commands, which become annotations
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// suggestionBudget bounds the names that one Reporter compares for suggestions, so that a hostile file with many unknown
-// names costs a fraction of a second. An ordinary file stays far below.
+// suggestionBudget bounds the names that one Reporter compares for suggestions, so that a hostile file with many
+// unknown names costs a fraction of a second. An ordinary file stays far below.
 const suggestionBudget = 100_000
 
 // Reporter collects the findings of one pass over one file. Create it with NewReporter; it is not safe
@@ -25,8 +25,8 @@ func NewReporter(file string) *Reporter {
 	return &Reporter{file: file, budget: suggestionBudget}
 }
 
-// Pos returns the position at line and column of the reporter's file. A line or column below 1, which a parser may report
-// for an empty file, becomes 1, so that every finding has a place.
+// Pos returns the position at line and column of the reporter's file. A line or column below 1, which a parser may
+// report for an empty file, becomes 1, so that every finding has a place.
 func (r *Reporter) Pos(line, column int) Pos {
 	return Pos{File: r.file, Line: max(line, 1), Column: max(column, 1)}
 }
@@ -60,8 +60,8 @@ func (r *Reporter) Findings() List {
 	return r.list
 }
 
-// DidYouMean returns ` (did you mean "name"?)` with the candidate that name most likely means. It returns "" when none is
-// near, or several are equally near: a wrong suggestion is worse than none.
+// DidYouMean returns ` (did you mean "name"?)` with the candidate that name most likely means. It returns "" when none
+// is near, or several are equally near: a wrong suggestion is worse than none.
 func (r *Reporter) DidYouMean(name string, candidates []string) string {
 	return Hint(r.Nearest(name, candidates))
 }
@@ -74,9 +74,9 @@ func Hint(name string) string {
 	return " (did you mean " + strconv.Quote(name) + "?)"
 }
 
-// Nearest returns the candidate that name most likely means, or "" when there is not exactly one. It prefers a candidate
-// that differs only in case and separators, then the one with the fewest typing errors, then one that extends name, as
-// turn_id extends turn.
+// Nearest returns the candidate that name most likely means, or "" when there is not exactly one. It prefers a
+// candidate that differs only in case and separators, then the one with the fewest typing errors, then one that extends
+// name, as turn_id extends turn.
 func (r *Reporter) Nearest(name string, candidates []string) string {
 	var same, near, stem nearest
 	for _, candidate := range candidates {

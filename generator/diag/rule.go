@@ -172,7 +172,8 @@ var rules = []RuleInfo{
 	{UnknownValue, "A key with a fixed set of values has one of them."},
 	{EmptySection, "Namespaces, topics, fields, a listener's topics and an operation's outcomes are not empty."},
 
-	{BadName, "Names match ^[a-z][a-z0-9_]{0,40}$. A package is not a Go keyword and can be imported, a schema is not a reserved word of SQL."},
+	{BadName, "Names match ^[a-z][a-z0-9_]{0,40}$. A package is not a Go keyword and can be imported, a schema is not a " +
+		"reserved word of SQL."},
 	{BadGoName, "A go override is an exported Go identifier of letters and digits."},
 	{NameCollision, "Names, and the names generated from them, stay distinct in Go and in SQL, where case may not count."},
 
@@ -181,7 +182,8 @@ var rules = []RuleInfo{
 	{RecursiveType, "A shared type does not contain itself, directly or through other types."},
 	{EnumEmpty, "An enum has at least one value."},
 	{EnumDuplicate, "The values of an enum are distinct."},
-	{EnumBadValue, "An enum value starts with a letter or digit and holds only letters, digits, '_', '-' and '.'. A value that names its constant with go is up to 200 bytes of printable text."},
+	{EnumBadValue, "An enum value starts with a letter or digit and holds only letters, digits, '_', '-' and '.'. A " +
+		"value that names its constant with go is up to 200 bytes of printable text."},
 	{AttributeType, "A field attribute applies to the type of its field."},
 	{AttributeBounds, "The bounds of a field fit its type, and the lower one is not above the upper one."},
 	{AttributeConflict, "The attributes of a field or type do not contradict each other."},
@@ -194,28 +196,35 @@ var rules = []RuleInfo{
 	{DedupeOptionalField, "A dedupe_key uses only required fields."},
 	{DedupeFieldType, "A dedupe_key uses only uuid, string, int32, int64, date and enum fields."},
 	{DedupeSensitive, "A dedupe_key has no sensitive field, because logs and the CLI show keys."},
-	{DedupeNotInjective, "Different field values never give the same dedupe_key: it has a placeholder, and a '/' between any two."},
+	{DedupeNotInjective,
+		"Different field values never give the same dedupe_key: it has a placeholder, and a '/' between any two."},
 	{DedupeTenantPrefix, "With a tenant, the dedupe_key starts with {<tenant field>}/ and has another segment."},
-	{DedupeTenantOnly, "Warning: a dedupe_key has a field other than the tenant; without one, each tenant has only one event."},
+	{DedupeTenantOnly,
+		"Warning: a dedupe_key has a field other than the tenant; without one, each tenant has only one event."},
 	{PartitionUnknownField, "A partition_key names fields of the payload."},
 	{PartitionOptional, "A partition_key uses only required fields."},
 	{PartitionFieldType, "A partition_key uses only uuid, string, int32, int64, date and enum fields."},
 	{PartitionSensitive, "A partition_key has no sensitive field, because logs and the CLI show keys."},
-	{PartitionNotInjective, "Different field values never give the same partition_key: it has a placeholder, and a '/' between any two."},
+	{PartitionNotInjective,
+		"Different field values never give the same partition_key: it has a placeholder, and a '/' between any two."},
 	{EntityUnknownField, "An entity names fields of the payload."},
 	{EntityOptionalField, "An entity uses only required fields."},
 	{EntityFieldType, "An entity id uses only uuid, string, int32, int64, date and enum fields."},
 	{EntitySensitive, "An entity has no sensitive field, because logs and the CLI show entities."},
-	{EntityNotInjective, "Different field values never give the same entity id: it has a placeholder, and a '/' between any two."},
+	{EntityNotInjective,
+		"Different field values never give the same entity id: it has a placeholder, and a '/' between any two."},
 	{EntityVersionType, "An entity version is a field of type int32 or int64."},
 	{FairnessNeedsTenant, "A topic with fairness: tenant has a tenant."},
 	{FairnessLogTopic, "Only a queue topic has fairness: listeners get the events of a log topic in order."},
 	{TopicMaxLag, "Only a queue topic has max_lag, of at least 1s; a log topic has that of its listeners."},
 
-	{RetryBounds, "max_attempts is 1 to 1000, base_delay is at least 1ms and at most max_delay, and max_delay is at most 720h."},
-	{RetryShort, "Warning: the retries of a topic or listener last at least ten minutes, so that a restart of what it calls makes no dead letters."},
+	{RetryBounds,
+		"max_attempts is 1 to 1000, base_delay is at least 1ms and at most max_delay, and max_delay is at most 720h."},
+	{RetryShort, "Warning: the retries of a topic or listener last at least ten minutes, so that a restart of what it " +
+		"calls makes no dead letters."},
 	{LeaseBounds, "A lease is 1s to 24h."},
-	{RetentionBounds, "retention.delivered, the dedupe window, is longer than the retries of an event can take, or 0s in a queue topic without a dedupe_key. retention.dead is at least as long."},
+	{RetentionBounds, "retention.delivered, the dedupe window, is longer than the retries of an event can take, or 0s " +
+		"in a queue topic without a dedupe_key. retention.dead is at least as long."},
 	{VersionBounds, "A payload version is 1 to 2147483647."},
 	{ListenerMissing, "A log topic has a listener, or listeners: none."},
 	{ListenerNone, "Only a log topic that no listener reads has listeners: none."},
@@ -226,20 +235,32 @@ var rules = []RuleInfo{
 	{ListenerShards, "A listener has 1 to 64 shards."},
 	{ListenerMaxLag, "A listener's max_lag is at least 1s."},
 
-	{PublishBroker, "A publish has exactly one of kafka, nats, amqp, redis, webhook and custom. The name of a custom one matches ^[a-z][a-z0-9_]{0,40}$ and is not that of another."},
-	{PublishDestination, "A Kafka topic is 1 to 249 letters, digits, '.', '_' or '-'. A NATS subject is tokens of printable ASCII joined by '.', without spaces or wildcards. An address of AMQP is /exchanges/NAME/ROUTING-KEY, /exchanges/NAME or /queues/NAME. A Redis stream is printable ASCII without spaces. A webhook is a name. A custom destination is 1 to 500 printable ASCII characters without spaces. A webhook or custom publisher has a destination or a field with it, not both."},
-	{PublishDestinationField, "A field with the destination is a required uuid, string, int32, int64 or enum of a queue topic and not sensitive."},
-	{PublishKey, "A publish key follows the rules of a partition_key. Only a queue topic has one: a log topic is published in the order of its partition_key."},
-	{PublishHeader, "The name of a header matches ^[a-z][a-z0-9-]{0,60}$ and is not reserved for publishers. Its value is printable ASCII with {field} of required scalars and enums that are not sensitive."},
+	{PublishBroker, "A publish has exactly one of kafka, nats, amqp, redis, webhook and custom. The name of a custom " +
+		"one matches ^[a-z][a-z0-9_]{0,40}$ and is not that of another."},
+	{PublishDestination, "A Kafka topic is 1 to 249 letters, digits, '.', '_' or '-'. A NATS subject is tokens of " +
+		"printable ASCII joined by '.', without spaces or wildcards. An address of AMQP is /exchanges/NAME/ROUTING-KEY, " +
+		"/exchanges/NAME or /queues/NAME. A Redis stream is printable ASCII without spaces. A webhook is a name. A custom " +
+		"destination is 1 to 500 printable ASCII characters without spaces. A webhook or custom publisher has a " +
+		"destination or a field with it, not both."},
+	{PublishDestinationField,
+		"A field with the destination is a required uuid, string, int32, int64 or enum of a queue topic and not sensitive."},
+	{PublishKey, "A publish key follows the rules of a partition_key. Only a queue topic has one: a log topic is " +
+		"published in the order of its partition_key."},
+	{PublishHeader, "The name of a header matches ^[a-z][a-z0-9-]{0,60}$ and is not reserved for publishers. Its value " +
+		"is printable ASCII with {field} of required scalars and enums that are not sensitive."},
 	{PublishTombstone, "A tombstone is published to Kafka and has a key: the partition_key, or a publish key."},
-	{PublishTombstoneOrder, "Warning: a tombstone is in a log topic. A queue topic has no order, so that an older record of its key may come after it and stay."},
-	{PublishWireName, "A wire_name is 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and begins and ends with a letter or digit. Only a topic with publish has one, and no other published topic has it or had it."},
+	{PublishTombstoneOrder, "Warning: a tombstone is in a log topic. A queue topic has no order, so that an older " +
+		"record of its key may come after it and stay."},
+	{PublishWireName, "A wire_name is 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and begins and ends with a " +
+		"letter or digit. Only a topic with publish has one, and no other published topic has it or had it."},
 	{PublishUnread, "A log topic with publish is read by a listener with publish: true, or has listeners: none."},
-	{PublishUnordered, "Warning: a log topic with publish has a partition_key; without one, its events have no order and no key at the broker."},
+	{PublishUnordered, "Warning: a log topic with publish has a partition_key; without one, its events have no order " +
+		"and no key at the broker."},
 	{PublishTwice, "Warning: one listener publishes a topic; with several, each event is published more than once."},
 	{ListenerPublish, "A listener with publish: true is leased, and all its topics have publish, to the same broker."},
 	{ConsumerEmpty, "A file with a consumer publishes at least one topic."},
-	{ConsumerInternal, "Warning: the consumer package is not below a folder named internal, from which other modules cannot import it."},
+	{ConsumerInternal,
+		"Warning: the consumer package is not below a folder named internal, from which other modules cannot import it."},
 
 	{OperationUnknownTopic, "An outcome of an operation names declared topics."},
 	{OperationDuplicateTopic, "An outcome of an operation names each topic once."},
@@ -263,7 +284,8 @@ var rules = []RuleInfo{
 	{ChangePartitionKey, "A frozen version keeps its partition_key."},
 	{ChangeEntity, "A frozen version keeps its entity."},
 	{ChangeDelivery, "A frozen version keeps its delivery. Warning: a higher version has the delivery of the one before."},
-	{ChangePublish, "A frozen version keeps its broker, its destination, its publish key and whether it is a tombstone. A log topic may get a publish."},
+	{ChangePublish, "A frozen version keeps its broker, its destination, its publish key and whether it is a tombstone. " +
+		"A log topic may get a publish."},
 	{ChangeGoName, "Warning: the Go names and Go types of a frozen version stay, so that code that uses them compiles."},
 }
 

@@ -31,49 +31,28 @@ func sameWord(a, b string) bool {
 	}
 }
 
-// distance returns the optimal string alignment distance of a and b: insertions, deletions,
-// substitutions and swaps of neighbours, in bytes. A distance of limit or more is returned as limit.
+// distance returns the optimal string alignment distance of a and b: insertions, deletions, substitutions and swaps of
+// neighbours, in bytes. A distance of limit or more is returned as limit.
 func distance(a, b string, limit int) int {
-	if limit <= 0 {
-		return 0
-	}
-	for a != "" && b != "" && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
 	const longest = 96 // namespace/topic has at most 83 bytes; a longer text has no near match
-	if len(a) > longest || len(b) > longest {
-		return limit
+	if limit <= 0 || len(a) > longest || len(b) > longest || max(len(a), len(b))-min(len(a), len(b)) >= limit {
+		return max(limit, 0)
 	}
-	var rows [3][longest + 1]int
-	before, above, row := &rows[0], &rows[1], &rows[2]
-	for j := range len(b) + 1 {
-		above[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		nearest := i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
+	var rows [longest + 1][longest + 1]int
+	for i := range len(a) + 1 {
+		for j := range len(b) + 1 {
+			switch {
+			case i == 0 || j == 0:
+				rows[i][j] = i + j
+			case a[i-1] == b[j-1]:
+				rows[i][j] = rows[i-1][j-1]
+			default:
+				rows[i][j] = 1 + min(rows[i-1][j], rows[i][j-1], rows[i-1][j-1])
+				if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+					rows[i][j] = min(rows[i][j], 1+rows[i-2][j-2])
+				}
 			}
-			d := min(above[j]+1, row[j-1]+1, above[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d = min(d, before[j-2]+1)
-			}
-			row[j] = d
-			nearest = min(nearest, d)
 		}
-		if nearest > limit {
-			return limit
-		}
-		before, above, row = above, row, before
 	}
-	return min(above[len(b)], limit)
+	return min(rows[len(a)][len(b)], limit)
 }

@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/dave/jennifer/jen"
+
+	"github.com/outboxgen/outboxgen/generator/model"
 )
 
 // commentWidth is the column at which comments wrap.
@@ -16,7 +18,7 @@ const commentWidth = 100
 func comment(paragraphs ...string) []jen.Code {
 	var lines []jen.Code
 	for _, text := range paragraphs {
-		for i, line := range wrap(plain(text), commentWidth-len("// ")) {
+		for i, line := range wrap(model.PlainText(text), commentWidth-len("// ")) {
 			if i == 0 && len(lines) > 0 {
 				lines = append(lines, jen.Comment("//"))
 			}
@@ -31,22 +33,6 @@ func addComment(g *jen.Group, paragraphs ...string) {
 	for _, line := range comment(paragraphs...) {
 		g.Add(line)
 	}
-}
-
-// plain turns the user's text into one line. Runs of space, control characters and line or paragraph separators become
-// one space. Invisible format characters, which may reorder what a reviewer sees, are removed.
-func plain(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r == utf8.RuneError, unicode.Is(unicode.Cf, r):
-		case unicode.IsSpace(r), unicode.IsControl(r), !unicode.IsPrint(r):
-			b.WriteByte(' ')
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return strings.Join(strings.Fields(b.String()), " ")
 }
 
 // wrap breaks text at spaces into lines of at most width characters; a longer word has its own line.
@@ -76,13 +62,14 @@ func wrap(text string, width int) []string {
 
 // verbs are the words with which a doc can continue a name: "TurnFinalized is emitted once". Words that may also be
 // plural nouns (records, names, lists) are left out.
-var verbs = set("is are was has holds carries says means tells describes represents contains announces happens occurs " +
-	"fires gives identifies keeps tells tracks belongs refers denotes indicates can may must will should does")
+var verbs = set(
+	"is are was has holds carries says means tells describes represents contains announces happens occurs " +
+		"fires gives identifies keeps tells tracks belongs refers denotes indicates can may must will should does")
 
 // userDoc returns the user's doc of name as a paragraph, "" without one. A doc that starts with a verb gets name as its
 // subject.
 func userDoc(name, doc string) string {
-	doc = plain(doc)
+	doc = model.PlainText(doc)
 	first, _, _ := strings.Cut(doc, " ")
 	switch {
 	case doc == "":

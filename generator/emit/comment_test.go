@@ -8,6 +8,8 @@ import (
 	"github.com/dave/jennifer/jen"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/outboxgen/outboxgen/generator/model"
 )
 
 func TestUserDoc(t *testing.T) {
@@ -49,7 +51,7 @@ func TestWrap(t *testing.T) {
 func TestPlainIsOneLine(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		got := plain(rapid.String().Draw(rt, "text"))
+		got := model.PlainText(rapid.String().Draw(rt, "text"))
 		require.Equal(rt, strings.TrimSpace(got), got)
 		for _, r := range got {
 			require.True(rt, r == ' ' || unicode.IsPrint(r), "%q", r)

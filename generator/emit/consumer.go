@@ -56,7 +56,8 @@ func (e *emitter) consumedTopic(t *model.Topic) ([]byte, error) {
 	}
 	list = append(list, member{"Version", jen.Lit(t.Version)})
 	addComment(g, topicIdentity(t)+".")
-	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath, "TopicSpec").Add(members(append(list, history(t)...))))
+	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath,
+		"TopicSpec").Add(members(append(list, history(t)...))))
 	g.Line()
 	e.addPayload(g, t)
 	e.addMasking(g, payload, t.GoName, t.Fields)
@@ -71,8 +72,12 @@ func (e *emitter) namespaceConsumer(ns *model.Namespace) ([]byte, error) {
 	unimplemented := "Unimplemented" + name
 	topics := ns.Published()
 
-	addComment(g, name+" consumes the events that namespace "+ns.Name+" publishes. A new topic adds a method, so the build fails until it is written. Embed "+unimplemented+
-		" to opt out. A method writes its effect with tx, which also records the event as handled, so that both take effect or neither does. It must not commit or roll back tx. An error undoes both; consume.Permanent(err) says that no retry will fix it. Methods run concurrently if Consume does.",
+	addComment(g,
+		name+" consumes the events that namespace "+ns.Name+
+			" publishes. A new topic adds a method, so the build fails until it is written. Embed "+unimplemented+
+			" to opt out. A method writes its effect with tx, which also records the event as handled, so that both take "+
+			"effect or neither does. It must not commit or roll back tx. An error undoes both; consume.Permanent(err) says "+
+			"that no retry will fix it. Methods run concurrently if Consume does.",
 		userDoc("The namespace", ns.Doc))
 	g.Type().Id(name).InterfaceFunc(func(g *jen.Group) {
 		for i, t := range topics {
@@ -87,7 +92,9 @@ func (e *emitter) namespaceConsumer(ns *model.Namespace) ([]byte, error) {
 	})
 	g.Line()
 
-	addComment(g, unimplemented+" can be embedded to consume only some topics. Its methods return an error that wraps consume.ErrUnimplemented, which no retry will fix. To skip a topic, write its method and return nil.")
+	addComment(g,
+		unimplemented+" can be embedded to consume only some topics. Its methods return an error that wraps "+
+			"consume.ErrUnimplemented, which no retry will fix. To skip a topic, write its method and return nil.")
 	g.Type().Id(unimplemented).Struct()
 	g.Line()
 	for _, t := range topics {
@@ -103,7 +110,9 @@ func (e *emitter) namespaceConsumer(ns *model.Namespace) ([]byte, error) {
 	for i, t := range topics {
 		ties[i] = jen.Qual(consumePath, "Handle").Call(jen.Id(topicVar(t)), jen.Id("c"), jen.Id(name).Dot(consumeName(t)))
 	}
-	addComment(g, "New"+name+" returns a consumer of the messages of namespace "+ns.Name+" that records their events in ib and calls c to apply their effects. Call Consume on it for each message. The error says that ib or c is nil.")
+	addComment(g, "New"+name+" returns a consumer of the messages of namespace "+ns.Name+
+		" that records their events in ib and calls c to apply their effects. Call Consume on it for each message. The "+
+		"error says that ib or c is nil.")
 	g.Func().Id("New"+name).Params(
 		jen.Id("ib").Op("*").Qual(inboxPath, "Inbox"), jen.Id("c").Id(name),
 	).Params(jen.Op("*").Qual(consumePath, "Consumer"), jen.Error()).Block(

@@ -67,7 +67,9 @@ type job struct {
 func (e *emitter) jobs(o Options) []job {
 	var jobs []job
 	if len(e.model.Types) > 0 {
-		jobs = append(jobs, job{name: sharedTypesFile, render: func() ([]byte, error) { return e.sharedTypes(e.model.Types) }})
+		jobs = append(jobs, job{name: sharedTypesFile, render: func() ([]byte, error) {
+			return e.sharedTypes(e.model.Types)
+		}})
 	}
 	if topics := allTopics(e.model); len(topics) > 0 {
 		jobs = append(jobs, job{name: maskFile, render: func() ([]byte, error) { return e.mask(topics) }})

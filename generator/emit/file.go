@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/dave/jennifer/jen"
+
+	"github.com/outboxgen/outboxgen/generator/model"
 )
 
 // Header is the first line of every generated file that is not a stub. A file without it belongs to a person.
@@ -40,16 +42,13 @@ const (
 	uuidPath      = "github.com/google/uuid"
 )
 
-// importNames is the only table of package names; without it jennifer guesses "v5" for pgx.
+// importNames is the only table of package names; without it jennifer guesses "v5" for pgx. It knows the standard
+// library.
 var importNames = map[string]string{
 	consumePath:   "consume",
-	contextPath:   "context",
-	driverPath:    "driver",
 	eventkeyPath:  "eventkey",
 	fakePath:      "outboxfake",
-	fmtPath:       "fmt",
 	inboxPath:     "inbox",
-	jsonPath:      "json",
 	listenerPath:  "listener",
 	operationPath: "operation",
 	outboxPath:    "outbox",
@@ -58,11 +57,6 @@ var importNames = map[string]string{
 	publishPath:   "publish",
 	queuePath:     "queue",
 	pgxpoolPath:   "pgxpool",
-	regexpPath:    "regexp",
-	slicesPath:    "slices",
-	slogPath:      "slog",
-	strconvPath:   "strconv",
-	timePath:      "time",
 	uuidPath:      "uuid",
 }
 
@@ -72,7 +66,7 @@ func (e *emitter) newFile(part string) *jen.File {
 	f.ImportNames(importNames)
 	f.HeaderComment(Header)
 	f.HeaderComment("//")
-	f.HeaderComment(sourcePrefix + plain(e.model.Source) + ", " + e.part + part)
+	f.HeaderComment(sourcePrefix + model.PlainText(e.model.Source) + ", " + e.part + part)
 	addComment(f.Group, "Compile-time check: if it fails, update the outbox module, or regenerate with its outboxgen.")
 	f.Const().Id("_").Op("=").Qual(e.guard, "IsAtLeastVersion0_1_0")
 	f.Line()

@@ -17,7 +17,8 @@ const sharedTypesFile = "shared-types" + Suffix
 // maskFile holds the function that masks payloads. Its hyphen keeps it apart from the others, too.
 const maskFile = "mask-payload" + Suffix
 
-// IsCommon reports whether the file, of the output folder or of a sub-folder, has a name that files of any YAML may have.
+// IsCommon reports whether the file, of the output folder or of a sub-folder, has a name that files of any YAML may
+// have.
 func IsCommon(file string) bool {
 	name := path.Base(file)
 	return name == sharedTypesFile || name == maskFile
@@ -42,8 +43,8 @@ func operationFile(o *model.Operation) string {
 	return safeBase(o.Name, "-"+operationPart) + "." + operationPart + Suffix
 }
 
-// topicFile returns the name of a topic's file. A topic called listener or operation gets a suffix, because its file would
-// be that of a listener or operation with the name of the namespace.
+// topicFile returns the name of a topic's file. A topic called listener or operation gets a suffix, because its file
+// would be that of a listener or operation with the name of the namespace.
 func topicFile(t *model.Topic) string { return topicBase(t) + Suffix }
 
 // pastFile returns the name of the file of an older version. No topic can have it: YAML names have no dot.
@@ -80,9 +81,10 @@ func isPlatform(name string) bool {
 
 // platforms are the GOOS and GOARCH values that go/build knows, past and future ones included. Source:
 // internal/syslist of Go 1.26.
-var platforms = set("aix android darwin dragonfly freebsd hurd illumos ios js linux nacl netbsd openbsd plan9 solaris " +
-	"wasip1 windows zos 386 amd64 amd64p32 arm armbe arm64 arm64be loong64 mips mipsle mips64 mips64le mips64p32 " +
-	"mips64p32le ppc ppc64 ppc64le riscv riscv64 s390 s390x sparc sparc64 wasm")
+var platforms = set(
+	"aix android darwin dragonfly freebsd hurd illumos ios js linux nacl netbsd openbsd plan9 solaris " +
+		"wasip1 windows zos 386 amd64 amd64p32 arm armbe arm64 arm64be loong64 mips mipsle mips64 mips64le mips64p32 " +
+		"mips64p32le ppc ppc64 ppc64le riscv riscv64 s390 s390x sparc sparc64 wasm")
 
 // isDevice reports whether name, with any extension, is a device on Windows. The go command refuses modules with such
 // files.
@@ -100,7 +102,8 @@ func set(words string) map[string]bool {
 }
 
 // stubNames gives stubs their file names, each once. A stub is named after its topic, namespace or listener. It gets a
-// longer name if go build would treat the file as a test or restrict it to one platform, or if another stub has the name.
+// longer name if go build would treat the file as a test or restrict it to one platform, or if another stub has the
+// name.
 type stubNames struct{ taken map[string]bool }
 
 func newStubNames() stubNames { return stubNames{taken: make(map[string]bool)} }
@@ -125,7 +128,7 @@ func (s stubNames) listen(l *model.Listener, t *model.Topic) string {
 func (s stubNames) handleAs(prefix string, t *model.Topic) string {
 	name := t.Name
 	if strings.ReplaceAll(name, "_", "") != strings.ToLower(t.GoName) { // a go: override
-		name = snake(t.GoName)
+		name = model.Snake(t.GoName)
 	}
 	return s.take(prefix+name, prefix+name+"_topic", prefix+t.Namespace.Name+"_"+name+"_topic")
 }
@@ -152,19 +155,3 @@ func (s stubNames) use(base string) string {
 	s.taken[base] = true
 	return base + ".go"
 }
-
-// snake turns a Go name into the words of a file name: "TurnFinalized" into "turn_finalized", "URLSeen"
-// into "url_seen".
-func snake(name string) string {
-	var b strings.Builder
-	for i, r := range name {
-		if isUpper(r) && i > 0 && (!isUpper(rune(name[i-1])) || i+1 < len(name) && isLower(rune(name[i+1]))) && name[i-1] != '_' {
-			b.WriteByte('_')
-		}
-		b.WriteRune(r)
-	}
-	return strings.ToLower(b.String())
-}
-
-func isUpper(r rune) bool { return 'A' <= r && r <= 'Z' }
-func isLower(r rune) bool { return 'a' <= r && r <= 'z' }

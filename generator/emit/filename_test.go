@@ -120,15 +120,6 @@ func TestNamesSuitEveryPlatform(t *testing.T) {
 	})
 }
 
-func TestSnake(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		"TurnFinalized": "turn_finalized", "URLSeen": "url_seen", "SeenURL": "seen_url", "A": "a", "AB": "ab", "Oauth2Done": "oauth2_done",
-	} {
-		require.Equal(t, want, snake(name))
-	}
-}
-
 func TestLowerFirst(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"Turn": "turn", "URL": "url", "URLSeen": "urlSeen", "IDs": "iDs", "A": "a", "AB2": "ab2"} {

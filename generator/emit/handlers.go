@@ -44,20 +44,25 @@ func delivery(t *model.Topic) *jen.Statement {
 }
 
 // whenAway is part of the comment of each interface, because it is the same for all methods.
-const whenAway = " If something that a method needs is unavailable, return outbox.Unavailable(err): the topic rests, and no attempt is charged."
+const whenAway = " If something that a method needs is unavailable, return outbox.Unavailable(err): the topic rests, " +
+	"and no attempt is charged."
 
 // newMethod says what a new topic means for the build. Stubs says whether generate writes a stub for it.
 func newMethod(topic string, stubs bool) string {
 	if !stubs {
 		return " " + topic + " adds a method, so the build fails until it is written."
 	}
-	return " " + topic + " adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is written."
+	return " " + topic +
+		" adds a method, and generate writes a stub for it. With --stubs=none the build fails until it is written."
 }
 
 // addUnimplemented declares the struct that a type embeds to handle only some topics.
 func (r reader) addUnimplemented(g *jen.Group) {
 	name := r.unimplemented()
-	addComment(g, name+" can be embedded to handle only some topics. Its methods return an error that wraps outbox.ErrUnimplemented: the topic rests, no attempt is charged, and the log says so once at level ERROR. The events wait for a process that has the method.")
+	addComment(g,
+		name+" can be embedded to handle only some topics. Its methods return an error that wraps outbox.ErrUnimplemented: "+
+			"the topic rests, no attempt is charged, and the log says so once at level ERROR. The events wait for a process "+
+			"that has the method.")
 	g.Type().Id(name).Struct()
 	g.Line()
 	for _, t := range r.topics {
@@ -88,7 +93,8 @@ func (r reader) tie(machine, function string, t *model.Topic) jen.Code {
 	if r.transactional {
 		params, args = append(params, jen.Id("tx").Qual(pgxPath, "Tx")), append(args, jen.Id("tx"))
 	}
-	received := delivery(t).Values(jen.Id("Event").Op(":").Id("e"), jen.Id("Payload").Op(":").Op("*").Id(payload).Assert(jen.Op("*").Id(t.GoName)))
+	received := delivery(t).Values(jen.Id("Event").Op(":").Id("e"),
+		jen.Id("Payload").Op(":").Op("*").Id(payload).Assert(jen.Op("*").Id(t.GoName)))
 	return jen.Qual(machine, function+"Untyped").Call(
 		jen.Id(topicVar(t)).Dot("Untyped").Call(), jen.Id("h"),
 		jen.Func().Params(append(params, jen.Id("e").Qual(outboxPath, "Event"), jen.Id(payload).Any())...).Error().Block(

@@ -40,7 +40,9 @@ func dedupeKeyFunc(t *model.Topic) string { return lowerFirst(t.GoName) + "Dedup
 // addKeys declares the functions that render the keys that the topic has.
 func addKeys(g *jen.Group, t *model.Topic) {
 	if t.DedupeKey != nil {
-		addComment(g, "DedupeKey returns "+quoted(t.DedupeKey.Text)+": a second event with the same key is a duplicate. It is \"\" when one of its fields is empty; enqueue then returns an error.")
+		addComment(g, "DedupeKey returns "+quoted(t.DedupeKey.Text)+
+			": a second event with the same key is a duplicate. It is \"\" when one of its fields is empty; enqueue then "+
+			"returns an error.")
 		g.Func().Params(jen.Id(payload).Id(t.GoName)).Id("DedupeKey").Params().String().Block(
 			jen.Return(jen.Id(dedupeKeyFunc(t)).Call(jen.Op("&").Id(payload)).Dot("String").Call()),
 		)
@@ -109,7 +111,8 @@ func keyPart(s model.Segment) *jen.Statement {
 	if s.Field == nil {
 		return jen.Qual(eventkeyPath, "LiteralPart").Call(jen.Lit(s.Prefix))
 	}
-	part := jen.Qual(eventkeyPath, partName(s.Field.Type.Base())).Call(jen.Lit(s.Field.Name), jen.Id(payload).Dot(s.Field.GoName))
+	part := jen.Qual(eventkeyPath, partName(s.Field.Type.Base())).Call(jen.Lit(s.Field.Name),
+		jen.Id(payload).Dot(s.Field.GoName))
 	if s.Prefix != "" || s.Suffix != "" {
 		part.Dot("Affix").Call(jen.Lit(s.Prefix), jen.Lit(s.Suffix))
 	}

@@ -51,12 +51,14 @@ func listenerDoc(r reader, l *model.Listener) string {
 func outcome(l *model.Listener) string {
 	text := ". It may run more than once per event. A nil error is success, any other error "
 	if l.Transactional {
-		text = " in tx, the transaction in which the cursor advances: what it writes with tx takes effect exactly once. It must not commit or roll back tx. An error undoes its writes and "
+		text = " in tx, the transaction in which the cursor advances: what it writes with tx takes effect exactly once. It " +
+			"must not commit or roll back tx. An error undoes its writes and "
 	}
 	if l.Retry.MaxAttempts == 1 {
 		return text + "makes the event a dead letter of the listener."
 	}
-	text += fmt.Sprintf("retries the event, up to %d attempts in all, then makes it a dead letter of the listener; outbox.Permanent(err) does so immediately.", l.Retry.MaxAttempts)
+	text += fmt.Sprintf("retries the event, up to %d attempts in all, then makes it a dead letter of the listener; "+
+		"outbox.Permanent(err) does so immediately.", l.Retry.MaxAttempts)
 	if l.ParkKeys {
 		return text + " Meanwhile the later events of its partition key are parked, and all others continue."
 	}
@@ -69,7 +71,9 @@ func (e *emitter) addListener(g *jen.Group, r reader, l *model.Listener) {
 	if l.Transactional {
 		tie = "HandleTx"
 	}
-	addComment(g, name+" returns listener "+l.Name+", which reads the log in the database of pool with its own cursor and passes the events to h. Call Run on it. The error names the field of cfg that is out of bounds, or says that h is nil.")
+	addComment(g, name+" returns listener "+l.Name+
+		", which reads the log in the database of pool with its own cursor and passes the events to h. Call Run on it. The "+
+		"error names the field of cfg that is out of bounds, or says that h is nil.")
 	args := append([]jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}, r.ties(listenerPath, tie)...)
 	g.Func().Id(name).Params(
 		jen.Id("pool").Op("*").Qual(pgxpoolPath, "Pool"),

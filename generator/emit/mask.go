@@ -19,7 +19,11 @@ func (e *emitter) mask(topics []*model.Topic) ([]byte, error) {
 	f := e.newFile("masking of payloads")
 	g := f.Group
 	name := model.MaskPayload
-	addComment(g, name+" returns the payload of an event of \"namespace/topic\" as people may see it, with \"[masked]\" in place of sensitive values and of what the payload's type does not describe. It returns false for topics of other packages, and if the payload is not JSON. A payload of another version is masked as one of the present version. Pass it to dashboard.Config as Mask.")
+	addComment(g,
+		name+" returns the payload of an event of \"namespace/topic\" as people may see it, with \"[masked]\" in place of "+
+			"sensitive values and of what the payload's type does not describe. It returns false for topics of other "+
+			"packages, and if the payload is not JSON. A payload of another version is masked as one of the present version. "+
+			"Pass it to dashboard.Config as Mask.")
 	ties := make([]jen.Code, len(topics))
 	for i, t := range topics {
 		ties[i] = untypedTopic(t)

@@ -25,9 +25,11 @@ func (e *emitter) namespace(ns *model.Namespace) ([]byte, error) {
 	if len(r.topics) > 0 {
 		r.addHandlers(g, namespaceDoc(r, ns), userDoc("The namespace", ns.Doc), func(t *model.Topic) string {
 			if t.Retry.MaxAttempts == 1 {
-				return ". It may run more than once per event. A nil error acks the event, any other error makes it a dead letter."
+				return ". It may run more than once per event. A nil error acks the event, any other error makes it a dead " +
+					"letter."
 			}
-			return fmt.Sprintf(". It may run more than once per event. A nil error acks the event, any other error retries it, up to %d attempts in all. outbox.Permanent(err) makes it a dead letter immediately.",
+			return fmt.Sprintf(". It may run more than once per event. A nil error acks the event, any other error retries "+
+				"it, up to %d attempts in all. outbox.Permanent(err) makes it a dead letter immediately.",
 				t.Retry.MaxAttempts)
 		})
 		r.addUnimplemented(g)
@@ -42,13 +44,15 @@ func namespaceDoc(r reader, ns *model.Namespace) string {
 	if len(ns.Handled()) < len(ns.QueueTopics()) {
 		doc += " that are not published"
 	}
-	return doc + "." + newMethod("A new topic", ns.Stubs) + " Embed " + r.unimplemented() + " to opt out." + whenAway + " Methods run concurrently."
+	return doc + "." + newMethod("A new topic", ns.Stubs) + " Embed " + r.unimplemented() + " to opt out." + whenAway +
+		" Methods run concurrently."
 }
 
 func addDispatcher(g *jen.Group, r reader, ns *model.Namespace) {
 	name := "New" + ns.GoName + "Dispatcher"
 	params := []jen.Code{jen.Id("pool").Op("*").Qual(pgxpoolPath, "Pool")}
-	doc := name + " returns a dispatcher that claims the events of namespace " + ns.Name + " from the database of pool and "
+	doc := name + " returns a dispatcher that claims the events of namespace " + ns.Name +
+		" from the database of pool and "
 	fault := "names the field of cfg that is out of bounds"
 	var published []*model.Topic
 	for _, t := range ns.QueueTopics() {

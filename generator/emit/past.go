@@ -8,17 +8,20 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// past renders the file of an older version of a topic: its payload, and the shared types that were different. Events of
-// the version are only decoded, so that nothing here enqueues or validates.
+// past renders the file of an older version of a topic: its payload, and the shared types that were different. Events
+// of the version are only decoded, so that nothing here enqueues or validates.
 func (e *emitter) past(t *model.Topic, p *model.Past) ([]byte, error) {
 	version := "version " + strconv.Itoa(p.Version)
 	f := e.newFile(version + " of topic " + t.FullName())
 	g := f.Group
-	addComment(g, p.GoName+" is "+version+" of the payload of "+t.FullName()+". When an event of that version is delivered, a function that you write in this package turns its payload into that of the next version:")
+	addComment(g, p.GoName+" is "+version+" of the payload of "+t.FullName()+
+		". When an event of that version is delivered, a function that you write in this package turns its payload into "+
+		"that of the next version:")
 	g.Comment("//")
 	g.Comment("//\tfunc " + p.Upcaster() + "(old " + p.GoName + ") (" + t.Next(p) + ", error)")
 	g.Comment("//")
-	addComment(g, "Its error makes the event a dead letter. It must not depend on anything but its argument, because it also runs when an event is delivered again.")
+	addComment(g, "Its error makes the event a dead letter. It must not depend on anything but its argument, because it "+
+		"also runs when an event is delivered again.")
 	g.Type().Id(p.GoName).StructFunc(func(g *jen.Group) { e.addMembers(g, p.Fields) })
 	g.Line()
 	e.addMasking(g, payload, p.GoName, p.Fields)
@@ -36,15 +39,20 @@ func (e *emitter) past(t *model.Topic, p *model.Past) ([]byte, error) {
 	return render(f)
 }
 
-// history is the member of a TopicSpec with the steps from older versions. Their types are written, not inferred, so that
-// a function of another type does not compile.
+// history is the member of a TopicSpec with the steps from older versions. Their types are written, not inferred, so
+// that a function of another type does not compile.
 func history(t *model.Topic) []member {
 	if len(t.History) == 0 {
 		return nil
 	}
 	steps := make([]jen.Code, len(t.History))
 	for i, p := range t.History {
-		steps[i] = jen.Qual(payloadPath, "Upcast").Types(jen.Id(p.GoName), jen.Id(t.Next(p))).Call(jen.Lit(p.Version), jen.Id(p.Upcaster()))
+		steps[i] = jen.Qual(payloadPath, "Upcast").Types(jen.Id(p.GoName), jen.Id(t.Next(p))).Call(jen.Lit(p.Version),
+			jen.Id(p.Upcaster()))
 	}
-	return []member{{"History", jen.Index().Qual(payloadPath, "Upcaster").Custom(jen.Options{Open: "{", Close: "}", Separator: ",", Multi: true}, steps...)}}
+	return []member{
+		{"History", jen.Index().Qual(payloadPath, "Upcaster").Custom(jen.Options{
+			Open: "{", Close: "}", Separator: ",", Multi: true,
+		}, steps...)},
+	}
 }

@@ -96,7 +96,8 @@ func (e *emitter) addMasking(g *jen.Group, self, name string, fields []*model.Fi
 		what = enumerate(masked) + " masked"
 	}
 	addComment(g, "Format writes "+self+" the same way for every verb of package fmt, with "+what+".")
-	g.Func().Params(jen.Id(self).Id(name)).Id("Format").Params(jen.Id("s").Qual(fmtPath, "State"), jen.Id("_").Rune()).Block(
+	g.Func().Params(jen.Id(self).Id(name)).Id("Format").Params(jen.Id("s").Qual(fmtPath, "State"),
+		jen.Id("_").Rune()).Block(
 		jen.Qual(payloadPath, "FormatMasked").Call(args...),
 	)
 	g.Line()

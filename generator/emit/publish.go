@@ -16,15 +16,15 @@ func publishDestinationFunc(t *model.Topic) string {
 }
 func publicationVar(t *model.Topic) string { return lowerFirst(t.GoName) + "Publication" }
 
-// places name the destinations of the brokers.
-var places = map[model.Broker]string{
-	model.Kafka: "Kafka topic %s", model.NATS: "NATS subject %s", model.AMQP: "RabbitMQ address %s", model.Redis: "Redis stream %s",
-	model.Webhook: "webhook %s",
+// destinationForms name the destinations of the brokers.
+var destinationForms = map[model.Broker]string{
+	model.Kafka: "Kafka topic %s", model.NATS: "NATS subject %s", model.AMQP: "RabbitMQ address %s",
+	model.Redis: "Redis stream %s", model.Webhook: "webhook %s",
 }
 
-// placeOf says where p goes.
-func placeOf(p *model.Publication) string {
-	switch form, builtIn := places[p.Broker]; {
+// destinationText says where p goes.
+func destinationText(p *model.Publication) string {
+	switch form, builtIn := destinationForms[p.Broker]; {
 	case p.Field != nil:
 		return fmt.Sprintf("the %s destination in field %s of each event", p.Broker, p.Field.Name)
 	case builtIn:
@@ -61,7 +61,7 @@ func addPublication(g *jen.Group, t *model.Topic) {
 		list = append(list, member{"Tombstone", jen.True()})
 		as += ", as tombstones"
 	}
-	addComment(g, publicationVar(t)+" says where "+t.FullName()+" is published: to "+placeOf(p)+as+".")
+	addComment(g, publicationVar(t)+" says where "+t.FullName()+" is published: to "+destinationText(p)+as+".")
 	g.Var().Id(publicationVar(t)).Op("=").Qual(publishPath, "Publication").Add(members(list))
 	g.Line()
 
@@ -168,8 +168,10 @@ func publishersOf(topics []*model.Topic) string {
 // addRelay declares the constructor of a listener that publishes.
 func (e *emitter) addRelay(g *jen.Group, l *model.Listener) {
 	name := "New" + l.GoName + "Listener"
-	doc := name + " returns listener " + l.Name + ", which reads the log in the database of pool with its own cursor and publishes the events with " +
-		publishersOf(l.Topics) + ", in order per partition key. Call Run on it. The error names the field of cfg that is out of bounds or has no publisher."
+	doc := name + " returns listener " + l.Name +
+		", which reads the log in the database of pool with its own cursor and publishes the events with " +
+		publishersOf(l.Topics) + ", in order per partition key. Call Run on it. The error names the field of cfg that is " +
+		"out of bounds or has no publisher."
 	addComment(g, doc, userDoc("The listener", l.Doc))
 	args := []jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}
 	for _, t := range l.Topics {

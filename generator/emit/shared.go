@@ -54,7 +54,8 @@ func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
 	g.Line()
 
 	parse := "Parse" + t.GoName
-	addComment(g, parse+" returns the "+t.GoName+" whose text is s, or a *payload.ValidationError that lists the valid values.")
+	addComment(g, parse+" returns the "+t.GoName+
+		" whose text is s, or a *payload.ValidationError that lists the valid values.")
 	g.Func().Id(parse).Params(jen.Id("s").String()).Params(jen.Id(t.GoName), jen.Error()).Block(
 		jen.Return(jen.Qual(payloadPath, "ParseEnum").Call(jen.Lit(t.Name), jen.Id("s"), jen.Id(values).Call().Op("..."))),
 	)
@@ -66,7 +67,8 @@ func (e *emitter) addEnum(g *jen.Group, t *model.Type) {
 	)
 	g.Line()
 
-	addComment(g, "Validate returns nil for the constants of "+t.GoName+", and a *payload.ValidationError for any other value.")
+	addComment(g, "Validate returns nil for the constants of "+t.GoName+
+		", and a *payload.ValidationError for any other value.")
 	g.Func().Params(jen.Id("v").Id(t.GoName)).Id("Validate").Params().Error().Block(jen.Return(e.enumCall(t)))
 	g.Line()
 }
@@ -92,7 +94,8 @@ func (e *emitter) addScalar(g *jen.Group, t *model.Type) {
 	if kind == model.UUID {
 		name = "uuid.UUID"
 	}
-	addComment(g, t.GoName+" is the shared type "+t.Name+". Convert it with "+t.GoName+"(x) and "+name+"(v).", userDoc(t.GoName, t.Doc))
+	addComment(g, t.GoName+" is the shared type "+t.Name+". Convert it with "+t.GoName+"(x) and "+name+"(v).",
+		userDoc(t.GoName, t.Doc))
 	g.Type().Id(t.GoName).Add(base)
 	g.Line()
 	if kind == model.UUID {

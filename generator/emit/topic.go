@@ -151,7 +151,9 @@ func enqueueMany(t *model.Topic) *jen.Statement {
 func enqueueName(t *model.Topic) string { return "Enqueue" + t.GoName }
 
 func enqueueParams(payload jen.Code) []jen.Code {
-	return []jen.Code{jen.Id("ctx").Qual(contextPath, "Context"), jen.Id("tx").Qual(outboxPath, "Tx"), payload, enqueueOptions()}
+	return []jen.Code{
+		jen.Id("ctx").Qual(contextPath, "Context"), jen.Id("tx").Qual(outboxPath, "Tx"), payload, enqueueOptions(),
+	}
 }
 
 func enqueueOptions() *jen.Statement {
@@ -166,26 +168,33 @@ func addEnqueue(g *jen.Group, t *model.Topic) {
 
 	doc := one + " writes one " + t.FullName() + " event with tx: it is delivered if and only if tx commits. "
 	if isLog(t) {
-		doc = one + " appends one " + t.FullName() + " event to the log with tx: listeners read it if and only if tx commits. "
+		doc = one + " appends one " + t.FullName() +
+			" event to the log with tx: listeners read it if and only if tx commits. "
 	}
 	if t.DedupeKey != nil {
 		doc += "If an event with its dedupe key already exists, nothing is written and the receipt has Duplicate set. "
 	}
 	addComment(g, doc+"An error leaves tx usable unless it came from PostgreSQL.")
 	g.Func().Add(enqueueOne(t)).
-		Block(jen.Return(untypedTopic(t).Dot("Enqueue").Call(jen.Id("ctx"), jen.Id("tx"), jen.Op("&").Id(payload), jen.Id("opts").Op("..."))))
+		Block(jen.Return(untypedTopic(t).Dot("Enqueue").Call(jen.Id("ctx"), jen.Id("tx"), jen.Op("&").Id(payload),
+			jen.Id("opts").Op("..."))))
 	g.Line()
 
-	addComment(g, many+" writes one event for each of ps, with one statement per 1,000. The contract is that of "+one+". Receipts are in the order of ps. If one payload is invalid, no event is written.")
+	addComment(g, many+" writes one event for each of ps, with one statement per 1,000. The contract is that of "+one+
+		". Receipts are in the order of ps. If one payload is invalid, no event is written.")
 	g.Func().Add(enqueueMany(t)).
-		Block(jen.Return(untypedTopic(t).Dot("EnqueueMany").Call(jen.Id("ctx"), jen.Id("tx"), jen.Id(payload+"s"), jen.Id("opts").Op("..."))))
+		Block(jen.Return(untypedTopic(t).Dot("EnqueueMany").Call(jen.Id("ctx"), jen.Id("tx"), jen.Id(payload+"s"),
+			jen.Id("opts").Op("..."))))
 	g.Line()
 
-	addComment(g, inBatch+" adds the event to b. Send b inside your transaction; the event costs no extra round trip. The receipt is filled in when the results of b are read.")
+	addComment(g,
+		inBatch+" adds the event to b. Send b inside your transaction; the event costs no extra round trip. The receipt is "+
+			"filled in when the results of b are read.")
 	g.Func().Id(inBatch).
 		Params(jen.Id("b").Op("*").Qual(pgxPath, "Batch"), jen.Id(payload).Id(t.GoName), enqueueOptions()).
 		Params(jen.Op("*").Qual(outboxPath, "PendingReceipt"), jen.Error()).
-		Block(jen.Return(untypedTopic(t).Dot("EnqueueInBatch").Call(jen.Id("b"), jen.Op("&").Id(payload), jen.Id("opts").Op("..."))))
+		Block(jen.Return(untypedTopic(t).Dot("EnqueueInBatch").Call(jen.Id("b"), jen.Op("&").Id(payload),
+			jen.Id("opts").Op("..."))))
 	g.Line()
 }
 

@@ -29,7 +29,8 @@ const (
 // ClassOf returns the class of a rule about changes, "" for any other rule.
 func ClassOf(rule diag.Rule) Class {
 	switch rule {
-	case diag.ChangeFieldRemoved, diag.ChangeFieldAdded, diag.ChangeFieldOptional, diag.ChangeFieldType, diag.ChangeBounds, diag.ChangeEnumValue:
+	case diag.ChangeFieldRemoved, diag.ChangeFieldAdded, diag.ChangeFieldOptional, diag.ChangeFieldType, diag.ChangeBounds,
+		diag.ChangeEnumValue:
 		return Wire
 	case diag.ChangeGoName:
 		return GoSource
@@ -60,13 +61,17 @@ func WithLock(l *lock.Lock, m *model.Model, s *spec.Spec) diag.List {
 		switch {
 		case t == nil:
 			c.find(c.namespacePos(frozen.Name), diag.ChangeTopicRemoved, diag.Error,
-				"topic %s is frozen in %s and no longer declared, so its events would wait forever: put it back, name it in renamed_from of the topic that takes them, or run outboxgen freeze --retire %s when none are left", frozen.Name, file, frozen.Name)
+				"topic %s is frozen in %s and no longer declared, so its events would wait forever: put it back, name it in "+
+					"renamed_from of the topic that takes them, or run outboxgen freeze --retire %s when none are left",
+				frozen.Name, file, frozen.Name)
 		case t.Version < newest.Version:
 			c.find(c.at(t).version(), diag.ChangeVersion, diag.Error,
-				"version: %d of topic %s is lower than %d, which is frozen: set version: %d", t.Version, t.FullName(), newest.Version, newest.Version)
+				"version: %d of topic %s is lower than %d, which is frozen: set version: %d", t.Version, t.FullName(),
+				newest.Version, newest.Version)
 		case t.Version > newest.Version+1:
 			c.find(c.at(t).version(), diag.LockGap, diag.Error,
-				"version: %d of topic %s skips %d, so no event could be brought from %d to %d: set version: %d", t.Version, t.FullName(), newest.Version+1, newest.Version, t.Version, newest.Version+1)
+				"version: %d of topic %s skips %d, so no event could be brought from %d to %d: set version: %d", t.Version,
+				t.FullName(), newest.Version+1, newest.Version, t.Version, newest.Version+1)
 		case t.Version > newest.Version:
 			c.raised(newest.Topic, t)
 		default:
@@ -89,10 +94,12 @@ func Between(old, m *model.Model, s *spec.Spec) diag.List {
 			switch {
 			case t == nil:
 				c.find(c.namespacePos(before.FullName()), diag.ChangeTopicRemoved, diag.Error,
-					"topic %s is no longer declared, so its events would wait forever: put it back until none are left, or name it in renamed_from of the topic that takes them", before.FullName())
+					"topic %s is no longer declared, so its events would wait forever: put it back until none are left, "+
+						"or name it in renamed_from of the topic that takes them", before.FullName())
 			case t.Version < before.Version:
 				c.find(c.at(t).version(), diag.ChangeVersion, diag.Error,
-					"version: %d of topic %s is lower than %d: set version: %d", t.Version, t.FullName(), before.Version, before.Version)
+					"version: %d of topic %s is lower than %d: set version: %d", t.Version, t.FullName(), before.Version,
+					before.Version)
 			case t.Version > before.Version:
 				c.raised(before, t)
 			default:
@@ -128,8 +135,8 @@ func heirOf(m *model.Model, name string) *model.Topic {
 	return nil
 }
 
-// inherited compares the versions of a topic whose events another topic takes, because it is one of its older names, with
-// the versions that decode them.
+// inherited compares the versions of a topic whose events another topic takes, because it is one of its older names,
+// with the versions that decode them.
 func (c *comparison) inherited(l *lock.Lock, frozen *lock.Topic, heir *model.Topic) {
 	for _, f := range frozen.Versions {
 		if f.Version == heir.Version {
@@ -139,12 +146,14 @@ func (c *comparison) inherited(l *lock.Lock, frozen *lock.Topic, heir *model.Top
 		same := l.Topic(heir.FullName()).Version(f.Version)
 		if same == nil {
 			c.find(c.at(heir).version(), diag.ChangeVersion, diag.Error,
-				"version: topic %s takes the events of %s, whose version %d it does not have: set version: %d, or run outboxgen freeze --retire %s when none are left", heir.FullName(), frozen.Name, f.Version, f.Version, frozen.Name)
+				"version: topic %s takes the events of %s, whose version %d it does not have: set version: %d, or run outboxgen "+
+					"freeze --retire %s when none are left", heir.FullName(), frozen.Name, f.Version, f.Version, frozen.Name)
 			continue
 		}
 		if l := Payloads(f.Topic.Fields, same.Topic.Fields); l.HasErrors() {
 			c.find(c.at(heir).version(), diag.ChangeFieldType, diag.Error,
-				"topic %s takes the events of %s, whose version %d has another payload than its own: run outboxgen freeze --retire %s when none are left", heir.FullName(), frozen.Name, f.Version, frozen.Name)
+				"topic %s takes the events of %s, whose version %d has another payload than its own: run outboxgen freeze "+
+					"--retire %s when none are left", heir.FullName(), frozen.Name, f.Version, frozen.Name)
 		}
 	}
 }
@@ -192,7 +201,9 @@ func newComparison(s *spec.Spec, frozen string) *comparison {
 
 // find adds a finding whose text is complete.
 func (c *comparison) find(pos diag.Pos, rule diag.Rule, severity diag.Severity, format string, args ...any) {
-	c.list = append(c.list, &finding{Diagnostic: diag.Diagnostic{Pos: pos, Rule: rule, Severity: severity, Message: fmt.Sprintf(format, args...)}})
+	c.list = append(c.list, &finding{
+		Diagnostic: diag.Diagnostic{Pos: pos, Rule: rule, Severity: severity, Message: fmt.Sprintf(format, args...)},
+	})
 }
 
 // changed adds a change of the version that is compared. Findings gives the text its end.
@@ -213,7 +224,8 @@ func (c *comparison) changed(pos diag.Pos, rule diag.Rule, format string, args .
 
 // goName adds a warning about a name that code uses. A raised version would not help that code.
 func (c *comparison) goName(pos diag.Pos, what, old, now string) {
-	text := fmt.Sprintf("%s is now %s in Go and was %s: change the code that uses it; stored events are not affected", what, now, old)
+	text := fmt.Sprintf("%s is now %s in Go and was %s: change the code that uses it; stored events are not affected",
+		what, now, old)
 	for _, f := range c.list {
 		if f.Pos == pos && f.Message == text {
 			return
@@ -239,7 +251,8 @@ func (c *comparison) findings() diag.List {
 				others = ", and so with " + strings.Join(names, ", ")
 				versions = "raise the version of each"
 			}
-			f.Message += fmt.Sprintf(" (version %d of topic %s%s%s): undo it, or %s", t.Version, t.FullName(), c.frozen, others, versions)
+			f.Message += fmt.Sprintf(" (version %d of topic %s%s%s): undo it, or %s", t.Version, t.FullName(), c.frozen, others,
+				versions)
 		}
 		if !f.Pos.IsValid() {
 			f.Pos = diag.Pos{File: c.source.File, Line: 1, Column: 1}

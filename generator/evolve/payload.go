@@ -39,7 +39,8 @@ func (c *comparison) fields(old, now []*model.Field, in section) {
 	}
 	for _, is := range now {
 		if !is.Optional && named(old, is.Name) == nil {
-			c.changed(in.field(is.Name).Name.Pos, diag.ChangeFieldAdded, "%s: required field %s was added, which stored events lack: make it optional with a ?", in.what, is.Name)
+			c.changed(in.field(is.Name).Name.Pos, diag.ChangeFieldAdded,
+				"%s: required field %s was added, which stored events lack: make it optional with a ?", in.what, is.Name)
 		}
 	}
 }

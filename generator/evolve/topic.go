@@ -43,7 +43,8 @@ func (c *comparison) namespacePos(topic string) diag.Pos {
 func (c *comparison) raised(old, t *model.Topic) {
 	if old.Delivery != t.Delivery {
 		c.find(c.at(t).or(c.at(t).of.Delivery.Pos), diag.ChangeDelivery, diag.Warning,
-			"delivery: topic %s is now %s and was %s in version %d: events of that version that are not delivered yet will wait forever, so drain them first, or declare a new topic", t.FullName(), t.Delivery, old.Delivery, old.Version)
+			"delivery: topic %s is now %s and was %s in version %d: events of that version that are not delivered yet will "+
+				"wait forever, so drain them first, or declare a new topic", t.FullName(), t.Delivery, old.Delivery, old.Version)
 	}
 }
 

@@ -105,7 +105,8 @@ func Parse(source []byte, file string) (*Lock, diag.List) {
 		for _, version := range topic.Versions.Items {
 			number, err := strconv.Atoi(version.Version.V)
 			if err != nil || number < 1 || strconv.Itoa(number) != version.Version.V {
-				r.Errorf(version.Version.Pos, diag.LockInvalid, "%s is not a valid version of topic %s: %s", spec.Show(version.Version.V), show(t.Name), restore)
+				r.Errorf(version.Version.Pos, diag.LockInvalid, "%s is not a valid version of topic %s: %s",
+					spec.Show(version.Version.V), show(t.Name), restore)
 				continue
 			}
 			f, findings := model.BuildFrozen(t.Name, number, version, file)
@@ -115,11 +116,14 @@ func Parse(source []byte, file string) (*Lock, diag.List) {
 				continue
 			}
 			if sum := Sum(t.Name, f); sum != version.Sum.V {
-				r.Errorf(version.Version.Pos, diag.LockEdited, "version %d of topic %s was changed by hand, because its sum is not %s: %s", number, show(t.Name), spec.Show(version.Sum.V), restore)
+				r.Errorf(version.Version.Pos, diag.LockEdited,
+					"version %d of topic %s was changed by hand, because its sum is not %s: %s", number, show(t.Name),
+					spec.Show(version.Sum.V), restore)
 				continue
 			}
 			if n := len(t.Versions); n > 0 && t.Versions[n-1].Version != number-1 {
-				r.Errorf(version.Version.Pos, diag.LockGap, "version %d of topic %s follows version %d: %s", number, show(t.Name), t.Versions[n-1].Version, restore)
+				r.Errorf(version.Version.Pos, diag.LockGap, "version %d of topic %s follows version %d: %s", number, show(t.Name),
+					t.Versions[n-1].Version, restore)
 				continue
 			}
 			t.Versions = append(t.Versions, f)

@@ -195,7 +195,9 @@ func bounds(f *model.Field) []string {
 var (
 	plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 	// notText are the words that YAML reads as something other than text.
-	notText = map[string]bool{"null": true, "true": true, "false": true, "yes": true, "no": true, "on": true, "off": true, "y": true, "n": true}
+	notText = map[string]bool{
+		"null": true, "true": true, "false": true, "yes": true, "no": true, "on": true, "off": true, "y": true, "n": true,
+	}
 )
 
 // word returns text as YAML: in quotes unless it is a plain word.

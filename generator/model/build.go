@@ -24,8 +24,8 @@ func LoadFor(source []byte, name, folder string) (*Model, diag.List) {
 }
 
 // Build checks every rule of the model on s and returns the Model, or nil when a finding is an error. For a nil Spec,
-// which Decode returns for a file that it could not read, it returns no Model and no findings. Build accepts a Spec that
-// Decode had findings about, but the Model of such a Spec must not be used.
+// which Decode returns for a file that it could not read, it returns no Model and no findings. Build accepts a Spec
+// that Decode had findings about, but the Model of such a Spec must not be used.
 func Build(s *spec.Spec) (*Model, diag.List) { return BuildFor(s, ".", nil) }
 
 // BuildFor is Build with an output folder, as LoadFor has, and with the frozen versions of topics, nil for none.
@@ -115,7 +115,7 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 		b.typeNames = append(b.typeNames, string(kind))
 	}
 	for _, s := range specs {
-		t := &Type{Name: s.Name.V, Doc: cleanDoc(s.Doc.V)}
+		t := &Type{Name: s.Name.V, Doc: PlainText(s.Doc.V)}
 		b.model.Types = append(b.model.Types, t)
 		b.types[t.Name] = t
 		b.enums[t] = s.Enum.Set()
@@ -151,7 +151,7 @@ func (b *builder) sharedTypes(specs []*spec.Type) {
 }
 
 func (b *builder) namespace(s *spec.Namespace) {
-	n := &Namespace{Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Stubs: !s.Stubs.Set()}
+	n := &Namespace{Name: s.Name.V, Doc: PlainText(s.Doc.V), Stubs: !s.Stubs.Set()}
 	b.model.Namespaces = append(b.model.Namespaces, n)
 	named := b.checkName(s.Name, "namespace")
 	if named {
@@ -179,7 +179,7 @@ func (b *builder) namespace(s *spec.Namespace) {
 }
 
 func (b *builder) topic(s *spec.Topic, n *Namespace) {
-	t := &Topic{Namespace: n, Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Version: 1, Delivery: Queue}
+	t := &Topic{Namespace: n, Name: s.Name.V, Doc: PlainText(s.Doc.V), Version: 1, Delivery: Queue}
 	n.Topics = append(n.Topics, t)
 	where := "topic " + showTopic(t)
 	b.topics[t.FullName()] = t
@@ -215,7 +215,8 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	}
 	t.GoName = b.goName(s.Name, s.Go)
 	self := &decl{what: where, pos: nameOrGo(s.Name, s.Go)}
-	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many", "Enqueue"+t.GoName+"InBatch")
+	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many",
+		"Enqueue"+t.GoName+"InBatch")
 	if b.model.Consumer != nil && t.Publish != nil {
 		b.consumerNames.declare(self, t.GoName, t.GoName+"Topic")
 	}
@@ -234,9 +235,12 @@ func (b *builder) renamed(s *spec.Namespace, n *Namespace) {
 			earlier, twice := first[name.V]
 			switch {
 			case b.topics[n.Name+"/"+name.V] != nil:
-				b.Errorf(name.Pos, diag.NameCollision, "renamed_from: %s in %s is the name of a topic of this namespace: remove that topic, or this name", name.V, where)
+				b.Errorf(name.Pos, diag.NameCollision,
+					"renamed_from: %s in %s is the name of a topic of this namespace: remove that topic, or this name", name.V,
+					where)
 			case twice:
-				b.Errorf(name.Pos, diag.NameCollision, "renamed_from: %s in %s is already an earlier name, at line %d", name.V, where, earlier.Line)
+				b.Errorf(name.Pos, diag.NameCollision, "renamed_from: %s in %s is already an earlier name, at line %d", name.V,
+					where, earlier.Line)
 			default:
 				first[name.V] = name.Pos
 				n.Topics[i].Renamed = append(n.Topics[i].Renamed, name.V)

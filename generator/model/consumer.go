@@ -19,7 +19,8 @@ type Consumer struct {
 // dirPattern is what a dir looks like.
 var dirPattern = regexp.MustCompile(`^(\.\./)*[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`)
 
-// unusableFolders are folders that Go cannot import from another module, or at all, and the names of devices on Windows.
+// unusableFolders are folders that Go cannot import from another module, or at all, and the names of devices on
+// Windows.
 var unusableFolders = regexp.MustCompile(`^(internal|main|testdata|vendor|con|prn|aux|nul|com[0-9]|lpt[0-9])$`)
 
 // consumer sets the consumer package and checks its name.
@@ -38,16 +39,20 @@ func (b *builder) consumer(s *spec.Spec) {
 	if dir.Set() {
 		pos = dir.Pos
 		if c.Dir = path.Clean(dir.V); !dirPattern.MatchString(dir.V) || c.Dir != dir.V {
-			b.Errorf(pos, diag.BadName, "dir: %q is not a valid folder: use names of letters, digits, '_', '-' and '.', joined by '/', after any number of '../'", dir.V)
+			b.Errorf(pos, diag.BadName, "dir: %q is not a valid folder: use names of letters, digits, '_', '-' and '.', "+
+				"joined by '/', after any number of '../'", dir.V)
 			return
 		}
 	}
 	last := path.Base(c.Dir)
 	switch where := path.Join(b.folder, c.Dir); {
 	case unusableFolders.MatchString(last) || unusableFolders.MatchString(name.V):
-		b.Errorf(pos, diag.BadName, "%s: other services cannot import %q: choose another name", map[bool]string{false: "package", true: "dir"}[dir.Set()], last)
+		b.Errorf(pos, diag.BadName, "%s: other services cannot import %q: choose another name",
+			map[bool]string{false: "package", true: "dir"}[dir.Set()], last)
 	case isInternal(where):
-		b.Warnf(pos, diag.ConsumerInternal, "consumer: other modules cannot import package %s from %s, because it is below internal: set dir, for example to %q", name.V, where, outside(b.folder, name.V))
+		b.Warnf(pos, diag.ConsumerInternal,
+			"consumer: other modules cannot import package %s from %s, because it is below internal: set dir, for example to %q",
+			name.V, where, outside(b.folder, name.V))
 	}
 }
 
@@ -74,11 +79,12 @@ func (b *builder) consumed(s *spec.Spec) {
 			return
 		}
 	}
-	b.Errorf(s.Consumer.Pos, diag.ConsumerEmpty, "consumer: no topic has publish, so there is nothing to consume: add publish to a topic, or remove consumer")
+	b.Errorf(s.Consumer.Pos, diag.ConsumerEmpty,
+		"consumer: no topic has publish, so there is nothing to consume: add publish to a topic, or remove consumer")
 }
 
-// ConsumedTypes returns the shared types that the payloads of published topics use, in YAML order. The types that belong
-// to an older version are not among them.
+// ConsumedTypes returns the shared types that the payloads of published topics use, in YAML order. The types that
+// belong to an older version are not among them.
 func (m *Model) ConsumedTypes() []*Type {
 	var payloads [][]*Field
 	for _, n := range m.Namespaces {

@@ -17,7 +17,7 @@ func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) [
 	fields := make([]*Field, 0, len(specs))
 	for _, s := range specs {
 		where := "field " + spec.Show(s.Name.V) + " of " + owner
-		f := &Field{Name: s.Name.V, Doc: cleanDoc(s.Doc.V), Sensitive: s.Sensitive.V}
+		f := &Field{Name: s.Name.V, Doc: PlainText(s.Doc.V), Sensitive: s.Sensitive.V}
 		fields = append(fields, f)
 		if b.checkName(s.Name, "field") {
 			f.GoName = b.goName(s.Name, s.Go)
@@ -64,7 +64,9 @@ func (b *builder) checkMethods() {
 		}
 		for i, f := range s.fields {
 			if slices.Contains(methods, f.GoName) {
-				b.Errorf(nameOrGo(s.specs[i].Name, s.specs[i].Go), diag.NameCollision, "field %s of %s: the Go name %s is a method of its struct: rename the field, or set its go: name", spec.Show(f.Name), s.owner, f.GoName)
+				b.Errorf(nameOrGo(s.specs[i].Name, s.specs[i].Go), diag.NameCollision,
+					"field %s of %s: the Go name %s is a method of its struct: rename the field, or set its go: name",
+					spec.Show(f.Name), s.owner, f.GoName)
 			}
 		}
 	}
@@ -108,7 +110,8 @@ func (b *builder) bounds(s *spec.Field, f *Field, where string) {
 		crossed = ok && low > high
 	}
 	if crossed {
-		b.Errorf(s.Min.Pos, diag.AttributeBounds, "min: %s is above max %s in %s", spec.Show(s.Min.V.Text), spec.Show(s.Max.V.Text), where)
+		b.Errorf(s.Min.Pos, diag.AttributeBounds, "min: %s is above max %s in %s", spec.Show(s.Min.V.Text),
+			spec.Show(s.Max.V.Text), where)
 	}
 }
 
@@ -148,7 +151,8 @@ func (b *builder) bound(key string, bound spec.Value[spec.Bound], f *Field, wher
 	if slices.Contains(lengthKinds, f.Type.Kind) {
 		hint = ": use " + key + "_len"
 	}
-	b.Errorf(bound.Pos, diag.AttributeType, "%s: does not apply to the type %s of %s%s%s", key, f.Type, where, hint, elsewhere(f))
+	b.Errorf(bound.Pos, diag.AttributeType, "%s: does not apply to the type %s of %s%s%s", key, f.Type, where, hint,
+		elsewhere(f))
 	return nil
 }
 
@@ -169,10 +173,12 @@ func (b *builder) length(key string, length spec.Value[int64], f *Field, where s
 	case !length.Set():
 		return nil
 	case !slices.Contains(lengthKinds, f.Type.Kind):
-		b.Errorf(length.Pos, diag.AttributeType, "%s: does not apply to the type %s of %s%s", key, f.Type, where, elsewhere(f))
+		b.Errorf(length.Pos, diag.AttributeType, "%s: does not apply to the type %s of %s%s", key, f.Type, where,
+			elsewhere(f))
 		return nil
 	case length.V < 0 || length.V > math.MaxInt32:
-		b.Errorf(length.Pos, diag.AttributeBounds, "%s: %d in %s is not between 0 and %d", key, length.V, where, math.MaxInt32)
+		b.Errorf(length.Pos, diag.AttributeBounds, "%s: %d in %s is not between 0 and %d", key, length.V, where,
+			math.MaxInt32)
 		return nil
 	}
 	n := int(length.V)
@@ -186,11 +192,13 @@ func (b *builder) pattern(s *spec.Field, f *Field, where string) {
 		return
 	}
 	if f.Type.Kind != String {
-		b.Errorf(s.Pattern.Pos, diag.AttributeType, "pattern: does not apply to the type %s of %s%s", f.Type, where, elsewhere(f))
+		b.Errorf(s.Pattern.Pos, diag.AttributeType, "pattern: does not apply to the type %s of %s%s", f.Type, where,
+			elsewhere(f))
 		return
 	}
 	if _, err := syntax.Parse(s.Pattern.V, syntax.Perl); err != nil {
-		b.Errorf(s.Pattern.Pos, diag.PatternInvalid, "pattern: %q of %s is not a valid regular expression (RE2): %s", s.Pattern.V, where, patternFault(err))
+		b.Errorf(s.Pattern.Pos, diag.PatternInvalid, "pattern: %q of %s is not a valid regular expression (RE2): %s",
+			s.Pattern.V, where, patternFault(err))
 		return
 	}
 	f.Pattern = s.Pattern.V

@@ -19,8 +19,8 @@ type Frozen struct {
 // History holds the frozen versions of topics by their full names, oldest first and without a gap.
 type History map[string][]*Frozen
 
-// Past is an older version of the payload of a topic. Its Go type is made of the types of today where they are the same,
-// and of its own types elsewhere.
+// Past is an older version of the payload of a topic. Its Go type is made of the types of today where they are the
+// same, and of its own types elsewhere.
 type Past struct {
 	Version int
 	GoName  string // TurnFinalizedV1
@@ -82,7 +82,8 @@ func (b *builder) history(t *Topic, self *decl) {
 		if f.Version >= t.Version {
 			return
 		}
-		if old := f.Topic.Publish; old != nil && t.Publish != nil && old.WireName != "" && old.WireName != t.Publish.WireName && !slices.Contains(t.Publish.Former, old.WireName) {
+		if old := f.Topic.Publish; old != nil && t.Publish != nil && old.WireName != "" &&
+			old.WireName != t.Publish.WireName && !slices.Contains(t.Publish.Former, old.WireName) {
 			t.Publish.Former = append(t.Publish.Former, old.WireName)
 		}
 		p := &Past{Version: f.Version, GoName: t.GoName + "V" + strconv.Itoa(f.Version)}
@@ -150,7 +151,9 @@ func (r *reviver) typeOf(frozen *Type) *Type {
 		own.Scalar = &Field{Type: frozen.Scalar.Type}
 	}
 	for _, v := range frozen.Values {
-		own.Values = append(own.Values, EnumValue{Value: v.Value, GoName: own.GoName + strings.TrimPrefix(v.GoName, frozen.GoName)})
+		own.Values = append(own.Values, EnumValue{
+			Value: v.Value, GoName: own.GoName + strings.TrimPrefix(v.GoName, frozen.GoName),
+		})
 	}
 	own.Fields = r.fields(frozen.Fields)
 	r.past.Types = append(r.past.Types, own) // after the types that it uses
@@ -161,7 +164,8 @@ func (r *reviver) typeOf(frozen *Type) *Type {
 // more values today. Rules do not count: an older version is not validated.
 func sameGoType(frozen, today *Type) bool {
 	switch {
-	case frozen.GoName != today.GoName || frozen.IsEnum() != today.IsEnum() || (frozen.Scalar != nil) != (today.Scalar != nil):
+	case frozen.GoName != today.GoName || frozen.IsEnum() != today.IsEnum() ||
+		(frozen.Scalar != nil) != (today.Scalar != nil):
 		return false
 	case frozen.IsEnum():
 		return !slices.ContainsFunc(frozen.Values, func(v EnumValue) bool { return !slices.Contains(today.Values, v) })
@@ -172,7 +176,8 @@ func sameGoType(frozen, today *Type) bool {
 	}
 	for i, f := range frozen.Fields {
 		t := today.Fields[i]
-		if f.Name != t.Name || f.GoName != t.GoName || f.Optional != t.Optional || f.Sensitive != t.Sensitive || !sameGoRef(f.Type, t.Type) {
+		if f.Name != t.Name || f.GoName != t.GoName || f.Optional != t.Optional || f.Sensitive != t.Sensitive ||
+			!sameGoRef(f.Type, t.Type) {
 			return false
 		}
 	}

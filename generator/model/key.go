@@ -77,9 +77,11 @@ func (b *builder) keyField(pos diag.Pos, name string, t *Topic, rules *keyRules)
 	enum := f.Type.Kind == Named && b.isEnum(f.Type.Type)
 	switch {
 	case f.Type.Kind != "" && !keyKinds[f.Type.Base()] && !enum:
-		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s: use a uuid, string, int32, int64, date or enum field", rules.key, name, where, f.Type)
+		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s: use a uuid, string, int32, int64, date or enum field",
+			rules.key, name, where, f.Type)
 	case enum && f.Type.Type.hasEmptyValue():
-		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s, which has an empty value: use an enum without one", rules.key, name, where, f.Type)
+		b.Errorf(pos, rules.fieldType, "%s: field %q of %s is a %s, which has an empty value: use an enum without one",
+			rules.key, name, where, f.Type)
 	}
 	return f
 }
@@ -90,7 +92,8 @@ func (b *builder) keyNeeds(pos diag.Pos, f *Field, where string, rules *keyRules
 		b.Errorf(pos, rules.optional, "%s: field %q of %s is optional: use a required field", rules.key, f.Name, where)
 	}
 	if f.Sensitive {
-		b.Errorf(pos, rules.sensitive, "%s: field %q of %s is sensitive: use another field, because logs and the CLI show keys", rules.key, f.Name, where)
+		b.Errorf(pos, rules.sensitive,
+			"%s: field %q of %s is sensitive: use another field, because logs and the CLI show keys", rules.key, f.Name, where)
 	}
 }
 
@@ -102,7 +105,9 @@ func (b *builder) dedupeKey(s *spec.Topic, t *Topic) {
 		return
 	}
 	if !parsed.startsWith(t.Tenant.Name) {
-		b.Errorf(s.DedupeKey.Pos, diag.DedupeTenantPrefix, "dedupe_key: must start with %q, the tenant of topic %s, followed by at least one more segment", "{"+t.Tenant.Name+"}/", showTopic(t))
+		b.Errorf(s.DedupeKey.Pos, diag.DedupeTenantPrefix,
+			"dedupe_key: must start with %q, the tenant of topic %s, followed by at least one more segment",
+			"{"+t.Tenant.Name+"}/", showTopic(t))
 		return
 	}
 	for _, segment := range parsed[1:] {
@@ -110,7 +115,9 @@ func (b *builder) dedupeKey(s *spec.Topic, t *Topic) {
 			return
 		}
 	}
-	b.Warnf(s.DedupeKey.Pos, diag.DedupeTenantOnly, "dedupe_key: all events of a tenant get the same key in topic %s, so only the first is kept: add a {field} that tells them apart, unless this is intended", showTopic(t))
+	b.Warnf(s.DedupeKey.Pos, diag.DedupeTenantOnly,
+		"dedupe_key: all events of a tenant get the same key in topic %s, so only the first is kept: add a {field} that "+
+			"tells them apart, unless this is intended", showTopic(t))
 }
 
 // entity sets the entity of t.
@@ -137,7 +144,8 @@ func (b *builder) entity(s *spec.Topic, t *Topic) {
 	}
 	b.keyNeeds(version.Pos, f, where, &rules)
 	if kind := f.Type.Base(); kind != "" && kind != Int32 && kind != Int64 {
-		b.Errorf(version.Pos, diag.EntityVersionType, "%s: field %q of %s is a %s: use an int32 or int64", rules.key, f.Name, where, f.Type)
+		b.Errorf(version.Pos, diag.EntityVersionType, "%s: field %q of %s is a %s: use an int32 or int64", rules.key, f.Name,
+			where, f.Type)
 	}
 	t.Entity.Version = f
 }
@@ -156,7 +164,8 @@ func (b *builder) tenant(s *spec.Topic, t *Topic) {
 	case f.Type.Kind == "":
 		return
 	case f.Type.Base() != UUID:
-		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is a %s: use a required uuid", f.Name, where, f.Type)
+		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is a %s: use a required uuid", f.Name,
+			where, f.Type)
 		return
 	case f.Optional:
 		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is optional: use a required uuid", f.Name, where)
@@ -172,9 +181,13 @@ func (b *builder) fairness(s *spec.Topic, t *Topic) {
 	t.Fairness = Fairness(s.Fairness.V)
 	switch {
 	case t.Delivery == Log:
-		b.Errorf(s.Fairness.Pos, diag.FairnessLogTopic, "fairness: topic %s has delivery log, whose events listeners get in order: remove fairness, which only applies to a queue topic", showTopic(t))
+		b.Errorf(s.Fairness.Pos, diag.FairnessLogTopic,
+			"fairness: topic %s has delivery log, whose events listeners get in order: remove fairness, which only applies to "+
+				"a queue topic", showTopic(t))
 	case !s.Tenant.Set() && !s.Tenant.Bad: // one that is wrong is reported as such
-		b.Errorf(s.Fairness.Pos, diag.FairnessNeedsTenant, "fairness: topic %s has no tenant to give turns to: set tenant to a uuid field of its payload, or remove fairness", showTopic(t))
+		b.Errorf(s.Fairness.Pos, diag.FairnessNeedsTenant,
+			"fairness: topic %s has no tenant to give turns to: set tenant to a uuid field of its payload, or remove fairness",
+			showTopic(t))
 	}
 }
 
@@ -184,7 +197,8 @@ func (b *builder) topicLag(s *spec.Topic, t *Topic) {
 		return
 	}
 	if t.Delivery == Log {
-		b.Errorf(s.MaxLag.Pos, diag.TopicMaxLag, "max_lag: topic %s has delivery log: set max_lag of its listeners, each of which has a lag", showTopic(t))
+		b.Errorf(s.MaxLag.Pos, diag.TopicMaxLag,
+			"max_lag: topic %s has delivery log: set max_lag of its listeners, each of which has a lag", showTopic(t))
 		return
 	}
 	t.MaxLag = b.maxLag(s.MaxLag, diag.TopicMaxLag, "topic "+showTopic(t))

@@ -18,7 +18,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 	for _, s := range specs {
 		l := &Listener{
 			Name:          s.Name.V,
-			Doc:           cleanDoc(s.Doc.V),
+			Doc:           PlainText(s.Doc.V),
 			Stubs:         !s.Stubs.Set(),
 			Transactional: s.Mode.V == "transactional",
 			Latest:        s.Start.V == "latest",
@@ -28,7 +28,9 @@ func (b *builder) listeners(specs []*spec.Listener) {
 		where := "listener " + spec.Show(l.Name)
 		l.Concurrency = b.count("concurrency", s.Concurrency, maxConcurrency, diag.ListenerConcurrency, where)
 		if l.Transactional && l.Concurrency > 1 {
-			b.Errorf(s.Concurrency.Pos, diag.ListenerConcurrency, "concurrency: %d in %s, which is transactional: its handlers share a transaction and run one at a time, so use shards, or mode leased", l.Concurrency, where)
+			b.Errorf(s.Concurrency.Pos, diag.ListenerConcurrency,
+				"concurrency: %d in %s, which is transactional: its handlers share a transaction and run one at a time, so use "+
+					"shards, or mode leased", l.Concurrency, where)
 		}
 		l.Shards = b.count("shards", s.Shards, maxShards, diag.ListenerShards, where)
 		l.Lease = b.lease(b.defaults.lease, s.Lease, where)
@@ -72,7 +74,8 @@ func (b *builder) listenerTopics(s *spec.Listener, l *Listener, where string) {
 			continue
 		}
 		if pos, twice := first[name.V]; twice {
-			b.Errorf(name.Pos, diag.ListenerDuplicateTopic, "topics: duplicate topic %q in %s: the first one is at line %d", name.V, where, pos.Line)
+			b.Errorf(name.Pos, diag.ListenerDuplicateTopic, "topics: duplicate topic %q in %s: the first one is at line %d",
+				name.V, where, pos.Line)
 			continue
 		}
 		first[name.V] = name.Pos
@@ -84,7 +87,8 @@ func (b *builder) listenerTopics(s *spec.Listener, l *Listener, where string) {
 			b.Errorf(name.Pos, diag.ListenerUnknownTopic, "topics: unknown topic %q in %s%s", name.V, where, diag.Hint(near))
 		case b.undecided[t]: // already reported
 		case t.Delivery != Log:
-			b.Errorf(name.Pos, diag.ListenerQueueTopic, "topics: %q of %s has delivery queue: a listener can only read topics with delivery log", name.V, where)
+			b.Errorf(name.Pos, diag.ListenerQueueTopic,
+				"topics: %q of %s has delivery queue: a listener can only read topics with delivery log", name.V, where)
 		default:
 			l.Topics = append(l.Topics, t)
 			t.Listeners = append(t.Listeners, l)
@@ -119,13 +123,18 @@ func (b *builder) reader(s *spec.Topic, t *Topic) {
 	switch none := s.Listeners; {
 	case b.undecided[t]: // already reported
 	case none.Set() && t.Delivery != Log:
-		b.Errorf(none.Pos, diag.ListenerNone, "listeners: %s has delivery queue: remove listeners, which only applies to a log topic", where)
+		b.Errorf(none.Pos, diag.ListenerNone,
+			"listeners: %s has delivery queue: remove listeners, which only applies to a log topic", where)
 	case none.Set() && len(t.Listeners) > 0:
-		b.Errorf(none.Pos, diag.ListenerNone, "listeners: listener %s reads %s: remove \"listeners: none\"", spec.Show(t.Listeners[0].Name), where)
+		b.Errorf(none.Pos, diag.ListenerNone, "listeners: listener %s reads %s: remove \"listeners: none\"",
+			spec.Show(t.Listeners[0].Name), where)
 	case t.Unpublished() && unread && !none.Set():
-		b.Errorf(s.Publish.Pos, diag.PublishUnread, "publish: no listener with \"publish: true\" reads %s: add one under listeners, or set \"listeners: none\" if another tool publishes it", where)
+		b.Errorf(s.Publish.Pos, diag.PublishUnread,
+			"publish: no listener with \"publish: true\" reads %s: add one under listeners, or set \"listeners: none\" if "+
+				"another tool publishes it", where)
 	case t.Delivery == Log && !none.Set() && len(t.Listeners) == 0 && unread:
-		b.Errorf(s.Delivery.Pos, diag.ListenerMissing, "delivery: no listener reads %s: add one under listeners, or set \"listeners: none\"", where)
+		b.Errorf(s.Delivery.Pos, diag.ListenerMissing,
+			"delivery: no listener reads %s: add one under listeners, or set \"listeners: none\"", where)
 	}
 }
 
@@ -138,11 +147,15 @@ func (b *builder) logWindow(s *spec.Topic, t *Topic, specs map[*Listener]*spec.L
 		if !pos.IsValid() {
 			pos, from = s.Delivery.Pos, ", from defaults,"
 		}
-		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: 0s%s is too short for topic %s: a log topic keeps events for this long after the enqueue, not until an ack", from, showTopic(t))
+		b.Errorf(pos, diag.RetentionBounds,
+			"retention.delivered: 0s%s is too short for topic %s: a log topic keeps events for this long after the enqueue, "+
+				"not until an ack", from, showTopic(t))
 		return
 	}
 	report := func(pos diag.Pos, l *Listener) {
-		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: %s in topic %s must be longer than %s, the longest time that listener %s retries an event", showDuration(delivered), showTopic(t), showDuration(l.Retry.Horizon()), spec.Show(l.Name))
+		b.Errorf(pos, diag.RetentionBounds,
+			"retention.delivered: %s in topic %s must be longer than %s, the longest time that listener %s retries an event",
+			showDuration(delivered), showTopic(t), showDuration(l.Retry.Horizon()), spec.Show(l.Name))
 	}
 	var longest *Listener
 	for _, l := range t.Listeners {

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/spec"
@@ -21,10 +22,11 @@ func (b *builder) checkName(name spec.Value[string], what string) bool {
 		return true
 	}
 	hint := ""
-	if better := snake(name.V); better != name.V && namePattern.MatchString(better) && !reserved(better, what) {
+	if better := Snake(name.V); better != name.V && namePattern.MatchString(better) && !reserved(better, what) {
 		hint = diag.Hint(better)
 	}
-	b.Errorf(name.Pos, diag.BadName, "%q is not a valid %s name: use a lower-case letter, then up to 40 of a-z, 0-9 or _%s", name.V, what, hint)
+	b.Errorf(name.Pos, diag.BadName,
+		"%q is not a valid %s name: use a lower-case letter, then up to 40 of a-z, 0-9 or _%s", name.V, what, hint)
 	return false
 }
 
@@ -46,7 +48,8 @@ func (b *builder) checkPackage(name spec.Value[string]) {
 	case token.IsKeyword(name.V):
 		b.Errorf(name.Pos, diag.BadName, "package: %q is a Go keyword: choose another name", name.V)
 	case strings.HasSuffix(name.V, "_test"):
-		b.Errorf(name.Pos, diag.BadName, "package: %q ends in _test, which Go reserves for test files: choose another name", name.V)
+		b.Errorf(name.Pos, diag.BadName,
+			"package: %q ends in _test, which Go reserves for test files: choose another name", name.V)
 	case name.V == "documentation":
 		b.Errorf(name.Pos, diag.BadName, "package: Go ignores the files of a package named %q: choose another name", name.V)
 	}
@@ -70,10 +73,12 @@ func (b *builder) goName(name, override spec.Value[string]) string {
 	}
 	if !goNamePattern.MatchString(override.V) {
 		hint := ""
-		if better := camel(snake(override.V)); goNamePattern.MatchString(better) {
+		if better := camel(Snake(override.V)); goNamePattern.MatchString(better) {
 			hint = diag.Hint(better)
 		}
-		b.Errorf(override.Pos, diag.BadGoName, "go: %q is not a valid exported Go name: use an upper-case letter, then up to 63 letters and digits%s", override.V, hint)
+		b.Errorf(override.Pos, diag.BadGoName,
+			"go: %q is not a valid exported Go name: use an upper-case letter, then up to 63 letters and digits%s",
+			override.V, hint)
 		return camel(name.V)
 	}
 	return override.V
@@ -98,10 +103,10 @@ func camel(name string) string {
 	return out.String()
 }
 
-// snake returns a name in lower case with underscores between its words: TurnID becomes turn_id. It
+// Snake returns a name in lower case with underscores between its words: TurnID becomes turn_id. It
 // splits before an upper-case letter that follows a lower-case letter or digit, or that starts a word
 // after a run of them.
-func snake(name string) string {
+func Snake(name string) string {
 	var out strings.Builder
 	runes := []rune(name)
 	for i, r := range runes {
@@ -122,11 +127,18 @@ func snake(name string) string {
 	return out.String()
 }
 
-// cleanDoc returns the user's text as one line of printable words, so that it can stand in a Go comment:
-// line breaks, control characters and invisible characters become spaces.
-func cleanDoc(doc string) string {
-	words := strings.FieldsFunc(doc, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) })
-	return strings.Join(words, " ")
+// PlainText turns the user's text into one line. Runs of space, control characters and line or paragraph separators
+// become one space. Invisible format characters, which may reorder what a reviewer sees, are removed.
+func PlainText(text string) string {
+	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
+		switch {
+		case r == utf8.RuneError, unicode.Is(unicode.Cf, r):
+			return -1
+		case !unicode.IsPrint(r):
+			return ' '
+		}
+		return r
+	}, text)), " ")
 }
 
 func setOf(words string) map[string]bool {

@@ -39,6 +39,10 @@ func TestSnake(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"TurnFinalized": "turn_finalized",
+		"SeenURL":       "seen_url",
+		"A":             "a",
+		"AB":            "ab",
+		"Oauth2Done":    "oauth2_done",
 		"TurnID":        "turn_id",
 		"UserIDs":       "user_ids",
 		"URLSeen":       "url_seen",
@@ -50,7 +54,7 @@ func TestSnake(t *testing.T) {
 		"Turn_ID":       "turn_id",
 		"":              "",
 	} {
-		require.Equal(t, want, snake(name), name)
+		require.Equal(t, want, Snake(name), name)
 	}
 }
 

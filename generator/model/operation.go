@@ -25,7 +25,7 @@ var txMethods = setOf("Begin Commit Rollback CopyFrom SendBatch LargeObjects Pre
 
 func (b *builder) operations(specs []*spec.Operation) {
 	for _, s := range specs {
-		o := &Operation{Name: s.Name.V, Doc: cleanDoc(s.Doc.V)}
+		o := &Operation{Name: s.Name.V, Doc: PlainText(s.Doc.V)}
 		b.model.Operations = append(b.model.Operations, o)
 		where := "operation " + spec.Show(o.Name)
 		names := b.newSymbols()
@@ -51,13 +51,16 @@ func (b *builder) outcome(s *spec.Outcome, names *symbols, where string) *Outcom
 			continue
 		}
 		if pos, twice := first[name.V]; twice {
-			b.Errorf(name.Pos, diag.OperationDuplicateTopic, "duplicate topic %q in %s: the first one is at line %d; an outcome has one event of each of its topics", name.V, where, pos.Line)
+			b.Errorf(name.Pos, diag.OperationDuplicateTopic,
+				"duplicate topic %q in %s: the first one is at line %d; an outcome has one event of each of its topics", name.V,
+				where, pos.Line)
 			continue
 		}
 		first[name.V] = name.Pos
 		t, known := b.topics[name.V]
 		if !known {
-			b.Errorf(name.Pos, diag.OperationUnknownTopic, "unknown topic %q in %s%s", name.V, where, b.DidYouMean(name.V, b.topicNames))
+			b.Errorf(name.Pos, diag.OperationUnknownTopic, "unknown topic %q in %s%s", name.V, where,
+				b.DidYouMean(name.V, b.topicNames))
 			continue
 		}
 		o.Topics = append(o.Topics, t)
@@ -67,7 +70,8 @@ func (b *builder) outcome(s *spec.Outcome, names *symbols, where string) *Outcom
 	}
 	o.GoName = camel(o.Name)
 	if txMethods[o.GoName] {
-		b.Errorf(s.Name.Pos, diag.NameCollision, "%s: the Go name %s belongs to its transaction: rename the outcome", where, o.GoName)
+		b.Errorf(s.Name.Pos, diag.NameCollision, "%s: the Go name %s belongs to its transaction: rename the outcome", where,
+			o.GoName)
 		return o
 	}
 	names.declare(&decl{what: where, pos: s.Name.Pos, fix: "rename one"}, o.GoName)

@@ -8,8 +8,8 @@ func (f *Field) GoOverride() string { return overrideOf(f.Name, f.GoName) }
 // GoOverride returns the Go name of t if the YAML sets it.
 func (t *Type) GoOverride() string { return overrideOf(t.Name, t.GoName) }
 
-// ConstantOverride returns what the constant of v, a value of the enum t, is called after the name of t, if the YAML sets
-// it.
+// ConstantOverride returns what the constant of v, a value of the enum t, is called after the name of t, if the YAML
+// sets it.
 func (t *Type) ConstantOverride(v EnumValue) string {
 	name := v.GoName[len(t.GoName):]
 	if enumPattern.MatchString(v.Value) {

@@ -58,7 +58,8 @@ func (b *builder) lease(base time.Duration, v spec.Value[time.Duration], where s
 		return base
 	}
 	if v.V < minLease || v.V > maxLease {
-		b.Errorf(v.Pos, diag.LeaseBounds, "lease: %s in %s is not between %s and %s", showDuration(v.V), where, showDuration(minLease), showDuration(maxLease))
+		b.Errorf(v.Pos, diag.LeaseBounds, "lease: %s in %s is not between %s and %s", showDuration(v.V), where,
+			showDuration(minLease), showDuration(maxLease))
 	}
 	return v.V
 }
@@ -68,7 +69,8 @@ func (b *builder) retry(base Retry, s *spec.Retry, where string) Retry {
 	r := base
 	if s.MaxAttempts.Set() {
 		if n := s.MaxAttempts.V; n < 1 || n > maxAttempts {
-			b.Errorf(s.MaxAttempts.Pos, diag.RetryBounds, "retry.max_attempts: %d in %s is not between 1 and %d", n, where, maxAttempts)
+			b.Errorf(s.MaxAttempts.Pos, diag.RetryBounds, "retry.max_attempts: %d in %s is not between 1 and %d", n, where,
+				maxAttempts)
 		} else {
 			r.MaxAttempts = int(n)
 		}
@@ -80,7 +82,8 @@ func (b *builder) retry(base Retry, s *spec.Retry, where string) Retry {
 		}
 		*into = v.V
 		if v.V < minDelay || v.V > maxDelay {
-			b.Errorf(v.Pos, diag.RetryBounds, "retry.%s: %s in %s is not between %s and %s", key, showDuration(v.V), where, showDuration(minDelay), showDuration(maxDelay))
+			b.Errorf(v.Pos, diag.RetryBounds, "retry.%s: %s in %s is not between %s and %s", key, showDuration(v.V), where,
+				showDuration(minDelay), showDuration(maxDelay))
 			inBounds = false
 		}
 	}
@@ -91,7 +94,8 @@ func (b *builder) retry(base Retry, s *spec.Retry, where string) Retry {
 		return r
 	}
 	if pos := firstSet(s.BaseDelay, s.MaxDelay); pos.IsValid() && r.BaseDelay > r.MaxDelay {
-		b.Errorf(pos, diag.RetryBounds, "retry: base_delay %s is above max_delay %s in %s", showDuration(r.BaseDelay), showDuration(r.MaxDelay), where)
+		b.Errorf(pos, diag.RetryBounds, "retry: base_delay %s is above max_delay %s in %s", showDuration(r.BaseDelay),
+			showDuration(r.MaxDelay), where)
 	}
 	return r
 }
@@ -107,16 +111,19 @@ func (b *builder) retention(base Retention, s *spec.Retention, where string) Ret
 	}
 	for _, v := range []spec.Value[time.Duration]{s.Delivered, s.Dead} {
 		if v.Set() && v.V > maxRetention {
-			b.Errorf(v.Pos, diag.RetentionBounds, "retention: %s in %s is longer than %s", showDuration(v.V), where, showDuration(maxRetention))
+			b.Errorf(v.Pos, diag.RetentionBounds, "retention: %s in %s is longer than %s", showDuration(v.V), where,
+				showDuration(maxRetention))
 			return r
 		}
 	}
 	pos := firstSet(s.Dead, s.Delivered)
 	switch {
 	case s.Dead.Set() && r.Dead == 0:
-		b.Errorf(pos, diag.RetentionBounds, "retention.dead: 0s in %s would delete dead letters before anybody sees them: use a longer time", where)
+		b.Errorf(pos, diag.RetentionBounds,
+			"retention.dead: 0s in %s would delete dead letters before anybody sees them: use a longer time", where)
 	case pos.IsValid() && r.Dead < r.Delivered:
-		b.Errorf(pos, diag.RetentionBounds, "retention.dead: %s in %s is shorter than retention.delivered %s", showDuration(r.Dead), where, showDuration(r.Delivered))
+		b.Errorf(pos, diag.RetentionBounds, "retention.dead: %s in %s is shorter than retention.delivered %s",
+			showDuration(r.Dead), where, showDuration(r.Delivered))
 	}
 	return r
 }
@@ -125,7 +132,8 @@ func (b *builder) retention(base Retention, s *spec.Retention, where string) Ret
 // built-in retries last for hours.
 func (b *builder) short(r Retry, s *spec.Retry, where string) {
 	if pos := retryPos(s); pos.IsValid() && r.BaseDelay <= r.MaxDelay && r.Horizon() < shortHorizon {
-		b.Warnf(pos, diag.RetryShort, "retry: the attempts in %s end after %s, so an outage of %s turns events into dead letters: raise max_attempts or max_delay", where, showDuration(r.Horizon()), showDuration(shortHorizon))
+		b.Warnf(pos, diag.RetryShort, "retry: the attempts in %s end after %s, so an outage of %s turns events into dead "+
+			"letters: raise max_attempts or max_delay", where, showDuration(r.Horizon()), showDuration(shortHorizon))
 	}
 }
 
@@ -137,7 +145,9 @@ func (b *builder) horizon(p policy, s *spec.Policy, where string) {
 	}
 	delivered, horizon := p.retention.Delivered, p.retry.Horizon()
 	if pos.IsValid() && delivered > 0 && delivered <= horizon {
-		b.Errorf(pos, diag.RetentionBounds, "retention.delivered: %s in %s must be longer than %s, the longest time that an event is retried", showDuration(delivered), where, showDuration(horizon))
+		b.Errorf(pos, diag.RetentionBounds,
+			"retention.delivered: %s in %s must be longer than %s, the longest time that an event is retried",
+			showDuration(delivered), where, showDuration(horizon))
 	}
 }
 
@@ -149,7 +159,8 @@ func retryPos(s *spec.Retry) diag.Pos {
 	return s.MaxAttempts.Pos
 }
 
-// dedupeWindow reports a topic with a dedupe key that deletes its events on ack: duplicates are found in delivered events.
+// dedupeWindow reports a topic with a dedupe key that deletes its events on ack: duplicates are found in delivered
+// events.
 func (b *builder) dedupeWindow(s *spec.Topic, t *Topic) {
 	if !s.DedupeKey.Set() || t.Retention.Delivered > 0 {
 		return
@@ -158,7 +169,9 @@ func (b *builder) dedupeWindow(s *spec.Topic, t *Topic) {
 	if !pos.IsValid() {
 		pos, from = s.DedupeKey.Pos, ", from defaults,"
 	}
-	b.Errorf(pos, diag.RetentionBounds, "retention.delivered: 0s%s deletes events of topic %s on ack, but its dedupe_key needs them: use a longer time, or remove the dedupe_key", from, showTopic(t))
+	b.Errorf(pos, diag.RetentionBounds,
+		"retention.delivered: 0s%s deletes events of topic %s on ack, but its dedupe_key needs them: use a longer time, or "+
+			"remove the dedupe_key", from, showTopic(t))
 }
 
 func firstSet(values ...spec.Value[time.Duration]) diag.Pos {

@@ -48,8 +48,8 @@ func (p *Publication) BrokerKey() string {
 	return string(custom)
 }
 
-// DestinationKey returns the key of the YAML under which p names its destination: topic for kafka, to_field for a webhook by
-// field.
+// DestinationKey returns the key of the YAML under which p names its destination: topic for kafka, to_field for a
+// webhook by field.
 func (p *Publication) DestinationKey() string {
 	_, key, _ := strings.Cut(destinations[Broker(p.BrokerKey())].key, ".")
 	if p.Field != nil {
@@ -66,7 +66,8 @@ func (p *Publication) To() string {
 	return p.Destination
 }
 
-// WireNames returns the types that messages of t have, have had, or had under its earlier names. The topic has a publish.
+// WireNames returns the types that messages of t have, have had, or had under its earlier names. The topic has a
+// publish.
 func (t *Topic) WireNames() []string {
 	names := []string{t.Namespace.Name + "." + t.Name}
 	for _, old := range t.Renamed {
@@ -111,12 +112,26 @@ var destinations = map[Broker]struct {
 	key, want string
 	names     *regexp.Regexp
 }{
-	Kafka:   {"kafka.topic", "1 to 249 letters, digits, '.', '_' or '-', but not only dots", regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)},
-	NATS:    {"nats.subject", "tokens of printable ASCII joined by '.', without spaces or wildcards", regexp.MustCompile(`^[^\s.*>]+(\.[^\s.*>]+)*$`)},
-	AMQP:    {"amqp.address", "/exchanges/NAME/ROUTING-KEY, /exchanges/NAME or /queues/NAME, in printable ASCII, with other characters and '/' percent-encoded", regexp.MustCompile(`^/(queues/[^\s/]+|exchanges/[^\s/]+(/[^\s/]+)?)$`)},
-	Redis:   {"redis.stream", "1 to 249 characters of printable ASCII without spaces", regexp.MustCompile(`^[^\s]{1,249}$`)},
+	Kafka: {
+		"kafka.topic", "1 to 249 letters, digits, '.', '_' or '-', but not only dots",
+		regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`),
+	},
+	NATS: {
+		"nats.subject", "tokens of printable ASCII joined by '.', without spaces or wildcards",
+		regexp.MustCompile(`^[^\s.*>]+(\.[^\s.*>]+)*$`),
+	},
+	AMQP: {
+		"amqp.address",
+		"/exchanges/NAME/ROUTING-KEY, /exchanges/NAME or /queues/NAME, in printable ASCII, with other characters and '/' " +
+			"percent-encoded", regexp.MustCompile(`^/(queues/[^\s/]+|exchanges/[^\s/]+(/[^\s/]+)?)$`),
+	},
+	Redis: {
+		"redis.stream", "1 to 249 characters of printable ASCII without spaces", regexp.MustCompile(`^[^\s]{1,249}$`),
+	},
 	Webhook: {"webhook.to", "a lower-case letter, then up to 40 of a-z, 0-9 or _", namePattern},
-	custom:  {"custom.destination", "1 to 500 printable ASCII characters without spaces", regexp.MustCompile(`^[!-~]{1,500}$`)},
+	custom: {
+		"custom.destination", "1 to 500 printable ASCII characters without spaces", regexp.MustCompile(`^[!-~]{1,500}$`),
+	},
 }
 
 // wireName matches what a wire_name looks like.
@@ -126,10 +141,14 @@ var wireName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._:/-]{0,126}[A-Za-z0-
 func (b *builder) publish(s *spec.Topic, t *Topic) {
 	if w := s.WireName; w.Set() {
 		if !wireName.MatchString(w.V) {
-			b.Errorf(w.Pos, diag.PublishWireName, "wire_name: %s of topic %s is not a valid name: use 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and begin and end with a letter or digit", spec.Show(w.V), showTopic(t))
+			b.Errorf(w.Pos, diag.PublishWireName,
+				"wire_name: %s of topic %s is not a valid name: use 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and "+
+					"begin and end with a letter or digit", spec.Show(w.V), showTopic(t))
 		}
 		if !s.Publish.Pos.IsValid() {
-			b.Errorf(w.Pos, diag.PublishWireName, "wire_name: topic %s is not published, so no message has this name: add publish, or remove wire_name", showTopic(t))
+			b.Errorf(w.Pos, diag.PublishWireName,
+				"wire_name: topic %s is not published, so no message has this name: add publish, or remove wire_name",
+				showTopic(t))
 		}
 	}
 	if !s.Publish.Pos.IsValid() {
@@ -140,7 +159,9 @@ func (b *builder) publish(s *spec.Topic, t *Topic) {
 	for _, given := range []struct {
 		broker Broker
 		spec.Broker
-	}{{Kafka, s.Publish.Kafka}, {NATS, s.Publish.NATS}, {AMQP, s.Publish.AMQP}, {Redis, s.Publish.Redis}, {Webhook, s.Publish.Webhook}, {custom, s.Publish.Custom}} {
+	}{{Kafka, s.Publish.Kafka}, {NATS, s.Publish.NATS}, {
+		AMQP, s.Publish.AMQP,
+	}, {Redis, s.Publish.Redis}, {Webhook, s.Publish.Webhook}, {custom, s.Publish.Custom}} {
 		if given.Pos.IsValid() {
 			name := given.broker
 			if name == custom {
@@ -158,7 +179,9 @@ func (b *builder) publish(s *spec.Topic, t *Topic) {
 	}
 	p.Key, _ = b.template(s.Publish.Key, t, publishKeyRules)
 	if s.Publish.Key.Set() && t.Delivery == Log {
-		b.Errorf(s.Publish.Key.Pos, diag.PublishKey, "publish.key: topic %s has delivery log, which is published in the order of its partition_key: remove the key", showTopic(t))
+		b.Errorf(s.Publish.Key.Pos, diag.PublishKey,
+			"publish.key: topic %s has delivery log, which is published in the order of its partition_key: remove the key",
+			showTopic(t))
 	}
 	for _, h := range s.Publish.Headers.Items {
 		p.Headers = append(p.Headers, b.header(h, t))
@@ -172,15 +195,21 @@ func (b *builder) publish(s *spec.Topic, t *Topic) {
 func (b *builder) tombstone(s *spec.Topic, t *Topic) {
 	pos := s.Publish.Tombstone.Pos
 	if broker := t.Publish.Broker; broker != Kafka && broker != "" {
-		b.Errorf(pos, diag.PublishTombstone, "publish.tombstone: topic %s is published to %s, but only Kafka topics are compacted: remove it", showTopic(t), broker)
+		b.Errorf(pos, diag.PublishTombstone,
+			"publish.tombstone: topic %s is published to %s, but only Kafka topics are compacted: remove it", showTopic(t),
+			broker)
 		return
 	}
 	if !s.PartitionKey.Set() && !s.Publish.Key.Set() {
-		b.Errorf(pos, diag.PublishTombstone, "publish.tombstone: topic %s has no key, so its events would delete nothing: add a partition_key, the same as that of the topics whose records it deletes", showTopic(t))
+		b.Errorf(pos, diag.PublishTombstone,
+			"publish.tombstone: topic %s has no key, so its events would delete nothing: add a partition_key, the same as "+
+				"that of the topics whose records it deletes", showTopic(t))
 		return
 	}
 	if t.Delivery == Queue {
-		b.Warnf(pos, diag.PublishTombstoneOrder, "publish.tombstone: topic %s is a queue topic, which has no order, so a record of its key that is retried may come after the tombstone and stay: use delivery: log", showTopic(t))
+		b.Warnf(pos, diag.PublishTombstoneOrder,
+			"publish.tombstone: topic %s is a queue topic, which has no order, so a record of its key that is retried may "+
+				"come after the tombstone and stay: use delivery: log", showTopic(t))
 	}
 }
 
@@ -196,11 +225,13 @@ func (b *builder) destination(broker Broker, to spec.Value[string], t *Topic) {
 		if broker == Webhook {
 			what = "use the name of an endpoint, such as crm, whose URL is in Endpoints of webhook.Config"
 		}
-		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is a URL: %s", d.key, spec.Show(to.V), showTopic(t), what)
+		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is a URL: %s", d.key, spec.Show(to.V),
+			showTopic(t), what)
 		return
 	}
 	if dots || broker != custom && len(to.V) > 249 || !d.names.MatchString(to.V) || !printable(to.V) {
-		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is not a valid destination: use %s", d.key, spec.Show(to.V), showTopic(t), d.want)
+		b.Errorf(to.Pos, diag.PublishDestination, "publish.%s: %s of topic %s is not a valid destination: use %s", d.key,
+			spec.Show(to.V), showTopic(t), d.want)
 	}
 }
 
@@ -210,9 +241,13 @@ func (b *builder) customName(name spec.Value[string], t *Topic) Broker {
 	switch {
 	case !name.Set(): // already reported
 	case !namePattern.MatchString(name.V), broker == custom:
-		b.Errorf(name.Pos, diag.PublishBroker, "publish.custom.name: %s of topic %s is not a valid name of a publisher: use a lower-case letter, then up to 40 of a-z, 0-9 or _, but not custom", spec.Show(name.V), showTopic(t))
+		b.Errorf(name.Pos, diag.PublishBroker,
+			"publish.custom.name: %s of topic %s is not a valid name of a publisher: use a lower-case letter, then up to 40 "+
+				"of a-z, 0-9 or _, but not custom", spec.Show(name.V), showTopic(t))
 	case broker.BuiltIn():
-		b.Errorf(name.Pos, diag.PublishBroker, "publish.custom.name: %s of topic %s is the name of a built-in broker: use publish: {%s: {%s: ...}}, or choose another name", name.V, showTopic(t), broker, (&Publication{Broker: broker}).DestinationKey())
+		b.Errorf(name.Pos, diag.PublishBroker,
+			"publish.custom.name: %s of topic %s is the name of a built-in broker: use publish: {%s: {%s: ...}}, or choose "+
+				"another name", name.V, showTopic(t), broker, (&Publication{Broker: broker}).DestinationKey())
 	}
 	return broker
 }
@@ -222,7 +257,9 @@ func (b *builder) destinationField(broker Broker, name spec.Value[string], t *To
 	key := "publish." + destinations[broker].key + "_field"
 	where := "topic " + showTopic(t)
 	if t.Delivery == Log {
-		b.Errorf(name.Pos, diag.PublishDestinationField, "%s: %s has delivery log, whose destination is the same for all events: use %s, or delivery queue", key, where, strings.TrimSuffix(key, "_field"))
+		b.Errorf(name.Pos, diag.PublishDestinationField,
+			"%s: %s has delivery log, whose destination is the same for all events: use %s, or delivery queue", key, where,
+			strings.TrimSuffix(key, "_field"))
 	}
 	f := t.field(name.V)
 	fault := ""
@@ -265,7 +302,9 @@ func (b *builder) wireNames(s *spec.Spec) {
 				continue
 			}
 			if other := owners[given.V]; other != nil && other != t {
-				b.Errorf(given.Pos, diag.PublishWireName, "wire_name: %s of topic %s is the name that messages of topic %s have or had: choose another name", spec.Show(given.V), showTopic(t), showTopic(other))
+				b.Errorf(given.Pos, diag.PublishWireName,
+					"wire_name: %s of topic %s is the name that messages of topic %s have or had: choose another name",
+					spec.Show(given.V), showTopic(t), showTopic(other))
 			} else {
 				owners[given.V] = t
 			}
@@ -299,16 +338,20 @@ func takenHeader(name string) bool {
 func (b *builder) header(s *spec.Header, t *Topic) *Header {
 	h := &Header{Name: s.Name.V}
 	where := "topic " + showTopic(t)
-	better := strings.ReplaceAll(snake(h.Name), "_", "-")
+	better := strings.ReplaceAll(Snake(h.Name), "_", "-")
 	switch {
 	case takenHeader(h.Name), takenHeader(better):
-		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %s of %s is reserved for publishers and their protocols: choose another name", spec.Show(h.Name), where)
+		b.Errorf(s.Name.Pos, diag.PublishHeader,
+			"publish.headers: %s of %s is reserved for publishers and their protocols: choose another name",
+			spec.Show(h.Name), where)
 	case !headerPattern.MatchString(h.Name):
 		hint := ""
 		if headerPattern.MatchString(better) {
 			hint = diag.Hint(better)
 		}
-		b.Errorf(s.Name.Pos, diag.PublishHeader, "publish.headers: %q of %s is not a valid header name: use a lower-case letter, then up to 60 of a-z, 0-9 or -%s", h.Name, where, hint)
+		b.Errorf(s.Name.Pos, diag.PublishHeader,
+			"publish.headers: %q of %s is not a valid header name: use a lower-case letter, then up to 60 of a-z, 0-9 or -%s",
+			h.Name, where, hint)
 	}
 	if !s.Value.Set() {
 		return h
@@ -361,7 +404,8 @@ func (b *builder) headerField(pos diag.Pos, name string, h *Header, t *Topic) *F
 
 // headerKinds are the types that a header may use, in addition to enums.
 var headerKinds = map[Kind]bool{
-	String: true, Bool: true, Int32: true, Int64: true, Float64: true, UUID: true, Timestamp: true, Date: true, Duration: true,
+	String: true, Bool: true, Int32: true, Int64: true, Float64: true, UUID: true, Timestamp: true, Date: true,
+	Duration: true,
 }
 
 // publishing checks the rules of a listener that publishes. It runs when its topics are known.
@@ -376,27 +420,34 @@ func (b *builder) publishing(s *spec.Listener, l *Listener, where string) {
 	}
 	l.Publish = true
 	if l.Transactional {
-		b.Errorf(s.Mode.Pos, diag.ListenerPublish, "mode: %s publishes, which a transaction cannot undo: use mode leased", where)
+		b.Errorf(s.Mode.Pos, diag.ListenerPublish,
+			"mode: %s publishes, which a transaction cannot undo: use mode leased", where)
 	}
 	var first *Topic
 	for _, t := range l.Topics {
 		pos := b.topicPos(s, t)
 		switch {
 		case t.Publish == nil:
-			b.Errorf(pos, diag.ListenerPublish, "topics: %s publishes, but topic %s has no publish: add it to the topic", where, showTopic(t))
+			b.Errorf(pos, diag.ListenerPublish, "topics: %s publishes, but topic %s has no publish: add it to the topic", where,
+				showTopic(t))
 		case t.Publish.Broker == "": // already reported
 		case first == nil:
 			first = t
 		case t.Publish.Broker != first.Publish.Broker:
-			b.Errorf(pos, diag.ListenerPublish, "topics: topic %s of %s publishes to %s, and topic %s to %s: use one listener per broker", showTopic(t), where, t.Publish.Broker, showTopic(first), first.Publish.Broker)
+			b.Errorf(pos, diag.ListenerPublish,
+				"topics: topic %s of %s publishes to %s, and topic %s to %s: use one listener per broker", showTopic(t), where,
+				t.Publish.Broker, showTopic(first), first.Publish.Broker)
 		}
 	}
 }
 
 // warnOrder warns of a published log topic whose events have no order, which is rarely meant.
 func (b *builder) warnOrder(s *spec.Topic, t *Topic) {
-	if t.Publish != nil && t.Publish.Broker != "" && t.Delivery == Log && !s.PartitionKey.Set() && !s.PartitionKey.Bad && !t.Publish.Tombstone {
-		b.Warnf(s.Publish.Pos, diag.PublishUnordered, "publish: topic %s has no partition_key, so its events reach %s in no order and without a key: add a partition_key, unless this is intended", showTopic(t), t.Publish.Broker)
+	if t.Publish != nil && t.Publish.Broker != "" && t.Delivery == Log && !s.PartitionKey.Set() && !s.PartitionKey.Bad &&
+		!t.Publish.Tombstone {
+		b.Warnf(s.Publish.Pos, diag.PublishUnordered,
+			"publish: topic %s has no partition_key, so its events reach %s in no order and without a key: add a "+
+				"partition_key, unless this is intended", showTopic(t), t.Publish.Broker)
 	}
 }
 
@@ -409,7 +460,9 @@ func (b *builder) warnTwice(t *Topic, specs map[*Listener]*spec.Listener) {
 		case first == nil:
 			first = l
 		default:
-			b.Warnf(b.topicPos(specs[l], t), diag.PublishTwice, "topics: listener %s publishes topic %s, as listener %s does, so each event is published more than once: remove it from one of them", spec.Show(l.Name), showTopic(t), spec.Show(first.Name))
+			b.Warnf(b.topicPos(specs[l], t), diag.PublishTwice,
+				"topics: listener %s publishes topic %s, as listener %s does, so each event is published more than once: remove "+
+					"it from one of them", spec.Show(l.Name), showTopic(t), spec.Show(first.Name))
 		}
 	}
 }

@@ -24,7 +24,8 @@ func (b *builder) enumValues(values []spec.EnumValue, t *Type, where string) {
 			continue
 		}
 		if pos, twice := first[v.V]; twice {
-			b.Errorf(v.Pos, diag.EnumDuplicate, "enum: duplicate value %s in %s: the first one is at line %d", spec.Show(v.V), where, pos.Line)
+			b.Errorf(v.Pos, diag.EnumDuplicate, "enum: duplicate value %s in %s: the first one is at line %d", spec.Show(v.V),
+				where, pos.Line)
 			continue
 		}
 		first[v.V] = v.Pos
@@ -56,10 +57,13 @@ func (b *builder) enumConstant(v spec.EnumValue, where string) (string, bool) {
 		if strings.Contains(strings.TrimSpace(text), " ") {
 			comma = "put a comma between two values, or "
 		}
-		b.Errorf(v.Value.Pos, diag.EnumBadValue, "enum: %q of %s cannot be turned into the name of a Go constant: %sname the constant, as in {value: %q, go: %s}", text, where, comma, text, constantFor(text))
+		b.Errorf(v.Value.Pos, diag.EnumBadValue,
+			"enum: %q of %s cannot be turned into the name of a Go constant: %sname the constant, as in {value: %q, go: %s}",
+			text, where, comma, text, constantFor(text))
 		return "", false
 	case len(text) > maxEnumValue || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }):
-		b.Errorf(v.Value.Pos, diag.EnumBadValue, "enum: %q is not a valid value of %s: use up to %d bytes of printable text", text, where, maxEnumValue)
+		b.Errorf(v.Value.Pos, diag.EnumBadValue, "enum: %q is not a valid value of %s: use up to %d bytes of printable text",
+			text, where, maxEnumValue)
 		return "", false
 	}
 	return b.goName(v.Value, v.Go), goNamePattern.MatchString(v.Go.V)
@@ -99,9 +103,12 @@ func (b *builder) scalarBounds(s *spec.Type, t *Type, where string) {
 	for _, given := range []struct {
 		key string
 		pos diag.Pos
-	}{{"min", s.Min.Pos}, {"max", s.Max.Pos}, {"min_len", s.MinLen.Pos}, {"max_len", s.MaxLen.Pos}, {"pattern", s.Pattern.Pos}} {
+	}{{"min", s.Min.Pos}, {
+		"max", s.Max.Pos,
+	}, {"min_len", s.MinLen.Pos}, {"max_len", s.MaxLen.Pos}, {"pattern", s.Pattern.Pos}} {
 		if given.pos.IsValid() {
-			b.Errorf(given.pos, diag.AttributeType, "%s: does not apply to %s: only a type with scalar can have bounds", given.key, where)
+			b.Errorf(given.pos, diag.AttributeType, "%s: does not apply to %s: only a type with scalar can have bounds",
+				given.key, where)
 		}
 	}
 }

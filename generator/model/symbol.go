@@ -50,6 +50,7 @@ func (s *symbols) declare(owner *decl, names ...string) {
 		if other.name != name {
 			taken = "differs only in case from " + other.name + " of"
 		}
-		s.Errorf(owner.pos, diag.NameCollision, "%s: the Go name %s %s %s (line %d): %s", owner.what, name, taken, other.owner.what, other.owner.pos.Line, cmp.Or(owner.fix, other.owner.others, "rename one, or set its go: name"))
+		s.Errorf(owner.pos, diag.NameCollision, "%s: the Go name %s %s %s (line %d): %s", owner.what, name, taken,
+			other.owner.what, other.owner.pos.Line, cmp.Or(owner.fix, other.owner.others, "rename one, or set its go: name"))
 	}
 }

@@ -100,7 +100,8 @@ func (p pattern) injective() error {
 	some := false
 	for _, segment := range p {
 		if len(segment.fields) > 1 {
-			return fmt.Errorf(`must have a "/" between %q and %q, or two events may get the same key`, "{"+segment.fields[0]+"}", "{"+segment.fields[1]+"}")
+			return fmt.Errorf(`must have a "/" between %q and %q, or two events may get the same key`, "{"+segment.fields[0]+"}",
+				"{"+segment.fields[1]+"}")
 		}
 		some = some || len(segment.fields) == 1
 	}
@@ -112,5 +113,6 @@ func (p pattern) injective() error {
 
 // startsWith reports whether p starts with "{field}/".
 func (p pattern) startsWith(field string) bool {
-	return len(p) > 1 && len(p[0].fields) == 1 && p[0].fields[0] == field && p[0].literals[0] == "" && p[0].literals[1] == ""
+	return len(p) > 1 && len(p[0].fields) == 1 && p[0].fields[0] == field && p[0].literals[0] == "" &&
+		p[0].literals[1] == ""
 }

@@ -19,7 +19,8 @@ var synonyms = map[string]Kind{
 	"text": String, "varchar": String, "str": String, "boolean": Bool, "guid": UUID,
 	"datetime": Timestamp, "time": Timestamp, "timestamptz": Timestamp, "interval": Duration,
 	"blob": Bytes, "bytea": Bytes, "binary": Bytes, "jsonb": JSON, "object": JSON, "any": JSON, "map": JSON, "dict": JSON,
-	"uuid.uuid": UUID, "time.time": Timestamp, "time.duration": Duration, "json.rawmessage": JSON, "[]byte": Bytes, "[]uint8": Bytes,
+	"uuid.uuid": UUID, "time.time": Timestamp, "time.duration": Duration, "json.rawmessage": JSON, "[]byte": Bytes,
+	"[]uint8": Bytes,
 }
 
 // typeForms are the ways in which other languages write an optional type, a list and a map.
@@ -60,10 +61,13 @@ func (b *builder) typeRef(text spec.Value[string], where string) (ref TypeRef, o
 	}
 	switch {
 	case !typeWord.MatchString(name):
-		b.Errorf(text.Pos, diag.BadType, "type: %q of %s is not a valid type: use a name, []T or map[string]T, with a ? at the end if it is optional%s", text.V, where, diag.Hint(b.betterType(text.V, 0)))
+		b.Errorf(text.Pos, diag.BadType,
+			"type: %q of %s is not a valid type: use a name, []T or map[string]T, with a ? at the end if it is optional%s",
+			text.V, where, diag.Hint(b.betterType(text.V, 0)))
 		return TypeRef{}, optional
 	case len(nesting) > maxNesting:
-		b.Errorf(text.Pos, diag.BadType, "type: %q of %s nests deeper than %d: name the inner type under types", text.V, where, maxNesting)
+		b.Errorf(text.Pos, diag.BadType, "type: %q of %s nests deeper than %d: name the inner type under types", text.V,
+			where, maxNesting)
 		return TypeRef{}, optional
 	case slices.Contains(scalars, Kind(name)):
 		ref = TypeRef{Kind: Kind(name)}
@@ -166,7 +170,8 @@ func (b *builder) checkRecursion(types []*spec.Type) {
 				continue
 			}
 			if at, open := depth[inner]; open {
-				b.Errorf(fields[t][i].Type.Pos, diag.RecursiveType, "type: %s contains itself: %s", inner.Name, showCircle(path[at:]))
+				b.Errorf(fields[t][i].Type.Pos, diag.RecursiveType, "type: %s contains itself: %s", inner.Name,
+					showCircle(path[at:]))
 				continue
 			}
 			visit(inner)

@@ -9,8 +9,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// matching returns texts that match the pattern of f and have its length: a typical, a short and a long one. If it finds
-// none, which look-alikes such as \b in the pattern may cause, it returns a text of the right length.
+// matching returns texts that match the pattern of f and have its length: a typical, a short and a long one. If it
+// finds none, which look-alikes such as \b in the pattern may cause, it returns a text of the right length.
 func matching(f *model.Field) []string {
 	re, err := syntax.Parse(f.Pattern, syntax.Perl)
 	if err != nil {

@@ -139,7 +139,8 @@ func scalars(f *model.Field) []string {
 	case model.UUID:
 		return quoted("0190d5a5-7c2e-7d6b-8d3c-9b1f6a2e4c70", uuid.Max.String(), "00000000-0000-0000-0000-000000000001")
 	case model.Timestamp:
-		return quoted("2026-01-02T15:04:05.678901Z", "0001-01-02T00:00:00Z", "9999-12-31T23:59:59Z", "2026-01-02T15:04:05+02:00")
+		return quoted("2026-01-02T15:04:05.678901Z", "0001-01-02T00:00:00Z", "9999-12-31T23:59:59Z",
+			"2026-01-02T15:04:05+02:00")
 	case model.Date:
 		return quoted("2026-01-02", "0001-01-01", "9999-12-31")
 	case model.JSON:

@@ -101,7 +101,8 @@ func (d *decoder) versionKnown(root *node) bool {
 		}
 		if value.Value != formatVersion {
 			d.addHint(value)
-			d.Errorf(d.at(value), diag.UnknownVersion, "version: unknown version %s (this outboxgen reads %q)", quoteShort(value.Value), formatVersion)
+			d.Errorf(d.at(value), diag.UnknownVersion, "version: unknown version %s (this outboxgen reads %q)",
+				quoteShort(value.Value), formatVersion)
 			return false
 		}
 		return true
@@ -122,7 +123,8 @@ func quoteShort(s string) string {
 func Show(name string) string {
 	for i := range len(name) {
 		c := name[i]
-		if c != '_' && c != '-' && c != '.' && c != '+' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+		if c != '_' && c != '-' && c != '.' && c != '+' && (c < '0' || c > '9') && (c < 'a' || c > 'z') &&
+			(c < 'A' || c > 'Z') {
 			return quoteShort(name)
 		}
 	}

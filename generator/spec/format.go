@@ -10,13 +10,13 @@ import (
 	"github.com/outboxgen/outboxgen/generator/diag"
 )
 
-// Format returns source, an outbox.yaml that positions refer to as name, in its canonical layout. The keys of each mapping have
-// the order of the key tables; names, such as those of topics and fields, keep their order. Each level is indented by two spaces.
-// Comments stay with what they are about. Values, quotes and the layout of values that take several lines are kept, and so are
-// line ends, LF or CRLF, if the first one is applied to all.
+// Format returns source, an outbox.yaml that positions refer to as name, in its canonical layout. The keys of each
+// mapping have the order of the key tables; names, such as those of topics and fields, keep their order. Each level is
+// indented by two spaces. Comments stay with what they are about. Values, quotes and the layout of values that take
+// several lines are kept, and so are line ends, LF or CRLF, if the first one is applied to all.
 //
-// Formatted text is not changed by Format. The error is a diag.List if Decode has findings about source, or if a construct
-// cannot be arranged.
+// Formatted text is not changed by Format. The error is a diag.List if Decode has findings about source, or if a
+// construct cannot be arranged.
 func Format(source []byte, name string) ([]byte, error) {
 	before, findings := Decode(source, name)
 	if err := findings.Err(); err != nil {
@@ -41,8 +41,10 @@ func Format(source []byte, name string) ([]byte, error) {
 	}
 	made = strings.ReplaceAll(made, "\n", newline)
 	after, findings := Decode([]byte(made), name)
-	if findings.HasErrors() || !sameValues(reflect.ValueOf(before), reflect.ValueOf(after)) || inkOf(text) != inkOf([]byte(made)) {
-		return nil, errors.New("format " + name + ": the result would not say the same, so the file was left alone: please report this, with the file")
+	if findings.HasErrors() || !sameValues(reflect.ValueOf(before), reflect.ValueOf(after)) ||
+		inkOf(text) != inkOf([]byte(made)) {
+		return nil, errors.New("format " + name +
+			": the result would not say the same, so the file was left alone: please report this, with the file")
 	}
 	return []byte(made), nil
 }
@@ -89,8 +91,8 @@ func inkOf(text []byte) (ink [256]int) {
 	return ink
 }
 
-// formatter is one run of Format. It works on lines, and asks the nodes where things are, because the nodes do not know of
-// blank lines and of how a value is written.
+// formatter is one run of Format. It works on lines, and asks the nodes where things are, because the nodes do not know
+// of blank lines and of how a value is written.
 type formatter struct {
 	*diag.Reporter
 	lines []string
@@ -108,7 +110,8 @@ func (l outLine) blank() bool { return l.text == "" && l.comment == "" && !l.as 
 
 // refuse reports something that Format cannot arrange. The result is not used then.
 func (f *formatter) refuse(at spot, what string) {
-	f.Errorf(f.Pos(at.line+1, 1+utf8.RuneCountInString(f.lines[at.line][:at.col])), diag.YAMLSyntax, "fmt cannot arrange %s", what)
+	f.Errorf(f.Pos(at.line+1, 1+utf8.RuneCountInString(f.lines[at.line][:at.col])), diag.YAMLSyntax,
+		"fmt cannot arrange %s", what)
 }
 
 // checkBreaks reports line ends that only YAML sees as such.
@@ -177,7 +180,8 @@ func render(lines []outLine) string {
 		}
 		for ; i < j; i++ {
 			l := lines[i]
-			b.WriteString(strings.Repeat(" ", l.indent) + l.text + strings.Repeat(" ", max(column-l.width(), 0)+2) + l.comment + "\n")
+			b.WriteString(strings.Repeat(" ", l.indent) + l.text + strings.Repeat(" ", max(column-l.width(), 0)+2) +
+				l.comment + "\n")
 		}
 		if i < len(lines) {
 			if l := lines[i]; !l.blank() && !l.as {

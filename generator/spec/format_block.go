@@ -11,9 +11,9 @@ type entry struct {
 	head, body []outLine // head: comments and blank lines above
 }
 
-// mapping arranges n, whose keys are indented by the given number of spaces in the result. from is the first line that may belong
-// to its first key, limit is the first line after n that belongs to something else, and column is where comments that belong to n
-// begin at least. It returns the first line that does not belong to n.
+// mapping arranges n, whose keys are indented by the given number of spaces in the result. from is the first line that
+// may belong to its first key, limit is the first line after n that belongs to something else, and column is where
+// comments that belong to n begin at least. It returns the first line that does not belong to n.
 func (f *formatter) mapping(n *node, from, limit, indent, column int, order arranger) ([]outLine, int) {
 	var entries []*entry
 	end := from
@@ -73,8 +73,8 @@ func (f *formatter) dash(from, limit int) int {
 	return -1
 }
 
-// between splits the lines between an entry and the next one. A comment directly below an entry, and separated from the next one,
-// belongs to the former. Everything else is the head of the latter.
+// between splits the lines between an entry and the next one. A comment directly below an entry, and separated from the
+// next one, belongs to the former. Everything else is the head of the latter.
 func (f *formatter) between(entries []*entry, from, to, indent int) (head []outLine) {
 	lines, end := f.trivia(from, to)
 	if end != to {
@@ -157,7 +157,8 @@ func (f *formatter) entry(name, value *node, limit, indent int, order arranger) 
 func (f *formatter) item(value *node, dash, limit, indent int, order arranger) ([]outLine, int) {
 	column := strings.IndexByte(f.lines[dash], '-')
 	at := f.spotOf(value)
-	if value.Kind == mappingNode && value.Style&flowStyle == 0 && len(value.Content) > 0 && f.spotOf(value.Content[0]).line == dash {
+	if value.Kind == mappingNode && value.Style&flowStyle == 0 && len(value.Content) > 0 &&
+		f.spotOf(value.Content[0]).line == dash {
 		lines, end := f.mapping(value, dash, limit, indent+2, column+1, order)
 		for i := range lines { // the dash goes before the first key
 			if l := &lines[i]; !l.blank() && !strings.HasPrefix(l.text, "#") {
@@ -168,7 +169,8 @@ func (f *formatter) item(value *node, dash, limit, indent int, order arranger) (
 		}
 		return lines, end
 	}
-	if value.Kind == scalarNode && value.Value == "" && value.Tag == nullTag || at.line != dash && value.Kind != scalarNode {
+	if value.Kind == scalarNode && value.Value == "" && value.Tag == nullTag ||
+		at.line != dash && value.Kind != scalarNode {
 		f.refuse(spot{dash, column}, "this item: write it on the line of its dash")
 		return nil, limit
 	}
@@ -180,7 +182,9 @@ func (f *formatter) item(value *node, dash, limit, indent int, order arranger) (
 }
 
 // valued arranges a value after its key or dash, which begins in the given column. after is where the key ends.
-func (f *formatter) valued(key string, after spot, column int, value *node, limit, indent int, order arranger) ([]outLine, int) {
+func (f *formatter) valued(
+	key string, after spot, column int, value *node, limit, indent int, order arranger,
+) ([]outLine, int) {
 	block := value.Style&flowStyle == 0 && len(value.Content) > 0
 	switch {
 	case block && value.Kind == mappingNode:
@@ -218,7 +222,8 @@ func (f *formatter) valued(key string, after spot, column int, value *node, limi
 	return out, end.line + 1
 }
 
-// shifted moves a line of a value to the right, or to the left. Spaces at the end of a line only count in a block scalar.
+// shifted moves a line of a value to the right, or to the left. Spaces at the end of a line only count in a block
+// scalar.
 func shifted(line string, by int, verbatim bool) string {
 	if blank := strings.TrimSpace(line) == ""; blank && (!verbatim || line == "") {
 		return ""

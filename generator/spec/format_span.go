@@ -19,8 +19,8 @@ func (f *formatter) spotOf(n *node) spot {
 	return at
 }
 
-// valueEnd returns where a value ends that is not a mapping or list in block style. column is that of its key, and limit the
-// first line that belongs to something else.
+// valueEnd returns where a value ends that is not a mapping or list in block style. column is that of its key, and
+// limit the first line that belongs to something else.
 func (f *formatter) valueEnd(n *node, at spot, column, limit int) (spot, bool) {
 	switch {
 	case n.Kind != scalarNode:
@@ -138,10 +138,9 @@ func (f *formatter) flowEnd(at spot) (spot, bool) {
 			at, start = spot{at.line + 1, 0}, true
 			continue
 		}
-		c := text[at.col]
-		switch {
+		switch c := text[at.col]; {
 		case c == ' ' || c == '\t':
-		case c == '#' && (at.col == 0 || text[at.col-1] == ' ' || text[at.col-1] == '\t'):
+		case commentAt(text, at.col):
 			at.col = len(text)
 			continue
 		case start && (c == '"' || c == '\''):
@@ -159,10 +158,8 @@ func (f *formatter) flowEnd(at spot) (spot, bool) {
 				return spot{at.line, at.col + 1}, true
 			}
 			start = false
-		case c == ',' || c == ':' && (at.col+1 == len(text) || strings.IndexByte(" \t,[]{}\"'", text[at.col+1]) >= 0):
-			start = true
 		default:
-			start = false
+			start = c == ',' || c == ':' && (at.col+1 == len(text) || strings.IndexByte(" \t,[]{}\"'", text[at.col+1]) >= 0)
 		}
 		at.col++
 	}
@@ -172,8 +169,8 @@ func (f *formatter) flowEnd(at spot) (spot, bool) {
 // longest is the longest line whose braces are rearranged: nobody writes a longer one, and it would take too long.
 const longest = 10_000
 
-// flow returns a mapping or list in braces or brackets, which is on one line, with its keys in order. Unusual forms are returned
-// as they are.
+// flow returns a mapping or list in braces or brackets, which is on one line, with its keys in order. Unusual forms are
+// returned as they are.
 func (f *formatter) flow(n *node, order arranger) string {
 	at := f.spotOf(n)
 	end, ok := f.flowEnd(at)

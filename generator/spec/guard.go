@@ -13,14 +13,16 @@ func (d *decoder) guard(root *node) { d.guardAt(root, 1) }
 func (d *decoder) guardAt(n *node, depth int) {
 	d.addHint(n)
 	if n.Anchor != "" {
-		d.Errorf(d.at(n), diag.YAMLAnchor, "the anchor &%s is not allowed: repeat the value, or move it into types or defaults", Show(n.Anchor))
+		d.Errorf(d.at(n), diag.YAMLAnchor,
+			"the anchor &%s is not allowed: repeat the value, or move it into types or defaults", Show(n.Anchor))
 	}
 	switch {
 	case n.Kind == aliasNode:
 		d.aliasRefused(d.at(n), n.Value, "")
 		return
 	case n.Style&taggedStyle != 0:
-		d.Errorf(d.at(n), diag.YAMLTag, "the tag %s is not allowed: put the value in quotes to make it text", quoteShort(n.Tag))
+		d.Errorf(d.at(n), diag.YAMLTag, "the tag %s is not allowed: put the value in quotes to make it text",
+			quoteShort(n.Tag))
 	}
 	if n.Kind != mappingNode && n.Kind != sequenceNode {
 		return
@@ -31,7 +33,8 @@ func (d *decoder) guardAt(n *node, depth int) {
 	}
 	for i, child := range n.Content {
 		if n.Kind == mappingNode && i%2 == 0 && isMerge(child) {
-			d.Errorf(d.at(child), diag.YAMLMergeKey, "the merge key << is not allowed: repeat the keys, or move them into types or defaults")
+			d.Errorf(d.at(child), diag.YAMLMergeKey,
+				"the merge key << is not allowed: repeat the keys, or move them into types or defaults")
 			continue
 		}
 		d.guardAt(child, depth+1)
@@ -44,5 +47,6 @@ func refused(n *node) bool { return n.Kind == aliasNode || n.Style&taggedStyle !
 func isMerge(key *node) bool { return key.Kind == scalarNode && key.Tag == mergeTag && !refused(key) }
 
 func (d *decoder) aliasRefused(pos diag.Pos, name, hint string) {
-	d.Errorf(pos, diag.YAMLAlias, "the alias *%s is not allowed: repeat the value, or move it into types or defaults%s", Show(name), hint)
+	d.Errorf(pos, diag.YAMLAlias, "the alias *%s is not allowed: repeat the value, or move it into types or defaults%s",
+		Show(name), hint)
 }

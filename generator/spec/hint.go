@@ -43,40 +43,43 @@ func plainHint(text string) string {
 	return ""
 }
 
-// shapeHint says how to write what is needed instead of n, which is the value of a key if keyed is set, and otherwise the file.
+// shapeHints are likely mistakes: text is needed that begins with want, and the node looks as like says.
+var shapeHints = []struct {
+	want string
+	like func(n *node) bool
+	hint string
+}{
+	{"text", func(n *node) bool {
+		return isFlow(n, mappingNode) && len(n.Content) == 2 && n.Content[1].Tag == nullTag
+	}, templateHint},
+	{"text", func(n *node) bool { return n.Kind == sequenceNode && len(n.Content) == 0 }, typeHint},
+	{"a mapping", func(n *node) bool { return isBlock(n, sequenceNode) }, `write "name: value" lines without "- "`},
+	{"a list", func(n *node) bool { return isBlock(n, mappingNode) }, `start each line with "- "`},
+	{"a list", func(n *node) bool { return isText(n) && strings.HasPrefix(n.Value, "-") && plainHint(n.Value) == "" },
+		`a space is missing after the "-"`},
+	{"a list", func(n *node) bool { return isText(n) && plainHint(n.Value) == "" }, "put it in [ ]"},
+	{"a whole number", func(n *node) bool {
+		_, err := ParseInt(n.Value)
+		return isText(n) && err == nil
+	}, "remove the quotes"},
+	{"true or false", func(n *node) bool { return isOneOf(n, "yes", "y", "on", "1", "true") }, `did you mean "true"?`},
+	{"true or false", func(n *node) bool { return isOneOf(n, "no", "n", "off", "0", "false") }, `did you mean "false"?`},
+}
+
+// shapeHint says how to write what is needed instead of n, which is the value of a key if keyed is set, and otherwise
+// the file.
 func shapeHint(n *node, want string, keyed bool) string {
-	block := n.Style&flowStyle == 0
-	wants := func(what string) bool { return strings.HasPrefix(want, what) }
+	for _, h := range shapeHints {
+		if strings.HasPrefix(want, h.want) && h.like(n) {
+			return h.hint
+		}
+	}
 	switch {
-	case wants("text") && n.Kind == mappingNode && !block && len(n.Content) == 2 && n.Content[1].Tag == nullTag:
-		return templateHint
-	case wants("text") && n.Kind == sequenceNode && len(n.Content) == 0:
-		return typeHint
-	case wants("a mapping") && n.Kind == scalarNode && n.Tag == nullTag && keyed:
+	case keyed && strings.HasPrefix(want, "a mapping") && n.Kind == scalarNode && n.Tag == nullTag:
 		return "indent the lines that belong to it"
-	case wants("a mapping") && n.Kind == sequenceNode && block:
-		return `write "name: value" lines without "- "`
-	case wants("a list") && n.Kind == mappingNode && block:
-		return `start each line with "- "`
-	case wants("a list") && n.Kind == scalarNode && n.Tag == stringTag && plainHint(n.Value) == "":
-		if strings.HasPrefix(n.Value, "-") {
-			return `a space is missing after the "-"`
-		}
-		return "put it in [ ]"
-	case wants("a whole number") && n.Kind == scalarNode && n.Tag == stringTag:
-		if _, err := ParseInt(n.Value); err == nil {
-			return "remove the quotes"
-		}
-	case wants("a duration") && n.Kind == scalarNode:
+	case strings.HasPrefix(want, "a duration") && n.Kind == scalarNode:
 		if better := betterDuration(n.Value); better != "" {
 			return "did you mean " + strconv.Quote(better) + "?"
-		}
-	case wants("true or false") && n.Kind == scalarNode:
-		switch strings.ToLower(n.Value) {
-		case "yes", "y", "on", "1", "true":
-			return `did you mean "true"?`
-		case "no", "n", "off", "0", "false":
-			return `did you mean "false"?`
 		}
 	}
 	return ""

@@ -9,8 +9,8 @@ import (
 )
 
 // The key tables: every key of an outbox.yaml, where it is allowed, what its value looks like, and what it means. The
-// decoder, its suggestions, the JSON Schema and Format read them: their order is the one that Format gives the keys. A new
-// key needs a line here, a member of the spec, and its rule in the model.
+// decoder, its suggestions, the JSON Schema and Format read them: their order is the one that Format gives the keys. A
+// new key needs a line here, a member of the spec, and its rule in the model.
 
 var (
 	nameText     shape[Value[string]]        = &text{pattern: namePattern}
@@ -67,9 +67,11 @@ var consumer = &record[Consumer]{
 	start: func(c *Consumer) *diag.Pos { return &c.Pos },
 	keys: []key[Consumer]{
 		required("package", nameText, func(c *Consumer) *Value[string] { return &c.Package },
-			"Go package. It is also the sub-folder of the output folder that the code is generated into, unless dir names another."),
+			"Go package. It is also the sub-folder of the output folder that the code is generated into, unless dir names "+
+				"another."),
 		optional("dir", dirText, func(c *Consumer) *Value[string] { return &c.Dir },
-			"Folder of the package, relative to the output folder: for example ../../userevents, if the output folder is below internal."),
+			"Folder of the package, relative to the output folder: for example ../../userevents, if the output folder is "+
+				"below internal."),
 	},
 }
 
@@ -79,11 +81,13 @@ func policyKeys[T any](of func(*T) *Policy) []key[T] {
 		optional("retry", retry, func(t *T) *Retry { return &of(t).Retry },
 			"How often and how fast a failed event is retried. Retries that end within ten minutes are a warning."),
 		optional("lease", span, func(t *T) *Value[time.Duration] { return &of(t).Lease },
-			"How long a dispatcher holds an event before another may take it over; renewed while the handler runs. Default: 30s."),
+			"How long a dispatcher holds an event before another may take it over; renewed while the handler runs. "+
+				"Default: 30s."),
 		optional("retention", retention, func(t *T) *Retention { return &of(t).Retention },
 			"How long finished events are kept."),
 		optional("wake", oneOf("doorbell", "none"), func(t *T) *Value[string] { return &of(t).Wake },
-			"Whether enqueue wakes a sleeping dispatcher: doorbell (default), or none for producers that use PREPARE TRANSACTION."),
+			"Whether enqueue wakes a sleeping dispatcher: doorbell (default), or none for producers that use PREPARE "+
+				"TRANSACTION."),
 	}
 }
 
@@ -113,7 +117,9 @@ var retention = &record[Retention]{
 	form: "{delivered: 168h}",
 	keys: []key[Retention]{
 		optional("delivered", span, func(r *Retention) *Value[time.Duration] { return &r.Delivered },
-			"How long delivered events are kept, which is also the dedupe window. It must be longer than the retries of an event can take. 0s deletes events on ack, and is not allowed with a dedupe_key. In a log topic it counts from the enqueue and must not be 0s. Default: 168h."),
+			"How long delivered events are kept, which is also the dedupe window. It must be longer than the retries of an "+
+				"event can take. 0s deletes events on ack, and is not allowed with a dedupe_key. In a log topic it counts from "+
+				"the enqueue and must not be 0s. Default: 168h."),
 		optional("dead", span, func(r *Retention) *Value[time.Duration] { return &r.Dead },
 			"How long dead letters are kept: at least as long as delivered events. Default: 720h."),
 	},
@@ -210,8 +216,11 @@ var topic = &record[Topic]{
 			"Go name. Default: made from the YAML name."),
 		optional("version", whole(1, 1<<31-1), func(t *Topic) *Value[int64] { return &t.Version },
 			"Payload version. Default: 1."),
-		optional("renamed_from", &list[Value[string]]{nameText, diag.EmptySection}, func(t *Topic) *Section[Value[string]] { return &t.RenamedFrom },
-			"Earlier names of the topic, in this namespace. Events that have one of them are handled like the others, by the same handler."),
+		optional("renamed_from", &list[Value[string]]{nameText, diag.EmptySection}, func(t *Topic) *Section[Value[string]] {
+			return &t.RenamedFrom
+		},
+			"Earlier names of the topic, in this namespace. Events that have one of them are handled like the others, by the "+
+				"same handler."),
 		optional("delivery", oneOf("queue", "log"), func(t *Topic) *Value[string] { return &t.Delivery },
 			"queue (default): one handler handles each event. log: any number of listeners read each event."),
 		optional("listeners", oneOf("none"), func(t *Topic) *Value[string] { return &t.Listeners },
@@ -219,20 +228,25 @@ var topic = &record[Topic]{
 		optional("tenant", nameText, func(t *Topic) *Value[string] { return &t.Tenant },
 			"Payload field with the tenant that owns the event: a required uuid."),
 		optional("dedupe_key", templateText, func(t *Topic) *Value[string] { return &t.DedupeKey },
-			"Template of the idempotency key: segments of text and {field}, separated by '/'. With a tenant it must start with {<tenant field>}/."),
+			"Template of the idempotency key: segments of text and {field}, separated by '/'. With a tenant it must start "+
+				"with {<tenant field>}/."),
 		optional("partition_key", templateText, func(t *Topic) *Value[string] { return &t.PartitionKey },
 			"Template of the key that keeps events together when they are published, and in order when a listener reads them."),
 		optional("fairness", oneOf("tenant"), func(t *Topic) *Value[string] { return &t.Fairness },
-			"tenant: no tenant waits behind another's burst. Queue topics with a tenant only. Default: the oldest due event is first, whoever owns it."),
+			"tenant: no tenant waits behind another's burst. Queue topics with a tenant only. Default: the oldest due event "+
+				"is first, whoever owns it."),
 		optional("entity", entity, func(t *Topic) *Entity { return &t.Entity },
 			"The versioned thing that the event is about."),
 	}, policyKeys(func(t *Topic) *Policy { return &t.Policy }), []key[Topic]{
 		optional("max_lag", span, func(t *Topic) *Value[time.Duration] { return &t.MaxLag },
-			"How old the oldest waiting event may be before outboxgen status --check fails: at least 1s. Queue topics only. Default: no bound."),
+			"How old the oldest waiting event may be before outboxgen status --check fails: at least 1s. Queue topics only. "+
+				"Default: no bound."),
 		optional("publish", publish, func(t *Topic) *Publish { return &t.Publish },
-			"Where the events are published. It replaces the handler of a queue topic. A log topic is published by a listener with publish: true."),
+			"Where the events are published. It replaces the handler of a queue topic. A log topic is published by a listener "+
+				"with publish: true."),
 		optional("wire_name", wireText, func(t *Topic) *Value[string] { return &t.WireName },
-			"Name of the topic in published messages, such as user.created: the type of the CloudEvent. Default: namespace.topic."),
+			"Name of the topic in published messages, such as user.created: the type of the CloudEvent. Default: "+
+				"namespace.topic."),
 		required("payload", fieldsOf(false), func(t *Topic) *Section[*Field] { return &t.Payload },
 			"Fields of the payload, in order."),
 	}),
@@ -261,20 +275,30 @@ var publish = &record[Publish]{
 	oneOf:     []string{"kafka", "nats", "amqp", "redis", "webhook", "custom"},
 	oneOfRule: diag.PublishBroker,
 	keys: []key[Publish]{
-		optional("kafka", broker("kafka", "kafka", "{topic: sc.domain.user}", kafkaTopic), func(p *Publish) *Broker { return &p.Kafka },
+		optional("kafka", broker("kafka", "kafka", "{topic: sc.domain.user}", kafkaTopic), func(p *Publish) *Broker {
+			return &p.Kafka
+		},
 			"Publishes to a Kafka topic, with the publisher that the configuration has under kafka."),
-		optional("nats", broker("nats", "nats", "{subject: users.renamed}", natsSubject), func(p *Publish) *Broker { return &p.NATS },
+		optional("nats", broker("nats", "nats", "{subject: users.renamed}", natsSubject), func(p *Publish) *Broker {
+			return &p.NATS
+		},
 			"Publishes to a NATS subject, with the publisher that the configuration has under nats."),
-		optional("amqp", broker("amqp", "amqp", "{address: /exchanges/users/user.renamed}", amqpAddress), func(p *Publish) *Broker { return &p.AMQP },
+		optional("amqp", broker("amqp", "amqp", "{address: /exchanges/users/user.renamed}", amqpAddress),
+			func(p *Publish) *Broker { return &p.AMQP },
 			"Publishes to an exchange or a queue of RabbitMQ, with the publisher that the configuration has under amqp."),
-		optional("redis", broker("redis", "redis", "{stream: users}", redisStream), func(p *Publish) *Broker { return &p.Redis },
+		optional("redis", broker("redis", "redis", "{stream: users}", redisStream), func(p *Publish) *Broker {
+			return &p.Redis
+		},
 			"Publishes to a Redis stream, with the publisher that the configuration has under redis."),
 		optional("webhook", byField(broker("webhook", "webhook", "{to: crm}", webhookTo), "to", "to_field",
-			"Payload field with the destination of each event, such as customer_id: required and not sensitive. The publisher looks up the endpoint. Queue topics only."),
+			"Payload field with the destination of each event, such as customer_id: required and not sensitive. The publisher "+
+				"looks up the endpoint. Queue topics only."),
 			func(p *Publish) *Broker { return &p.Webhook },
 			"Publishes to a webhook, with the publisher that the configuration has under webhook."),
-		optional("custom", byField(broker("custom", "your own broker", "{name: sqs, destination: users}", customName, customDestination), "destination", "destination_field",
-			"Payload field with the destination of each event: required and not sensitive. Queue topics only."),
+		optional("custom",
+			byField(broker("custom", "your own broker", "{name: sqs, destination: users}", customName, customDestination),
+				"destination", "destination_field",
+				"Payload field with the destination of each event: required and not sensitive. Queue topics only."),
 			func(p *Publish) *Broker { return &p.Custom },
 			"Publishes with your own publisher, which the configuration has under the name."),
 		optional("key", templateText, func(p *Publish) *Value[string] { return &p.Key },
@@ -282,7 +306,8 @@ var publish = &record[Publish]{
 		optional("headers", headers, func(p *Publish) *Section[*Header] { return &p.Headers },
 			"Headers of each event, in addition to those that it is enqueued with: text with {field}."),
 		optional("tombstone", flag, func(p *Publish) *Value[bool] { return &p.Tombstone },
-			"Whether an event deletes what a compacted Kafka topic keeps of its key: the record has no value, and the payload in a header. Default: false."),
+			"Whether an event deletes what a compacted Kafka topic keeps of its key: the record has no value, and the payload "+
+				"in a header. Default: false."),
 	},
 }
 
@@ -307,13 +332,18 @@ func byField(r *record[Broker], fixed, field, doc string) *record[Broker] {
 func destination(b *Broker) *Value[string] { return &b.Destination }
 
 var (
-	kafkaTopic        = required("topic", matching(kafkaPattern), destination, "Kafka topic.")
-	natsSubject       = required("subject", matching(natsPattern), destination, "NATS subject, without wildcards.")
-	amqpAddress       = required("address", matching(amqpPattern), destination, "Address in RabbitMQ: /exchanges/NAME/ROUTING-KEY, /exchanges/NAME or /queues/NAME.")
-	redisStream       = required("stream", matching(redisPattern), destination, "Redis stream.")
-	webhookTo         = optional("to", matching(namePattern), destination, "Name of the endpoint in the configuration of the publisher.")
-	customName        = required("name", nameText, func(b *Broker) *Value[string] { return &b.Name }, "Name of the publisher in the configuration, such as sqs.")
-	customDestination = optional("destination", matching(customPattern), destination, "Where events go, in the publisher's own terms.")
+	kafkaTopic  = required("topic", matching(kafkaPattern), destination, "Kafka topic.")
+	natsSubject = required("subject", matching(natsPattern), destination, "NATS subject, without wildcards.")
+	amqpAddress = required("address", matching(amqpPattern), destination,
+		"Address in RabbitMQ: /exchanges/NAME/ROUTING-KEY, /exchanges/NAME or /queues/NAME.")
+	redisStream = required("stream", matching(redisPattern), destination, "Redis stream.")
+	webhookTo   = optional("to", matching(namePattern), destination,
+		"Name of the endpoint in the configuration of the publisher.")
+	customName = required("name", nameText, func(b *Broker) *Value[string] {
+		return &b.Name
+	}, "Name of the publisher in the configuration, such as sqs.")
+	customDestination = optional("destination", matching(customPattern), destination,
+		"Where events go, in the publisher's own terms.")
 )
 
 func matching(pattern string) shape[Value[string]] { return &text{pattern: pattern} }
@@ -351,7 +381,8 @@ var field = &shorthand[Field, Value[string]]{
 		},
 		keys: []key[Field]{
 			required("type", typeText, func(f *Field) *Value[string] { return &f.Type },
-				"string, bool, int32, int64, float64, uuid, timestamp, date, duration, bytes, json, a name from types, []T or map[string]T. A trailing ? makes the field optional."),
+				"string, bool, int32, int64, float64, uuid, timestamp, date, duration, bytes, json, a name from types, []T or "+
+					"map[string]T. A trailing ? makes the field optional."),
 			optional("doc", freeText, func(f *Field) *Value[string] { return &f.Doc },
 				"Text for the Go doc comment, where it becomes a separate paragraph."),
 			optional("optional", flag, func(f *Field) *Value[bool] { return &f.Optional },
@@ -391,22 +422,30 @@ var listener = &record[Listener]{
 			"Go name. Default: made from the YAML name."),
 		optional("stubs", oneOf("none"), func(l *Listener) *Value[string] { return &l.Stubs },
 			"none: no handler stubs are written, because the handlers live in another package."),
-		required("topics", &list[Value[string]]{topicText, diag.EmptySection}, func(l *Listener) *Section[Value[string]] { return &l.Topics },
+		required("topics", &list[Value[string]]{topicText, diag.EmptySection}, func(l *Listener) *Section[Value[string]] {
+			return &l.Topics
+		},
 			"Log topics that it reads, as namespace/topic."),
 		optional("publish", flag, func(l *Listener) *Value[bool] { return &l.Publish },
-			"Whether the listener publishes its topics instead of having handlers. All its topics must have publish, to the same broker. Default: false."),
+			"Whether the listener publishes its topics instead of having handlers. All its topics must have publish, to the "+
+				"same broker. Default: false."),
 		optional("mode", oneOf("leased", "transactional"), func(l *Listener) *Value[string] { return &l.Mode },
-			"leased (default): no transaction is open while the handler runs. transactional: the handler gets the transaction in which the cursor advances."),
+			"leased (default): no transaction is open while the handler runs. transactional: the handler gets the transaction "+
+				"in which the cursor advances."),
 		optional("start", oneOf("earliest", "latest"), func(l *Listener) *Value[string] { return &l.Start },
-			"earliest (default): a new listener starts at the earliest event that is kept. latest: it starts after the latest event."),
+			"earliest (default): a new listener starts at the earliest event that is kept. latest: it starts after the "+
+				"latest event."),
 		optional("on_failure", oneOf("block", "park_key"), func(l *Listener) *Value[string] { return &l.OnFailure },
-			"block (default): a failed event is retried in place, and the events behind it wait. park_key: the events of its partition key are parked, and all others continue."),
+			"block (default): a failed event is retried in place, and the events behind it wait. park_key: the events of its "+
+				"partition key are parked, and all others continue."),
 		optional("concurrency", whole(1, 1000), func(l *Listener) *Value[int64] { return &l.Concurrency },
 			"How many events are handled concurrently, in order per partition key; mode leased only. Default: 1."),
 		optional("shards", whole(1, 64), func(l *Listener) *Value[int64] { return &l.Shards },
-			"How many shards the listener has, so that several processes share the work. Each has its own cursor, for the partition keys that hash to it. Default: 1."),
+			"How many shards the listener has, so that several processes share the work. Each has its own cursor, for the "+
+				"partition keys that hash to it. Default: 1."),
 		optional("lease", span, func(l *Listener) *Value[time.Duration] { return &l.Lease },
-			"How long a process holds a shard before another may take it over; renewed while handlers run. Default: the lease of defaults, else 30s."),
+			"How long a process holds a shard before another may take it over; renewed while handlers run. Default: the lease "+
+				"of defaults, else 30s."),
 		optional("max_lag", span, func(l *Listener) *Value[time.Duration] { return &l.MaxLag },
 			"How old the oldest waiting event may be before the listener raises an alarm: at least 1s. Default: no alarm."),
 		optional("retry", retry, func(l *Listener) *Retry { return &l.Retry },
@@ -429,12 +468,15 @@ var operation = &record[Operation]{
 		optional("go", goName, func(o *Operation) *Value[string] { return &o.Go },
 			"Go name. Default: made from the YAML name."),
 		required("outcomes", outcomes, func(o *Operation) *Section[*Outcome] { return &o.Outcomes },
-			"How it can end: each outcome with the topics of its events, as namespace/topic. An outcome with [] commits without an event."),
+			"How it can end: each outcome with the topics of its events, as namespace/topic. An outcome with [] commits "+
+				"without an event."),
 	},
 }
 
 var outcomes = &dict[Outcome]{
-	item:  &only[Outcome, Section[Value[string]]]{shape: &list[Value[string]]{item: topicText}, member: func(o *Outcome) *Section[Value[string]] { return &o.Topics }},
+	item: &only[Outcome, Section[Value[string]]]{
+		shape: &list[Value[string]]{item: topicText}, member: func(o *Outcome) *Section[Value[string]] { return &o.Topics },
+	},
 	name:  func(o *Outcome) *Value[string] { return &o.Name },
 	label: func(outer, name string) string { return "outcome " + name + " of " + outer },
 	some:  true,

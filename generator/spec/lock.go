@@ -5,7 +5,8 @@ import "github.com/outboxgen/outboxgen/generator/diag"
 // lockFormat is the version of the lock that this package reads.
 const lockFormat = "1"
 
-// maxLockBytes is the largest lock that is read. It holds the history of every topic, so it may be larger than the YAML.
+// maxLockBytes is the largest lock that is read. It holds the history of every topic, so it may be larger than the
+// YAML.
 const maxLockBytes = 16 << 20
 
 // Lock is an outbox.lock.yaml.
@@ -30,8 +31,8 @@ type Frozen struct {
 	Topic   Topic
 }
 
-// DecodeLock reads source, an outbox.lock.yaml that positions refer to as name. The Lock is nil when there are findings.
-// It never panics.
+// DecodeLock reads source, an outbox.lock.yaml that positions refer to as name. The Lock is nil when there are
+// findings. It never panics.
 func DecodeLock(source []byte, name string) (*Lock, diag.List) {
 	d := &decoder{Reporter: diag.NewReporter(name), hints: make(map[diag.Pos]string), most: maxLockBytes}
 	root := d.parse(source)
@@ -55,7 +56,9 @@ var lockFile = &record[Lock]{
 }
 
 var frozenTopics = &dict[FrozenTopic]{
-	item:  &only[FrozenTopic, Section[*Frozen]]{shape: frozenVersions, member: func(t *FrozenTopic) *Section[*Frozen] { return &t.Versions }},
+	item: &only[FrozenTopic, Section[*Frozen]]{shape: frozenVersions, member: func(t *FrozenTopic) *Section[*Frozen] {
+		return &t.Versions
+	}},
 	name:  func(t *FrozenTopic) *Value[string] { return &t.Name },
 	label: func(_, name string) string { return "topic " + name },
 }

@@ -1,6 +1,11 @@
 package spec
 
-import "gopkg.in/yaml.v3"
+import (
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
 
 // Only this file imports the YAML library, so that a compatible one can replace it.
 type node = yaml.Node
@@ -31,6 +36,15 @@ const (
 	timeTag   = "!!timestamp"
 	mergeTag  = "!!merge"
 )
+
+func isFlow(n *node, k yaml.Kind) bool  { return n.Kind == k && n.Style&flowStyle != 0 }
+func isBlock(n *node, k yaml.Kind) bool { return n.Kind == k && n.Style&flowStyle == 0 }
+func isText(n *node) bool               { return n.Kind == scalarNode && n.Tag == stringTag }
+
+// isOneOf reports whether n is one of words, in any case.
+func isOneOf(n *node, words ...string) bool {
+	return n.Kind == scalarNode && slices.Contains(words, strings.ToLower(n.Value))
+}
 
 // describe says what n is, for "must be a list, not a mapping".
 func describe(n *node) string {

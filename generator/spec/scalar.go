@@ -80,7 +80,8 @@ func (o *option) decode(d *decoder, n *node, at place, into *Value[string]) {
 		return
 	}
 	if !slices.Contains(o.values, n.Value) {
-		d.Errorf(d.at(n), diag.UnknownValue, "%sunknown value %s: use %s%s", at.prefix(), quoteShort(n.Value), join(o.values, "or"), d.DidYouMean(n.Value, o.values))
+		d.Errorf(d.at(n), diag.UnknownValue, "%sunknown value %s: use %s%s", at.prefix(), quoteShort(n.Value),
+			join(o.values, "or"), d.DidYouMean(n.Value, o.values))
 		into.Bad = true
 		return
 	}

@@ -136,7 +136,8 @@ func (r *record[T]) checkOneOf(d *decoder, n *node, at place, present []diag.Pos
 		d.Errorf(d.at(n), cmp.Or(r.oneOfRule, diag.MissingKey), "missing key%s: add %s", at.inside(), join(r.oneOf, "or"))
 	case len(found) > 1:
 		found.Sort()
-		d.Errorf(found[1].Pos, cmp.Or(r.oneOfRule, diag.AttributeConflict), "%s cannot be combined%s: keep one of them", join(names, "and"), at.inside())
+		d.Errorf(found[1].Pos, cmp.Or(r.oneOfRule, diag.AttributeConflict), "%s cannot be combined%s: keep one of them",
+			join(names, "and"), at.inside())
 	}
 }
 
@@ -157,7 +158,8 @@ func (r *record[T]) names() []string {
 }
 
 func (d *decoder) duplicate(name *node, first diag.Pos, at place) {
-	d.Errorf(d.at(name), diag.DuplicateKey, "duplicate key %s%s: the first one is at line %d", quoteShort(name.Value), at.inside(), first.Line)
+	d.Errorf(d.at(name), diag.DuplicateKey, "duplicate key %s%s: the first one is at line %d", quoteShort(name.Value),
+		at.inside(), first.Line)
 }
 
 // dict is a mapping from names that the user chooses to items, in their order.
@@ -195,7 +197,8 @@ func (m *dict[T]) decode(d *decoder, n *node, at place, into *Section[*T]) {
 		}
 		first[name.Value] = d.at(name)
 		if name.Tag != stringTag && nameSyntax.MatchString(name.Value) {
-			d.Errorf(d.at(name), diag.WrongType, "%s%s must be quoted to be used as a name", at.prefix(), strconv.Quote(name.Value))
+			d.Errorf(d.at(name), diag.WrongType, "%s%s must be quoted to be used as a name", at.prefix(),
+				strconv.Quote(name.Value))
 		}
 		item := new(T)
 		*m.name(item) = Value[string]{V: name.Value, Pos: d.at(name)}

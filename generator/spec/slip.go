@@ -141,16 +141,19 @@ func (s *slipScanner) open(indent int, list bool) {
 		case ownText:
 			s.missingColon(s.value.line, s.value.column)
 		case plainText:
-			s.fail(s.line, indent, "this line is indented deeper than the one above, which already has a value", `indent it like the line above, or quote the text if it spans several lines`)
+			s.fail(s.line, indent, "this line is indented deeper than the one above, which already has a value",
+				`indent it like the line above, or quote the text if it spans several lines`)
 		default:
-			s.fail(s.line, indent, "this line is indented deeper than the one above, which already has a value", "indent it like the line above")
+			s.fail(s.line, indent, "this line is indented deeper than the one above, which already has a value",
+				"indent it like the line above")
 		}
 	}
 	for indent < top().indent {
 		s.levels = s.levels[:len(s.levels)-1]
 	}
 	if indent != top().indent {
-		s.fail(s.line, indent, "the indentation of this line does not match any line above", "indent it like the keys that it belongs to")
+		s.fail(s.line, indent, "the indentation of this line does not match any line above",
+			"indent it like the keys that it belongs to")
 	}
 	if !list && top().list && len(s.levels) > 1 && s.levels[len(s.levels)-2].indent == indent {
 		s.levels = s.levels[:len(s.levels)-1] // the dashes may have the indentation of their key
@@ -162,7 +165,8 @@ func (s *slipScanner) open(indent int, list bool) {
 		s.levels = append(s.levels, slipLevel{indent, true})
 	}
 	if !list && top().list {
-		s.fail(s.line, indent, "this key is among the entries of a list", `start each entry with "- ", or indent the key like the others`)
+		s.fail(s.line, indent, "this key is among the entries of a list",
+			`start each entry with "- ", or indent the key like the others`)
 	}
 }
 
@@ -257,7 +261,8 @@ func (s *slipScanner) scalar(at, indent int) bool {
 		return s.scalar(next, indent)
 	default:
 		if isDash(text[at:]) {
-			s.fail(s.line, at, "a list cannot start on the line of its key", `start it on the next line, or write [a, b]; quote text that starts with "- "`)
+			s.fail(s.line, at, "a list cannot start on the line of its key",
+				`start it on the next line, or write [a, b]; quote text that starts with "- "`)
 		}
 		s.value.kind = plainText
 		if end := keyEnd(text, at); end >= 0 {

@@ -75,7 +75,8 @@ func (d *decoder) checkEncoding(source []byte) bool {
 			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "there is a NUL byte here: remove it")
 			return false
 		case r == 0xFEFF:
-			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "there is a byte order mark here, which most editors do not show: remove it")
+			d.Errorf(d.Pos(line, column), diag.YAMLEncoding,
+				"there is a byte order mark here, which most editors do not show: remove it")
 			return false
 		case !allowed(r):
 			d.Errorf(d.Pos(line, column), diag.YAMLEncoding, "the character %U is not allowed in YAML", r)

@@ -18,17 +18,19 @@ var keySynonyms = map[string][]string{
 	"data": {"payload"}, "body": {"payload"}, "properties": {"payload", "fields"}, "attributes": {"payload", "fields"},
 	"fields": {"payload"}, "payload": {"fields"}, "values": {"enum"}, "events": {"topics"}, "messages": {"topics"},
 	"aggregate": {"entity"}, "ttl": {"retention"},
-	"max_length": {"max_len"}, "max_size": {"max_len"}, "max_items": {"max_len"}, "length": {"max_len"}, "min_length": {"min_len"},
-	"min_size": {"min_len"}, "min_items": {"min_len"}, "minimum": {"min"}, "min_value": {"min"}, "maximum": {"max"}, "max_value": {"max"},
-	"regex": {"pattern"}, "regexp": {"pattern"}, "nullable": {"optional"}, "secret": {"sensitive"}, "private": {"sensitive"},
-	"pii": {"sensitive"}, "masked": {"sensitive"}, "go_name": {"go"}, "go_type": {"go"},
-	"max_retries": {"max_attempts", "retry"}, "retries": {"max_attempts", "retry"}, "max_attempts": {"retry"}, "backoff": {"base_delay", "retry"},
-	"initial_delay": {"base_delay"}, "initial_interval": {"base_delay"}, "min_delay": {"base_delay"},
-	"max_backoff": {"max_delay"}, "max_interval": {"max_delay"}, "visibility_timeout": {"lease"}, "lock_timeout": {"lease"},
-	"subscribers": {"listeners"}, "subscriptions": {"listeners"}, "workers": {"concurrency"}, "parallelism": {"concurrency"},
-	"max_concurrency": {"concurrency"}, "partitions": {"shards"}, "offset": {"start"}, "on_error": {"on_failure"},
-	"notify": {"wake"}, "endpoint": {"to"}, "event_type": {"wire_name"}, "event_name": {"wire_name"}, "message_type": {"wire_name"},
-	"cloudevents_type": {"wire_name"}, "ce_type": {"wire_name"},
+	"max_length": {"max_len"}, "max_size": {"max_len"}, "max_items": {"max_len"}, "length": {"max_len"},
+	"min_length": {"min_len"}, "min_size": {"min_len"}, "min_items": {"min_len"}, "minimum": {"min"}, "min_value": {"min"},
+	"maximum": {"max"}, "max_value": {"max"}, "regex": {"pattern"}, "regexp": {"pattern"}, "nullable": {"optional"},
+	"secret": {"sensitive"}, "private": {"sensitive"}, "pii": {"sensitive"}, "masked": {"sensitive"}, "go_name": {"go"},
+	"go_type": {"go"}, "max_retries": {"max_attempts", "retry"}, "retries": {"max_attempts", "retry"},
+	"max_attempts": {"retry"}, "backoff": {"base_delay", "retry"}, "initial_delay": {"base_delay"},
+	"initial_interval": {"base_delay"}, "min_delay": {"base_delay"}, "max_backoff": {"max_delay"},
+	"max_interval": {"max_delay"}, "visibility_timeout": {"lease"}, "lock_timeout": {"lease"},
+	"subscribers": {"listeners"}, "subscriptions": {"listeners"}, "workers": {"concurrency"},
+	"parallelism": {"concurrency"}, "max_concurrency": {"concurrency"}, "partitions": {"shards"}, "offset": {"start"},
+	"on_error": {"on_failure"}, "notify": {"wake"}, "endpoint": {"to"}, "event_type": {"wire_name"},
+	"event_name": {"wire_name"}, "message_type": {"wire_name"}, "cloudevents_type": {"wire_name"},
+	"ce_type": {"wire_name"},
 }
 
 // nearestKey returns the key of names that name most likely means, or "".
@@ -53,7 +55,8 @@ var (
 	spanUnits = map[string]time.Duration{
 		"w": 7 * 24 * time.Hour, "week": 7 * 24 * time.Hour, "d": 24 * time.Hour, "day": 24 * time.Hour,
 		"h": time.Hour, "hr": time.Hour, "hour": time.Hour, "m": time.Minute, "min": time.Minute, "minute": time.Minute,
-		"s": time.Second, "sec": time.Second, "second": time.Second, "ms": time.Millisecond, "msec": time.Millisecond, "millisecond": time.Millisecond,
+		"s": time.Second, "sec": time.Second, "second": time.Second, "ms": time.Millisecond, "msec": time.Millisecond,
+		"millisecond": time.Millisecond,
 	}
 )
 

@@ -1,6 +1,6 @@
-// Package amqp publishes events to RabbitMQ, over AMQP 0-9-1. The destination of an event is an exchange and a routing key,
-// or a queue. RabbitMQ confirms each message after all queues that got it have stored it (a quorum queue after a majority
-// of its members has).
+// Package amqp publishes events to RabbitMQ, over AMQP 0-9-1. The destination of an event is an exchange and a routing
+// key, or a queue. RabbitMQ confirms each message after all queues that got it have stored it (a quorum queue after a
+// majority of its members has).
 //
 //	publisher, err := amqp.New(amqp.Config{URL: "amqp://user:password@rabbit-1:5672/,amqp://user:password@rabbit-2:5672/"})
 //	...
@@ -21,28 +21,28 @@
 //
 // # Messages
 //
-// A message is a CloudEvent, in binary mode unless Config.Encoder says otherwise. The CloudEvents binding is for AMQP 1.0.
-// The publisher follows it as RabbitMQ translates it: the attributes are headers that begin with "cloudEvents:", and the
-// event's own headers are sent too. The properties content-type, message-id (the id of the event), type and timestamp are
-// set. Messages are persistent. Headers of an event that begin with cloudEvents: or cloudEvents_ are left out, and so are CC
-// and BCC, because they are instructions to the server.
+// A message is a CloudEvent, in binary mode unless Config.Encoder says otherwise. The CloudEvents binding is for AMQP
+// 1.0. The publisher follows it as RabbitMQ translates it: the attributes are headers that begin with "cloudEvents:",
+// and the event's own headers are sent too. The properties content-type, message-id (the id of the event), type and
+// timestamp are set. Messages are persistent. Headers of an event that begin with cloudEvents: or cloudEvents_ are left
+// out, and so are CC and BCC, because they are instructions to the server.
 //
 // # Order and duplicates
 //
-// Events with one key are sent one after another, each after RabbitMQ has confirmed the one before. Events with different
-// keys are sent concurrently, each on a separate channel, so that the server's refusal of an event ends the channel of no
-// other event. So each event costs its key a round trip, and a topic with only one key is limited to that speed. A queue keeps
-// the order in which it got the messages. Consumers keep it with a single active consumer, or with a consistent hash
-// exchange; the routing key is that of the destination, not the event's key.
+// Events with one key are sent one after another, each after RabbitMQ has confirmed the one before. Events with
+// different keys are sent concurrently, each on a separate channel, so that the server's refusal of an event ends the
+// channel of no other event. So each event costs its key a round trip, and a topic with only one key is limited to that
+// speed. A queue keeps the order in which it got the messages. Consumers keep it with a single active consumer, or with
+// a consistent hash exchange; the routing key is that of the destination, not the event's key.
 //
-// An event whose confirmation got lost is sent again and may be stored twice, which the consumer's inbox notices. The first
-// copy of an event never comes after an event that follows it.
+// An event whose confirmation got lost is sent again and may be stored twice, which the consumer's inbox notices. The
+// first copy of an event never comes after an event that follows it.
 //
 // # What RabbitMQ stores permanently
 //
-// A confirmed message survives a restart of the server only in a durable queue. A message in a classic queue is lost with the
-// disk of its node; use quorum queues. RabbitMQ drops messages when a queue that has a limit is full, unless its overflow is
-// reject-publish, and messages that expire, unless there is a dead letter exchange.
+// A confirmed message survives a restart of the server only in a durable queue. A message in a classic queue is lost
+// with the disk of its node; use quorum queues. RabbitMQ drops messages when a queue that has a limit is full, unless
+// its overflow is reject-publish, and messages that expire, unless there is a dead letter exchange.
 //
 // # Failures
 //
@@ -64,6 +64,7 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -88,28 +89,28 @@ var ErrClosed = errors.New("the publisher is closed")
 
 // Config says where a Publisher sends events and how. Only URL is required.
 type Config struct {
-	// URL is the server, as amqp://user:password@host:port/vhost or amqps://..., or several servers of a cluster, separated by
-	// commas. Special characters of a user, a password or a vhost are percent-encoded.
+	// URL is the server, as amqp://user:password@host:port/vhost or amqps://..., or several servers of a cluster,
+	// separated by commas. Special characters of a user, a password or a vhost are percent-encoded.
 	URL string
 	// Encoder makes messages of events; nil means CloudEvents in binary mode.
 	Encoder publish.Encoder
-	// Timeout is how long RabbitMQ may take to confirm a message before its destination counts as unavailable, and how long it
-	// may take to connect. 0 means 10 s.
+	// Timeout is how long RabbitMQ may take to confirm a message before its destination counts as unavailable, and how
+	// long it may take to connect. 0 means 10 s.
 	Timeout time.Duration
 	// NoRouteTimeout is how long an exchange may be missing, or have no queue for a routing key, before events are refused
-	// permanently, as dead letters. 0 means however long: they are unavailable and wait, so that neither an outage nor a queue
-	// that is created late makes dead letters. A negative value refuses them immediately.
+	// permanently, as dead letters. 0 means however long: they are unavailable and wait, so that neither an outage nor a
+	// queue that is created late makes dead letters. A negative value refuses them immediately.
 	NoRouteTimeout time.Duration
 	// Concurrency is how many events of one call of Publish may be sent concurrently, each with a different key and on a
-	// separate channel. 0 means 64; the maximum is 1,000. The server's channel_max limits the channels of all calls; an event
-	// waits for one up to Timeout.
+	// separate channel. 0 means 64; the maximum is 1,000. The server's channel_max limits the channels of all calls; an
+	// event waits for one up to Timeout.
 	Concurrency int
 	// TLS is the configuration for amqps; nil means the parameters of the URL, or else the defaults of crypto/tls.
 	TLS *tls.Config
 	// SASL are the mechanisms to log in with; nil means PLAIN with the user and password of the URL.
 	SASL []amqp091.Authentication
-	// Logger gets the errors of the connection, each at most once per minute, and repetitions at DEBUG; nil means slog.Default(). No
-	// payload is ever logged.
+	// Logger gets the errors of the connection, each at most once per minute, and repetitions at DEBUG; nil means
+	// slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
 }
 
@@ -122,7 +123,8 @@ type shown struct {
 
 func (cfg Config) shown() shown {
 	return shown{
-		Servers: amqpurl.WithoutCredentials(cfg.URL), Timeout: cfg.Timeout, NoRouteTimeout: cfg.NoRouteTimeout, Concurrency: cfg.Concurrency,
+		Servers: amqpurl.WithoutCredentials(cfg.URL), Timeout: cfg.Timeout, NoRouteTimeout: cfg.NoRouteTimeout,
+		Concurrency: cfg.Concurrency,
 	}
 }
 
@@ -136,15 +138,9 @@ func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg
 func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown()) }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 10 * time.Second
-	}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 64
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 64)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.TLS != nil {
 		cfg.TLS = cfg.TLS.Clone()
 	}
@@ -184,9 +180,9 @@ func (p *Publisher) Format(w fmt.State, _ rune) {
 // LogValue logs the publisher as Format writes it.
 func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
-// New checks cfg, tries to connect to each server once, and returns a Publisher. If no server answers, the Publisher keeps
-// trying in the background, and events are unavailable meanwhile. An error means that the configuration is not valid. The
-// caller must Close the Publisher after Run of the dispatcher or listener has returned.
+// New checks cfg, tries to connect to each server once, and returns a Publisher. If no server answers, the Publisher
+// keeps trying in the background, and events are unavailable meanwhile. An error means that the configuration is not
+// valid. The caller must Close the Publisher after Run of the dispatcher or listener has returned.
 func New(cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -206,8 +202,8 @@ func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 	return publish.Each(ctx, events, p.cfg.Concurrency, p.send)
 }
 
-// Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as unavailable,
-// although they may have been stored. A second call does nothing.
+// Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as
+// unavailable, although they may have been stored. A second call does nothing.
 func (p *Publisher) Close() {
 	p.close()
 	p.calls.Lock()
@@ -244,7 +240,8 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 	}
 	if why := l.blocked.Load(); why != nil {
 		p.routes.Forget(o.Destination)
-		return outbox.BrokerUnavailable(p.describe(o.Destination, fmt.Errorf("RabbitMQ takes no messages at present: %s", *why)))
+		return outbox.BrokerUnavailable(p.describe(o.Destination,
+			fmt.Errorf("RabbitMQ takes no messages at present: %s", *why)))
 	}
 	timer := time.NewTimer(p.cfg.Timeout)
 	defer timer.Stop()
@@ -259,7 +256,7 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 	case ctx.Err() != nil && err != nil:
 		return fmt.Errorf("%w: %w", outbox.ErrNotSent, p.describe(o.Destination, context.Cause(ctx)))
 	case err != nil:
-		return p.outcome(l, o.Destination, to, err)
+		return p.resultOf(l, o.Destination, to, err)
 	}
 	j := &job{to: to, msg: msg, done: make(chan error, 1), abandoned: make(chan struct{})}
 	channel.jobs <- j
@@ -269,7 +266,7 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 			p.routes.Forget(o.Destination)
 			return nil
 		}
-		return p.outcome(l, o.Destination, to, err)
+		return p.resultOf(l, o.Destination, to, err)
 	case <-ctx.Done():
 		err = p.describe(o.Destination, context.Cause(ctx))
 		if !j.abandon() {
@@ -281,14 +278,14 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 		return outbox.BrokerUnavailable(ErrClosed)
 	case <-l.down:
 		j.abandon()
-		return p.outcome(l, o.Destination, to, errDown)
+		return p.resultOf(l, o.Destination, to, errDown)
 	case <-timer.C:
 		j.abandon()
-		return p.outcome(l, o.Destination, to, errNoConfirm)
+		return p.resultOf(l, o.Destination, to, errNoConfirm)
 	}
 }
 
-// job is a message for a lane.
+// job is a message for a sender.
 type job struct {
 	to        address
 	msg       amqp091.Publishing

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/broker/amqpurl"
 	"github.com/outboxgen/outboxgen/internal/broker/lograte"
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 )
 
 // The pauses between two rounds of attempts to connect, and the interval of heartbeats.
@@ -36,7 +37,10 @@ type connector struct {
 
 // connect tries each server once. Then it continues in the background until ctx ends.
 func connect(ctx context.Context, cfg Config) *connector {
-	c := &connector{cfg: cfg, log: lograte.New(cfg.Logger), servers: amqpurl.WithoutCredentials(cfg.URL), urls: amqpurl.Servers(cfg.URL), done: make(chan struct{})}
+	c := &connector{
+		cfg: cfg, log: lograte.New(cfg.Logger), servers: amqpurl.WithoutCredentials(cfg.URL), urls: amqpurl.Servers(cfg.URL),
+		done: make(chan struct{}),
+	}
 	first := c.dial(ctx)
 	c.link.Store(first)
 	go c.run(ctx, first)
@@ -67,15 +71,9 @@ func (c *connector) run(ctx context.Context, l *link) {
 				pause = minPause
 			}
 		}
+		backoff.Sleep(ctx, pause/2+rand.N(pause))
 		if ctx.Err() != nil {
 			return
-		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
 		}
 		pause = min(2*pause, maxPause)
 		l = c.dial(ctx)
@@ -104,7 +102,8 @@ func (c *connector) open(ctx context.Context, server string) (*link, error) {
 	var raw *timedConn
 	stop := func() bool { return true }
 	cfg := amqp091.Config{
-		SASL: c.cfg.SASL, TLSClientConfig: c.cfg.TLS.Clone(), Heartbeat: heartbeat, Properties: amqp091.NewConnectionProperties(),
+		SASL: c.cfg.SASL, TLSClientConfig: c.cfg.TLS.Clone(), Heartbeat: heartbeat,
+		Properties: amqp091.NewConnectionProperties(),
 		Dial: func(network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{Timeout: c.cfg.Timeout}).DialContext(ctx, network, addr)
 			if err != nil {
@@ -136,7 +135,8 @@ func (c *connector) note(what string, err error) {
 		return
 	}
 	if last := c.connErr.Swap(&err); last == nil || (*last).Error() != err.Error() {
-		c.log.Log(context.Background(), slog.LevelWarn, "amqp connection: "+what, slog.String("servers", c.servers), slog.Any("error", err))
+		c.log.Log(context.Background(), slog.LevelWarn, "amqp connection: "+what, slog.String("servers", c.servers),
+			slog.Any("error", err))
 	}
 }
 

@@ -18,7 +18,7 @@ const maxChannels = 2000
 // closeTimeout is how long the server may take to answer that we close the connection.
 const closeTimeout = time.Second
 
-// link is a connection to a server, with lanes to send messages on.
+// link is a connection to a server, with senders to send messages on.
 type link struct {
 	conn    *amqp091.Connection
 	raw     net.Conn
@@ -26,12 +26,12 @@ type link struct {
 	blocks  chan amqp091.Blocking
 	blocked atomic.Pointer[string] // why the server takes no messages; nil while it does
 	down    chan struct{}          // closed when the connection has ended
-	slots   chan struct{}          // has an element for each lane
-	lanes   sync.WaitGroup
+	slots   chan struct{}          // has an element for each sender
+	senders sync.WaitGroup
 
 	mu   sync.Mutex
-	idle []*lane
-	keep int // the maximum number of idle lanes
+	idle []*sender
+	keep int // the maximum number of idle senders
 }
 
 func newLink(conn *amqp091.Connection, raw net.Conn, keep int) *link {
@@ -45,7 +45,8 @@ func newLink(conn *amqp091.Connection, raw net.Conn, keep int) *link {
 	}
 }
 
-// serve waits until the connection or ctx ends. It returns after all lanes have ended, with the error of the connection.
+// serve waits until the connection or ctx ends. It returns after all senders have ended, with the error of the
+// connection.
 func (l *link) serve(ctx context.Context) error {
 	var err error
 	for err == nil {
@@ -72,7 +73,7 @@ func (l *link) serve(ctx context.Context) error {
 	l.mu.Lock()
 	close(l.down)
 	l.mu.Unlock()
-	l.lanes.Wait()
+	l.senders.Wait()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -83,10 +84,12 @@ func (l *link) serve(ctx context.Context) error {
 var errDown = errors.New("the connection was lost")
 
 // errNoChannel is the error of an event that gets no channel in time.
-var errNoChannel = errors.New("all channels of the connection are in use: the server's channel_max is too low for the number of destinations, or the server does not answer")
+var errNoChannel = errors.New("all channels of the connection are in use: the server's channel_max is too low for " +
+	"the number of destinations, or the server does not answer")
 
-// acquire returns a lane that nobody else uses. An error means that one of the other arguments or the connection has ended.
-func (l *link) acquire(ctx, closing context.Context, timeout <-chan time.Time) (*lane, error) {
+// acquire returns a sender that nobody else uses. An error means that one of the other arguments or the connection has
+// ended.
+func (l *link) acquire(ctx, closing context.Context, timeout <-chan time.Time) (*sender, error) {
 	select {
 	case l.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -106,19 +109,19 @@ func (l *link) acquire(ctx, closing context.Context, timeout <-chan time.Time) (
 		return free, nil
 	}
 	select {
-	case <-l.down: // serve no longer waits for new lanes
+	case <-l.down: // serve no longer waits for new senders
 		<-l.slots
 		return nil, errDown
 	default:
 	}
-	fresh := &lane{link: l, jobs: make(chan *job, 1)}
-	l.lanes.Add(1)
+	fresh := &sender{link: l, jobs: make(chan *job, 1)}
+	l.senders.Add(1)
 	go fresh.run()
 	return fresh, nil
 }
 
-// release makes a lane available. It reports false if there are enough: then the lane must end.
-func (l *link) release(free *lane) bool {
+// release makes a sender available. It reports false if there are enough: then the sender must end.
+func (l *link) release(free *sender) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.idle) >= l.keep {
@@ -129,8 +132,8 @@ func (l *link) release(free *lane) bool {
 	return true
 }
 
-// lane is a channel that sends one message at a time. What the server says on it is about that message.
-type lane struct {
+// sender is a channel that sends one message at a time. What the server says on it is about that message.
+type sender struct {
 	link    *link
 	jobs    chan *job
 	channel *amqp091.Channel // nil until the first job
@@ -140,8 +143,8 @@ type lane struct {
 }
 
 // run sends messages until the channel or the connection ends.
-func (l *lane) run() {
-	defer l.link.lanes.Done()
+func (l *sender) run() {
+	defer l.link.senders.Done()
 	for {
 		select {
 		case j := <-l.jobs:
@@ -162,7 +165,7 @@ func (l *lane) run() {
 }
 
 // send sends one message and waits for the confirmation. usable reports whether the channel can be used again.
-func (l *lane) send(j *job) (err error, usable bool) {
+func (l *sender) send(j *job) (err error, usable bool) {
 	if l.channel == nil {
 		if err := l.open(); err != nil {
 			return err, false
@@ -195,7 +198,7 @@ func (l *lane) send(j *job) (err error, usable bool) {
 }
 
 // open opens the channel.
-func (l *lane) open() error {
+func (l *sender) open() error {
 	channel, err := l.link.conn.Channel()
 	if err != nil {
 		return err
@@ -211,7 +214,7 @@ func (l *lane) open() error {
 }
 
 // why returns the reason that the server gave for closing the channel, or else err.
-func (l *lane) why(err error) error {
+func (l *sender) why(err error) error {
 	if !l.channel.IsClosed() {
 		return err
 	}
@@ -228,8 +231,8 @@ func (l *lane) why(err error) error {
 // frameOverhead is what a frame has in addition to its payload.
 const frameOverhead = 8
 
-// fits returns an error if the headers of a message are larger than the connection can carry. The server would close the
-// connection.
+// fits returns an error if the headers of a message are larger than the connection can carry. The server would close
+// the connection.
 func (l *link) fits(msg amqp091.Publishing) error {
 	if limit := l.conn.Config.FrameSize; limit > 0 && headerSize(msg)+frameOverhead > limit {
 		return fmt.Errorf("headers of %d bytes exceed the frame_max of the connection, %d bytes", headerSize(msg), limit)

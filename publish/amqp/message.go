@@ -65,8 +65,8 @@ func (a address) String() string {
 	return fmt.Sprintf("exchange %s with routing key %q", a.exchange, a.key)
 }
 
-// messageOf encodes an event. The message has a copy of the payload, because it may still be on its way when Publish has
-// returned.
+// messageOf encodes an event. The message has a copy of the payload, because it may still be on its way when Publish
+// has returned.
 func messageOf(encoder publish.Encoder, o publish.Outgoing) (amqp091.Publishing, error) {
 	m, err := encoder.Encode(o)
 	if err != nil {
@@ -83,11 +83,13 @@ func messageOf(encoder publish.Encoder, o publish.Outgoing) (amqp091.Publishing,
 	}
 	for name := range headers {
 		if name == "" || len(name) > maxShort {
-			return amqp091.Publishing{}, outbox.Permanent(fmt.Errorf("publish to %s: AMQP cannot carry header %.80q: use a name of 1 to 255 bytes", o.Destination, name))
+			return amqp091.Publishing{}, outbox.Permanent(fmt.Errorf(
+				"publish to %s: AMQP cannot carry header %.80q: use a name of 1 to 255 bytes", o.Destination, name))
 		}
 	}
 	if len(m.ContentType) > maxShort || len(o.Type()) > maxShort {
-		return amqp091.Publishing{}, outbox.Permanent(errors.New("publish to " + o.Destination + ": AMQP cannot carry a content type or a type of more than 255 bytes"))
+		return amqp091.Publishing{}, outbox.Permanent(errors.New("publish to " + o.Destination +
+			": AMQP cannot carry a content type or a type of more than 255 bytes"))
 	}
 	return amqp091.Publishing{
 		Headers: headers, ContentType: m.ContentType, DeliveryMode: amqp091.Persistent, MessageId: o.ID.String(),
@@ -98,7 +100,8 @@ func messageOf(encoder publish.Encoder, o publish.Outgoing) (amqp091.Publishing,
 // withheld reports whether a header of an event is left out, because it has a meaning for consumers or the server.
 func withheld(name string) bool {
 	lower := strings.ToLower(name)
-	return name == "CC" || name == "BCC" || strings.HasPrefix(lower, "cloudevents:") || strings.HasPrefix(lower, "cloudevents_")
+	return name == "CC" || name == "BCC" || strings.HasPrefix(lower, "cloudevents:") ||
+		strings.HasPrefix(lower, "cloudevents_")
 }
 
 // headerSize returns an upper bound of the size of a message's content header, whose values are all text.

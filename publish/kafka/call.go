@@ -15,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// call is one call of Publish. It sends events in rounds. Each round waits for the one before. In a round, the events with
-// one key go to one topic, and a topic gets no more than fits into a batch.
+// call is one call of Publish. It sends events in rounds. Each round waits for the one before. In a round, the events
+// with one key go to one topic, and a topic gets no more than fits into a batch.
 type call struct {
 	p       *Publisher
 	lane    *lane // nil unless the call has a transactional id
@@ -37,9 +37,9 @@ type call struct {
 
 func newCall(p *Publisher, events []publish.Outgoing) *call {
 	c := &call{
-		p: p, events: events, records: make([]record, len(events)), refused: make(map[int]error), single: sameDestination(events),
-		errs: make([]error, len(events)), settled: make([]bool, len(events)), open: len(events),
-		failed: make(map[string]bool), down: make(map[string]error),
+		p: p, events: events, records: make([]record, len(events)), refused: make(map[int]error),
+		single: sameDestination(events), errs: make([]error, len(events)), settled: make([]bool, len(events)),
+		open: len(events), failed: make(map[string]bool), down: make(map[string]error),
 	}
 	return c
 }
@@ -84,18 +84,16 @@ func (c *call) next() []int {
 			break
 		}
 		o := &c.events[i]
-		if len(held) > 0 && o.Key != "" && held[o.Key] {
+		if o.Key != "" && held[o.Key] {
 			continue
 		}
-		if len(c.refused) > 0 {
-			if err := c.refused[i]; err != nil {
-				if o.Key != "" && slices.ContainsFunc(round, func(n int) bool { return c.events[n].Key == o.Key }) {
-					held[o.Key] = true // until the events before it have been sent
-				} else {
-					c.settle(i, c.unlessBehind(i, err))
-				}
-				continue
+		if err := c.refused[i]; err != nil {
+			if o.Key != "" && slices.ContainsFunc(round, func(n int) bool { return c.events[n].Key == o.Key }) {
+				held[o.Key] = true // until the events before it have been sent
+			} else {
+				c.settle(i, c.unlessBehind(i, err))
 			}
+			continue
 		}
 		if used == nil || o.Destination != topic {
 			if topic, used = o.Destination, bytes[o.Destination]; used == nil {
@@ -142,7 +140,9 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 	began := time.Now()
 	for at, i := range round {
 		r := &c.records[i]
-		records[at] = kgo.Record{Topic: c.events[i].Destination, Key: r.key, Value: r.value, Headers: r.headers, Timestamp: began}
+		records[at] = kgo.Record{
+			Topic: c.events[i].Destination, Key: r.key, Value: r.value, Headers: r.headers, Timestamp: began,
+		}
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, c.p.cfg.Timeout, errNoAnswer)
 	defer cancel()
@@ -176,14 +176,14 @@ func (c *call) deliver(ctx context.Context, producer *client, round []int) {
 			batches[t] = append(batches[t], at)
 			continue
 		}
-		c.settle(i, c.unlessBehind(i, c.outcome(waiting, producer, began, topic, errs[at], unsent[at])))
+		c.settle(i, c.unlessBehind(i, c.resultOf(waiting, producer, began, topic, errs[at], unsent[at])))
 	}
 	var firsts, seconds []int
 	for _, t := range targets {
 		batch := batches[t]
 		if len(batch) == 1 {
 			at := batch[0]
-			c.settle(round[at], c.unlessBehind(round[at], c.outcome(waiting, producer, began, t.topic, errs[at], unsent[at])))
+			c.settle(round[at], c.unlessBehind(round[at], c.resultOf(waiting, producer, began, t.topic, errs[at], unsent[at])))
 			continue
 		}
 		for n, at := range batch {
@@ -267,8 +267,10 @@ func (c *call) unlessBehind(i int, err error) error {
 	return err
 }
 
-// outcome returns the result of Publish for an event that has failed, and notes what the error means for other events.
-func (c *call) outcome(waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool) error {
+// resultOf returns the result of Publish for an event that has failed, and notes what the error means for other events.
+func (c *call) resultOf(
+	waiting context.Context, producer *client, began time.Time, topic string, err error, unsent bool,
+) error {
 	if _, answered := errors.AsType[*kerr.Error](err); !answered && waiting.Err() != nil {
 		if errors.Is(context.Cause(waiting), errNoAnswer) {
 			c.p.topics.Forget(topic)
@@ -296,7 +298,8 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 		return outbox.Permanent(described)
 	case unknown:
 		c.retire(producer) // a new producer knows the topic only if it exists
-		c.down[topic] = c.p.topics.Missing(topic, produceError(topic, fmt.Errorf("there is no such topic: create it: %w", err)))
+		c.down[topic] = c.p.topics.Missing(topic,
+			produceError(topic, fmt.Errorf("there is no such topic: create it: %w", err)))
 		return c.down[topic]
 	case fenced:
 		c.retire(producer)
@@ -322,8 +325,8 @@ func (c *call) outcome(waiting context.Context, producer *client, began time.Tim
 	}
 }
 
-// retire stops the use of a producer, except for the keys that are bound to it. If it has failed for these too, it cannot
-// make the cluster refuse their late records, and retire unbinds them.
+// retire stops the use of a producer, except for the keys that are bound to it. If it has failed for these too, it
+// cannot make the cluster refuse their late records, and retire unbinds them.
 func (c *call) retire(producer *client) {
 	if producer.broken {
 		c.p.pool.abandon(producer)

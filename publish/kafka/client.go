@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// Bounds of Config.BatchBytes. The client's own limit is above the largest value, so that the client never splits a batch
-	// and never refuses a record that the cluster may take.
+	// Bounds of Config.BatchBytes. The client's own limit is above the largest value, so that the client never splits a
+	// batch and never refuses a record that the cluster may take.
 	minBatchBytes    = 1 << 10
 	maxBatchBytes    = 32 << 20
 	clientBatchBytes = 64 << 20
@@ -33,15 +33,15 @@ const (
 	grace = time.Second
 )
 
-// client is one producer, used by one call of Publish at a time. Order depends on that, on manual flushing and on waiting for
-// answers. All records of a round are in the client's buffers before the first is sent. So a partition gets one batch, which
-// Kafka takes as a whole or not at all.
+// client is one producer, used by one call of Publish at a time. Order depends on that, on manual flushing and on
+// waiting for answers. All records of a round are in the client's buffers before the first is sent. So a partition gets
+// one batch, which Kafka takes as a whole or not at all.
 //
-// There is one exception. A goroutine of the client that was sending the round before may still be looking for records, and
-// send those of this round that it finds. Then a partition gets several batches. When Kafka refuses one of them, the client
-// fails what it has for the partition, and Kafka refuses what is in flight behind it by its sequence number. But a record
-// that is added to the partition after that failure would be sent. So OnBrokerRead keeps the answer to a produce request from
-// the client until all records of the round are in the buffers.
+// There is one exception. A goroutine of the client that was sending the round before may still be looking for records,
+// and send those of this round that it finds. Then a partition gets several batches. When Kafka refuses one of them,
+// the client fails what it has for the partition, and Kafka refuses what is in flight behind it by its sequence number.
+// But a record that is added to the partition after that failure would be sent. So OnBrokerRead keeps the answer to a
+// produce request from the client until all records of the round are in the buffers.
 type client struct {
 	kgo           *kgo.Client
 	turn          chan struct{} // has one element while a call uses the client
@@ -60,7 +60,8 @@ type client struct {
 	answered atomic.Bool           // a broker has answered in this round
 }
 
-// making is held while a client is made: kgo.NewClient writes into the value of kgo.ProducerBatchCompression, which clients share.
+// making is held while a client is made: kgo.NewClient writes into the value of kgo.ProducerBatchCompression, which
+// clients share.
 var making sync.Mutex
 
 func makeClient(opts []kgo.Opt) (*kgo.Client, error) {
@@ -90,7 +91,8 @@ func newClient(cfg Config, log *lograte.Limit, transactionalID string) (*client,
 		kgo.MaxBufferedRecords(maxRound),
 		kgo.MaxBufferedBytes(0), // no limit, so that a round is never cut
 		kgo.RecordDeliveryTimeout(0),
-		kgo.RecordPartitioner(kgo.UniformBytesPartitioner(64<<10, true, true, nil)), // the client's default: one partition per key
+		// the client's default: one partition per key
+		kgo.RecordPartitioner(kgo.UniformBytesPartitioner(64<<10, true, true, nil)),
 		kgo.ProducerBatchMaxBytes(clientBatchBytes),
 		kgo.ProduceRequestTimeout(cfg.Timeout),
 		kgo.RecordRetries(10),
@@ -136,9 +138,9 @@ func (c *client) close() {
 	}
 }
 
-// produce sends records and returns an error for each. It returns when no record is left in the client, so that a failed
-// record is not sent any more. A record is unsent if nothing of it went to a broker, because the record had no partition or
-// the client had no connection in the meantime.
+// produce sends records and returns an error for each. It returns when no record is left in the client, so that a
+// failed record is not sent any more. A record is unsent if nothing of it went to a broker, because the record had no
+// partition or the client had no connection in the meantime.
 func (c *client) produce(ctx context.Context, records []kgo.Record) (errs []error, unsent []bool) {
 	// The client always notices a cancelled context, but in some places not a context past its deadline.
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -182,9 +184,9 @@ func (c *client) produce(ctx context.Context, records []kgo.Record) (errs []erro
 	return r.errs, unsent
 }
 
-// flushUntilDone makes the client look for records to send until it has no more. If the client has just learnt of a topic, it
-// reports a record as placed a moment before Flush can find the record's partition. With only one Flush, such a record would
-// wait for ever.
+// flushUntilDone makes the client look for records to send until it has no more. If the client has just learnt of a
+// topic, it reports a record as placed a moment before Flush can find the record's partition. With only one Flush, such
+// a record would wait for ever.
 func (c *client) flushUntilDone(r *round) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -266,8 +268,8 @@ func (c *client) explain(err error) error {
 // OnBrokerDisconnect implements kgo.HookBrokerDisconnect. Nothing is written to the connection from now on.
 func (c *client) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) { c.open.Add(-1) }
 
-// OnBrokerRead implements kgo.HookBrokerRead. The client handles an answer after OnBrokerRead has returned. Answers from
-// before the client is authenticated do not count.
+// OnBrokerRead implements kgo.HookBrokerRead. The client handles an answer after OnBrokerRead has returned. Answers
+// from before the client is authenticated do not count.
 func (c *client) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	switch kmsg.Key(key) {
 	case kmsg.ApiVersions, kmsg.SASLHandshake, kmsg.SASLAuthenticate:
@@ -282,8 +284,8 @@ func (c *client) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.
 	}
 }
 
-// away reports whether the whole cluster could not be reached: no broker has answered in this round, and that is not just
-// one silent broker.
+// away reports whether the whole cluster could not be reached: no broker has answered in this round, and that is not
+// just one silent broker.
 func (c *client) away() bool {
 	return !c.answered.Load() && (c.connErr.Load() != nil || !c.known.Load())
 }
@@ -332,8 +334,8 @@ func newRound(sending context.Context, records []kgo.Record) *round {
 	return r
 }
 
-// find returns which record of the round record is, or -1. Hooks of the options may have put another context around that of
-// the record, or in its place.
+// find returns which record of the round record is, or -1. Hooks of the options may have put another context around
+// that of the record, or in its place.
 func (r *round) find(record *kgo.Record) int {
 	p, ok := record.Context.(*place)
 	if !ok && record.Context != nil {
@@ -384,9 +386,9 @@ func (r *round) settle() {
 	}
 }
 
-// partlyFailed reports whether some but not all records of a topic have failed before the others were sent. The others must
-// not be sent, because they may be behind a failed one. A record that was written already is no failure: when a round begins
-// immediately after another one, the client may still be looking for records to send.
+// partlyFailed reports whether some but not all records of a topic have failed before the others were sent. The others
+// must not be sent, because they may be behind a failed one. A record that was written already is no failure: when a
+// round begins immediately after another one, the client may still be looking for records to send.
 func (r *round) partlyFailed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package kafka publishes events to Apache Kafka with franz-go. The Kafka topic is the event's destination, and the record's
-// key is the event's key. So events with one key are in one partition, in order.
+// Package kafka publishes events to Apache Kafka with franz-go. The Kafka topic is the event's destination, and the
+// record's key is the event's key. So events with one key are in one partition, in order.
 //
 //	publisher, err := kafka.New(kafka.Config{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}})
 //	...
@@ -11,32 +11,33 @@
 // # Records
 //
 // A record is a CloudEvent by the Kafka protocol binding (https://github.com/cloudevents/spec), in binary mode unless
-// Config.Encoder says otherwise. The attributes are headers that begin with ce_, content-type is a separate header, and the
-// event's own headers are sent too. An idempotent producer writes the records, and all in-sync replicas acknowledge them.
-// Topics must exist, unless Config.Options allow the cluster to create them.
+// Config.Encoder says otherwise. The attributes are headers that begin with ce_, content-type is a separate header, and
+// the event's own headers are sent too. An idempotent producer writes the records, and all in-sync replicas acknowledge
+// them. Topics must exist, unless Config.Options allow the cluster to create them.
 //
 // # Order and duplicates
 //
-// Events are sent in rounds. Each round waits for the one before. In a round, a partition gets one batch, which Kafka takes
-// as a whole or not at all. So many events with one key cost one round trip, and no event is produced after a failed one
-// with its key.
+// Events are sent in rounds. Each round waits for the one before. In a round, a partition gets one batch, which Kafka
+// takes as a whole or not at all. So many events with one key cost one round trip, and no event is produced after a
+// failed one with its key.
 //
-// An event that may have been written and is sent again may be there twice. The consumer's inbox notices that. The first
-// copy of an event never comes after an event that follows it. Nor does a late copy become the last record of its key: a
-// key with a record that may still be in flight stays with the producer of that record until this producer has written to
-// the same partition again. Then the cluster refuses the late record. That holds within one Publisher. With
-// Config.TransactionalID it also holds for the events of a listener when another process takes over a shard. Without it, and
-// for queue topics, consumers need entity versions. These do not help a consumer that reads a compacted topic only later:
-// docs/run/delivery.md says more about late duplicates.
+// An event that may have been written and is sent again may be there twice. The consumer's inbox notices that. The
+// first copy of an event never comes after an event that follows it. Nor does a late copy become the last record of its
+// key: a key with a record that may still be in flight stays with the producer of that record until this producer has
+// written to the same partition again. Then the cluster refuses the late record. That holds within one Publisher. With
+// Config.TransactionalID it also holds for the events of a listener when another process takes over a shard. Without
+// it, and for queue topics, consumers need entity versions. These do not help a consumer that reads a compacted topic
+// only later: docs/run/delivery.md says more about late duplicates.
 //
 // # Tombstones
 //
-// An event of a topic with tombstone: true is a record without a value. A compacted topic then drops what it has of the key.
-// The value is in the header publish.TombstoneHeader, from which consume.FromKafka takes it.
+// An event of a topic with tombstone: true is a record without a value. A compacted topic then drops what it has of the
+// key. The value is in the header publish.TombstoneHeader, from which consume.FromKafka takes it.
 //
 // # Failures
 //
-// The outcome of an event that Kafka does not take (P permanent, U unavailable, B broker unavailable, A a failed attempt):
+// The outcome of an event that Kafka does not take (P permanent, U unavailable, B broker unavailable, A a failed
+// attempt):
 //
 //	P  MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD   only for this record: the others of its batch are sent again
 //	P  INVALID_TOPIC_EXCEPTION, or an empty destination           such a topic cannot exist
@@ -55,6 +56,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,31 +87,31 @@ type Config struct {
 	// Timeout is how long a batch may take until all replicas have it, including the client's retries. After that its
 	// events count as unavailable. 0 means 10 s.
 	Timeout time.Duration
-	// UnknownTopicTimeout is how long a topic may be unknown to the cluster before its events are refused permanently, as dead
-	// letters. 0 means however long: the topic's events are unavailable and wait, so that neither an outage nor a topic that
-	// is created late makes dead letters. A negative value refuses them immediately.
+	// UnknownTopicTimeout is how long a topic may be unknown to the cluster before its events are refused permanently, as
+	// dead letters. 0 means however long: the topic's events are unavailable and wait, so that neither an outage nor a
+	// topic that is created late makes dead letters. A negative value refuses them immediately.
 	UnknownTopicTimeout time.Duration
 	// BatchBytes is the maximum size of a batch for one topic, before compression. A larger event is sent alone, and the
 	// cluster decides. A value above the topic's max.message.bytes costs round trips that fail. 0 means 1,000,000; the
 	// value must be between 1,024 and 33,554,432.
 	BatchBytes int
 	// Concurrency is how many calls of Publish for one topic may run concurrently, each with a separate producer and its
-	// own connections. Further calls wait. Calls for different topics do not wait for each other. 0 means 4; the maximum is
-	// 1,000.
+	// own connections. Further calls wait. Calls for different topics do not wait for each other. 0 means 4; the maximum
+	// is 1,000.
 	Concurrency int
-	// TransactionalID, if not empty, makes late records of an earlier process harmless: the events of a listener are produced
-	// in transactions, with a transactional id per shard and destination that begins with TransactionalID. The process that
-	// takes over a shard takes over its ids, and from then on the cluster refuses what earlier processes have sent, also under
-	// an earlier number of shards. So a copy of an event never comes after a later event of its key. It must be the same in all
-	// processes of a listener, and another one for each database that publishes to the cluster. It has no effect on the events of
-	// queue topics, which have no order. The client needs the rights to write to these transactional ids. docs/run/publishers.md says
-	// what it costs.
+	// TransactionalID, if not empty, makes late records of an earlier process harmless: the events of a listener are
+	// produced in transactions, with a transactional id per shard and destination that begins with TransactionalID. The
+	// process that takes over a shard takes over its ids, and from then on the cluster refuses what earlier processes have
+	// sent, also under an earlier number of shards. So a copy of an event never comes after a later event of its key. It
+	// must be the same in all processes of a listener, and another one for each database that publishes to the cluster. It
+	// has no effect on the events of queue topics, which have no order. The client needs the rights to write to these
+	// transactional ids. docs/run/publishers.md says what it costs.
 	TransactionalID string
 	// Options go to the client: kgo.DialTLSConfig, kgo.SASL, kgo.ProducerBatchCompression, kgo.AllowAutoTopicCreation and
-	// so on. Batches are not compressed by default, because not every consumer reads every codec: all read gzip, and KafkaJS
-	// needs a plug-in for snappy, lz4 and zstd. Options cannot change what the promises of this package depend on: the publisher sets acknowledgements, the
-	// partitioner, batch and buffer sizes, lingering, and the retries and timeouts of records. New refuses
-	// kgo.DisableIdempotentWrite and kgo.DefaultProduceTopicAlways.
+	// so on. Batches are not compressed by default, because not every consumer reads every codec: all read gzip, and
+	// KafkaJS needs a plug-in for snappy, lz4 and zstd. Options cannot change what the promises of this package depend on:
+	// the publisher sets acknowledgements, the partitioner, batch and buffer sizes, lingering, and the retries and
+	// timeouts of records. New refuses kgo.DisableIdempotentWrite and kgo.DefaultProduceTopicAlways.
 	Options []kgo.Opt
 	// Logger gets the warnings and errors of the client, each at most once per minute, and repetitions at DEBUG; nil means
 	// slog.Default(). No payload is ever logged.
@@ -117,18 +119,10 @@ type Config struct {
 }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 10 * time.Second
-	}
-	if cfg.BatchBytes == 0 {
-		cfg.BatchBytes = 1_000_000
-	}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 4
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
+	cfg.BatchBytes = cmp.Or(cfg.BatchBytes, 1_000_000)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 4)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.Brokers, cfg.Options = slices.Clone(cfg.Brokers), slices.Clone(cfg.Options)
 	return cfg
 }
@@ -179,8 +173,8 @@ func (p *Publisher) Format(w fmt.State, _ rune) {
 // LogValue logs the publisher as Format writes it.
 func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
-// New checks cfg and returns a Publisher. It does not connect. While no broker answers, events are unavailable. The caller
-// must Close the Publisher after Run of the dispatcher or listener has returned.
+// New checks cfg and returns a Publisher. It does not connect. While no broker answers, events are unavailable. The
+// caller must Close the Publisher after Run of the dispatcher or listener has returned.
 func New(cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -261,8 +255,8 @@ func (p *Publisher) send(ctx context.Context, holder *client, events []publish.O
 	return c.errs
 }
 
-// Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as unavailable,
-// although they may have been written. A second call does nothing.
+// Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as
+// unavailable, although they may have been written. A second call does nothing.
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -277,8 +271,8 @@ func (p *Publisher) Close() {
 	}
 }
 
-// enter waits until the calls for the same destination are fewer than Config.Concurrency. Calls for different destinations
-// do not wait for each other.
+// enter waits until the calls for the same destination are fewer than Config.Concurrency. Calls for different
+// destinations do not wait for each other.
 func (p *Publisher) enter(ctx context.Context, events []publish.Outgoing) (leave func(), err error) {
 	destination := events[0].Destination
 	if !sameDestination(events) {

@@ -15,21 +15,22 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// A lane is the producer of one shard of a listener for one destination, if Config.TransactionalID is set. Its transactional
-// id is the same in every process. Who takes over the id gets a higher epoch, and from then on the cluster refuses everything
-// of the producers before, also requests that are still on their way.
+// A lane is the producer of one shard of a listener for one destination, if Config.TransactionalID is set. Its
+// transactional id is the same in every process. Who takes over the id gets a higher epoch, and from then on the
+// cluster refuses everything of the producers before, also requests that are still on their way.
 //
-// The process that takes over the id may itself be late. So after that, and before the first record, it asks whether it still
-// has the lease of the shard. A record is sent only by a process that has had the lease after the id. When another process
-// has both later, the cluster refuses that record, or has written it before. When a late process takes the id but not the
-// lease, it sends nothing, and the holder takes the id back.
+// The process that takes over the id may itself be late. So after that, and before the first record, it asks whether it
+// still has the lease of the shard. A record is sent only by a process that has had the lease after the id. When
+// another process has both later, the cluster refuses that record, or has written it before. When a late process takes
+// the id but not the lease, it sends nothing, and the holder takes the id back.
 type lane struct {
 	id     string
 	turn   chan struct{} // has one element while a call uses the lane
 	client *client       // nil until the first call, and after a failure
 }
 
-// errAborted is the result of a record that was written in a transaction that was not committed, because of other records.
+// errAborted is the result of a record that was written in a transaction that was not committed, because of other
+// records.
 var errAborted = errors.New("the transaction was aborted")
 
 // lane returns the lane of a call of Publish.
@@ -95,8 +96,8 @@ func (c *call) producer(ctx context.Context) (*client, error) {
 	return made, nil
 }
 
-// takeOver takes the transactional id of the call's lane and those of the listener's earlier lanes, and then asks for the
-// lease. Requests to the cluster end with waiting.
+// takeOver takes the transactional id of the call's lane and those of the listener's earlier lanes, and then asks for
+// the lease. Requests to the cluster end with waiting.
 func (c *call) takeOver(ctx, waiting context.Context, made *client) error {
 	failed := func(id string, err error) error {
 		switch {
@@ -136,8 +137,8 @@ func (c *call) takeOver(ctx, waiting context.Context, made *client) error {
 	return nil
 }
 
-// fence makes the cluster refuse all producers that have a transactional id, and abort their transaction. c does not use
-// the id itself.
+// fence makes the cluster refuse all producers that have a transactional id, and abort their transaction. c does not
+// use the id itself.
 func (c *client) fence(ctx context.Context, id string, timeout time.Duration) error {
 	for fails := 1; ; fails++ {
 		req := kmsg.NewPtrInitProducerIDRequest()
@@ -160,12 +161,12 @@ func (c *client) fence(ctx context.Context, id string, timeout time.Duration) er
 // maxFenced is how often a call takes its transactional id back.
 const maxFenced = 3
 
-// conclude commits the transaction of a round if all records were written. Otherwise it changes the results of those that
-// were: the next producer of the lane aborts the transaction. A failed producer is not used again. If another process has
-// taken the transactional id, the records are sent again, should this process still have the lease.
+// conclude commits the transaction of a round if all records were written. Otherwise it changes the results of those
+// that were: the next producer of the lane aborts the transaction. A failed producer is not used again. If another
+// process has taken the transactional id, the records are sent again, should this process still have the lease.
 //
-// If a partition got its records in several batches (see client) and some failed, all of them are sent again: those that were
-// written come first. The producer of that attempt is new, and sends nothing early.
+// If a partition got its records in several batches (see client) and some failed, all of them are sent again: those
+// that were written come first. The producer of that attempt is new, and sends nothing early.
 func (c *call) conclude(ctx context.Context, producer *client, records []kgo.Record, errs []error) {
 	failed := false
 	written := make(map[target]bool)
@@ -201,7 +202,8 @@ func (c *call) conclude(ctx context.Context, producer *client, records []kgo.Rec
 	}
 }
 
-// takenOver reports whether a producer has failed because its transactional id was taken, or its transaction was aborted.
+// takenOver reports whether a producer has failed because its transactional id was taken, or its transaction was
+// aborted.
 func takenOver(err error) bool {
 	return classOf(err) == fenced || errors.Is(err, kerr.InvalidTxnState) || errors.Is(err, kerr.TransactionAbortable)
 }

@@ -17,10 +17,10 @@ type target struct {
 // topicKey is a key in a topic.
 type topicKey struct{ topic, key string }
 
-// pool has the producers, each used by one call at a time, and knows which producer a topic key is bound to. A record that
-// was given up may still be in flight. The cluster refuses it after its own producer, by then with a higher epoch, has
-// written to the same partition. A write of another producer does not have this effect. So the topic key stays with its
-// producer until then. create must be set.
+// pool has the producers, each used by one call at a time, and knows which producer a topic key is bound to. A record
+// that was given up may still be in flight. The cluster refuses it after its own producer, by then with a higher epoch,
+// has written to the same partition. A write of another producer does not have this effect. So the topic key stays with
+// its producer until then. create must be set.
 type pool struct {
 	create func() (*client, error)
 
@@ -41,8 +41,8 @@ type share struct {
 	events []int
 }
 
-// shares splits events by the producers that their topic keys are bound to. The events with one key stay together and in
-// order, even if they go to several topics.
+// shares splits events by the producers that their topic keys are bound to. The events with one key stay together and
+// in order, even if they go to several topics.
 func (p *pool) shares(events []publish.Outgoing) []share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,8 +71,8 @@ func (p *pool) shares(events []publish.Outgoing) []share {
 	return shares
 }
 
-// take waits until holder is free. If holder is nil or was closed meanwhile, it returns any free producer, or a new one.
-// No other call uses the producer until release.
+// take waits until holder is free. If holder is nil or was closed meanwhile, it returns any free producer, or a new
+// one. No other call uses the producer until release.
 func (p *pool) take(ctx context.Context, holder *client) (*client, error) {
 	if holder != nil {
 		select {

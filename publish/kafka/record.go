@@ -54,7 +54,8 @@ func (e *encoding) record(o *publish.Outgoing) (record, error) {
 		return record{}, outbox.Permanent(errors.New("produce event: its destination is empty"))
 	}
 	if o.Tombstone && o.Key == "" {
-		return record{}, outbox.Permanent(errors.New("produce event: a tombstone without a key deletes nothing: give its topic a partition_key"))
+		return record{}, outbox.Permanent(errors.New(
+			"produce event: a tombstone without a key deletes nothing: give its topic a partition_key"))
 	}
 	var r record
 	if e.encoder == nil {
@@ -115,8 +116,9 @@ func (e *encoding) add(name string, value []byte) {
 	e.headers = append(e.headers, kgo.RecordHeader{Key: name, Value: value})
 }
 
-// addHeaders adds the headers of an event in the order of their names. It leaves out those that would be read as attributes,
-// as the other publishers do: only the encoder sets attributes. trace says that those of a trace are attributes already.
+// addHeaders adds the headers of an event in the order of their names. It leaves out those that would be read as
+// attributes, as the other publishers do: only the encoder sets attributes. trace says that those of a trace are
+// attributes already.
 func (e *encoding) addHeaders(headers map[string]string, trace bool) {
 	if len(headers) == 0 {
 		return
@@ -141,8 +143,8 @@ func withheld(name string) bool {
 		len(name) >= len(attributePrefix) && strings.EqualFold(name[:len(attributePrefix)], attributePrefix)
 }
 
-// The maximum that Kafka's format adds to a batch, a record and a header: every length and delta as a varint of the largest
-// size (https://kafka.apache.org/documentation/#messageformat).
+// The maximum that Kafka's format adds to a batch, a record and a header: every length and delta as a varint of the
+// largest size (https://kafka.apache.org/documentation/#messageformat).
 const (
 	batchOverhead  = 128
 	recordOverhead = 1 + 10 + 4*5

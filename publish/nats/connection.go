@@ -74,7 +74,8 @@ func connect(cfg Config) (*connection, error) {
 	o.AsyncErrorCB = func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		if err != nil {
 			c.serverError.Store(&err)
-			c.log.Log(context.Background(), slog.LevelWarn, "nats connection: error from server", "servers", c.servers, "error", err)
+			c.log.Log(context.Background(), slog.LevelWarn, "nats connection: error from server", "servers", c.servers,
+				"error", err)
 		}
 		if complained != nil {
 			complained(nc, sub, err)

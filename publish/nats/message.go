@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/outboxgen/outboxgen/internal/broker/wireheader"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -36,12 +37,13 @@ func messageOf(encoder publish.Encoder, o publish.Outgoing, stream string) (*nat
 			continue
 		}
 		if !isHeader(name) || strings.ContainsAny(value, "\r\n") {
-			return nil, outbox.Permanent(fmt.Errorf("publish to %s: NATS cannot carry header %q or its value", o.Destination, name))
+			return nil, outbox.Permanent(fmt.Errorf("publish to %s: NATS cannot carry header %q or its value",
+				o.Destination, name))
 		}
 		header[name] = []string{value}
 	}
 	for name, value := range m.Attributes {
-		header[attributePrefix+name] = []string{percentEncoded(value)}
+		header[attributePrefix+name] = []string{wireheader.PercentEncoded(value)}
 	}
 	if m.ContentType != "" {
 		header[contentType] = []string{m.ContentType}
@@ -88,21 +90,6 @@ func isSubject(s string) bool {
 		}
 	}
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
-}
-
-// percentEncoded writes the value of an attribute as a header
-// (https://github.com/cloudevents/spec/blob/main/cloudevents/bindings/nats-protocol-binding.md).
-func percentEncoded(s string) string {
-	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
-	var b strings.Builder
-	for _, c := range []byte(s) {
-		if plain(c) {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
 }
 
 // errNotConnected is the error of sending without a connection.

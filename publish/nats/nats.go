@@ -1,5 +1,5 @@
-// Package nats publishes events to NATS JetStream. The subject is the event's destination. The stream that has the subject
-// confirms each message after storing it (in a replicated stream, after a majority has stored it).
+// Package nats publishes events to NATS JetStream. The subject is the event's destination. The stream that has the
+// subject confirms each message after storing it (in a replicated stream, after a majority has stored it).
 //
 //	publisher, err := nats.New(nats.Config{URL: "nats://nats-1:4222,nats://nats-2:4222"})
 //	...
@@ -12,27 +12,28 @@
 //
 // A message is a CloudEvent by the NATS protocol binding (https://github.com/cloudevents/spec), in binary mode unless
 // Config.Encoder says otherwise. The attributes are headers that begin with ce- and have percent-encoded values,
-// content-type is a separate header, and the event's own headers are sent too. Headers of an event that begin with Nats-
-// are left out, because they are instructions to the server. Streams must exist; the publisher does not create any.
+// content-type is a separate header, and the event's own headers are sent too. Headers of an event that begin with
+// Nats- are left out, because they are instructions to the server. Streams must exist; the publisher does not create
+// any.
 //
 // # Order and duplicates
 //
 // Events with one key are sent one after another, each after the stream has confirmed the one before. Events with
-// different keys are sent concurrently. JetStream cannot refuse messages that follow a lost one, so each event costs its key
-// a round trip, and a topic with only one key is limited to that speed.
+// different keys are sent concurrently. JetStream cannot refuse messages that follow a lost one, so each event costs
+// its key a round trip, and a topic with only one key is limited to that speed.
 //
-// Nats-Msg-Id is the id of the event. An event that is sent again within the stream's duplicate window (Duplicates, 2 min
-// by default) is stored once. After that it may be stored twice, which the consumer's inbox notices. The first copy of an
-// event never comes after an event that follows it.
+// Nats-Msg-Id is the id of the event. An event that is sent again within the stream's duplicate window (Duplicates, 2
+// min by default) is stored once. After that it may be stored twice, which the consumer's inbox notices. The first copy
+// of an event never comes after an event that follows it.
 //
-// The duplicate window also remembers messages that the stream no longer has. So the publisher checks a confirmation that
-// says "duplicate": it asks for the message. The message may be gone, because the stream was purged or a consumer of a work
-// queue has finished it, or the publisher may lack the right to ask ($JS.API.STREAM.INFO and .MSG.GET). Then it sends the
-// event again under another Nats-Msg-Id. The id of the event stays the same, for the consumer's inbox. Publisher.Counts
-// counts both cases.
+// The duplicate window also remembers messages that the stream no longer has. So the publisher checks a confirmation
+// that says "duplicate": it asks for the message. The message may be gone, because the stream was purged or a consumer
+// of a work queue has finished it, or the publisher may lack the right to ask ($JS.API.STREAM.INFO and .MSG.GET). Then
+// it sends the event again under another Nats-Msg-Id. The id of the event stays the same, for the consumer's inbox.
+// Publisher.Counts counts both cases.
 //
-// A client that may subscribe to a subject gets the address for the confirmation, and can confirm messages that no stream
-// has stored. Config.Stream makes that harder. Only permissions on the server prevent it.
+// A client that may subscribe to a subject gets the address for the confirmation, and can confirm messages that no
+// stream has stored. Config.Stream makes that harder. Only permissions on the server prevent it.
 //
 // # Failures
 //
@@ -49,11 +50,12 @@
 //	A  the context of Publish has ended; the event may have been stored, else it is outbox.ErrNotSent
 //	A  any other error of the stream, and a confirmation that cannot be read
 //
-// The publisher asks the JetStream API whether a subject has no stream or a stream that does not answer. Without the right
-// to use $JS.API.STREAM.NAMES, the events of the subject remain unavailable.
+// The publisher asks the JetStream API whether a subject has no stream or a stream that does not answer. Without the
+// right to use $JS.API.STREAM.NAMES, the events of the subject remain unavailable.
 package nats
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,9 +87,9 @@ type Config struct {
 	Encoder publish.Encoder
 	// Timeout is how long a stream may take to confirm a message before it counts as unavailable. 0 means 5 s.
 	Timeout time.Duration
-	// NoStreamTimeout is how long a subject may have no stream before its events are refused permanently, as dead letters. 0
-	// means however long: they are unavailable and wait, so that neither an outage nor a stream that is created late makes dead
-	// letters. A negative value refuses them immediately.
+	// NoStreamTimeout is how long a subject may have no stream before its events are refused permanently, as dead letters.
+	// 0 means however long: they are unavailable and wait, so that neither an outage nor a stream that is created late
+	// makes dead letters. A negative value refuses them immediately.
 	NoStreamTimeout time.Duration
 	// Concurrency is how many events of one call of Publish may be sent concurrently, each with a different key. 0 means
 	// 256; the maximum is 10,000.
@@ -98,11 +100,11 @@ type Config struct {
 	Stream string
 	// Domain is the JetStream domain of the streams; "" means the domain of the server.
 	Domain string
-	// Options go to the connection: nats.UserCredentials, nats.Secure, nats.Name and so on. With any options, the connection
-	// always reconnects, and buffers nothing while it is not connected.
+	// Options go to the connection: nats.UserCredentials, nats.Secure, nats.Name and so on. With any options, the
+	// connection always reconnects, and buffers nothing while it is not connected.
 	Options []nats.Option
-	// Logger gets the errors of the connection, each at most once per minute, and repetitions at DEBUG; nil means slog.Default(). No
-	// payload is ever logged.
+	// Logger gets the errors of the connection, each at most once per minute, and repetitions at DEBUG; nil means
+	// slog.Default(). No payload is ever logged.
 	Logger *slog.Logger
 }
 
@@ -131,15 +133,9 @@ func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg
 func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown()) }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Second
-	}
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = 256
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 256)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.Options = slices.Clone(cfg.Options)
 	return cfg
 }
@@ -149,7 +145,8 @@ func (cfg Config) validate() error {
 	case cfg.URL == "":
 		return errors.New("field URL is empty")
 	case !natsurl.Valid(cfg.URL):
-		return errors.New("field URL is not a list of URLs: percent-encode special characters in a user or password, and separate servers with commas")
+		return errors.New("field URL is not a list of URLs: percent-encode special characters in a user or password, and " +
+			"separate servers with commas")
 	case strings.ContainsAny(cfg.Stream, " .*>/\\\t\r\n"):
 		return fmt.Errorf("field Stream %q is not a valid stream name", cfg.Stream)
 	case cfg.Timeout < 0:
@@ -183,9 +180,9 @@ func (p *Publisher) Format(w fmt.State, _ rune) {
 // LogValue logs the publisher as Format writes it.
 func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
-// New checks cfg, tries to connect to each server once, and returns a Publisher. If no server answers, the Publisher keeps
-// trying in the background, and events are unavailable meanwhile. An error means that the configuration is not valid. The
-// caller must Close the Publisher after Run of the dispatcher or listener has returned.
+// New checks cfg, tries to connect to each server once, and returns a Publisher. If no server answers, the Publisher
+// keeps trying in the background, and events are unavailable meanwhile. An error means that the configuration is not
+// valid. The caller must Close the Publisher after Run of the dispatcher or listener has returned.
 func New(cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -212,8 +209,8 @@ func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 	return publish.Each(ctx, events, p.cfg.Concurrency, p.send)
 }
 
-// Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as unavailable,
-// although they may have been stored. A second call does nothing.
+// Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as
+// unavailable, although they may have been stored. A second call does nothing.
 func (p *Publisher) Close() {
 	p.close()
 	p.calls.Lock()
@@ -246,7 +243,7 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 		return err
 	}
 	if !p.conn.IsConnected() {
-		return p.outcome(ctx, o.Destination, errNotConnected)
+		return p.resultOf(ctx, o.Destination, errNotConnected)
 	}
 	for range maxNames {
 		ack, err := p.confirmed(ctx, msg)
@@ -274,8 +271,8 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 	return outbox.Unavailable(p.describe(o.Destination, errDuplicate))
 }
 
-// maxNames is the number of message ids under which an event is sent in one attempt: its own id, one more if the stream no
-// longer has the message, and further ones for lost confirmations.
+// maxNames is the number of message ids under which an event is sent in one attempt: its own id, one more if the stream
+// no longer has the message, and further ones for lost confirmations.
 const maxNames = 5
 
 var errDuplicate = errors.New("confirmed as a duplicate under each message id, but the stream does not have it")
@@ -284,16 +281,17 @@ var errDuplicate = errors.New("confirmed as a duplicate under each message id, b
 func (p *Publisher) confirmed(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	future, err := p.js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))
 	if err != nil {
-		return nil, p.outcome(ctx, msg.Subject, err)
+		return nil, p.resultOf(ctx, msg.Subject, err)
 	}
 	select {
 	case ack := <-future.Ok():
 		if p.cfg.Stream != "" && ack.Stream != p.cfg.Stream {
-			return nil, outbox.Unavailable(p.describe(msg.Subject, fmt.Errorf("confirmed by %q, which is not the stream %s", ack.Stream, p.cfg.Stream)))
+			return nil, outbox.Unavailable(p.describe(msg.Subject,
+				fmt.Errorf("confirmed by %q, which is not the stream %s", ack.Stream, p.cfg.Stream)))
 		}
 		return ack, nil
 	case err := <-future.Err():
-		return nil, p.outcome(ctx, msg.Subject, err)
+		return nil, p.resultOf(ctx, msg.Subject, err)
 	case <-ctx.Done():
 		return nil, p.describe(msg.Subject, context.Cause(ctx))
 	case <-p.closing.Done():

@@ -16,8 +16,8 @@ const (
 	attributePrefix = "ce_"
 )
 
-// fieldsOf encodes an event as the names and values of an entry's fields, in a fixed order, and returns their size. They
-// have a copy of the payload, because the command may still be on its way when Publish has returned.
+// fieldsOf encodes an event as the names and values of an entry's fields, in a fixed order, and returns their size.
+// They have a copy of the payload, because the command may still be on its way when Publish has returned.
 func fieldsOf(encoder publish.Encoder, o publish.Outgoing) (fields []any, size int, err error) {
 	m, err := encoder.Encode(o)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// The limits of pipelines: how many are on their way concurrently, and how much is in one. While one is on its way the next
-// entries gather, so that its size follows the load.
+// The limits of pipelines: how many are on their way concurrently, and how much is in one. While one is on its way the
+// next entries gather, so that its size follows the load.
 const (
 	maxPipelines = 4
 	maxEntries   = 500
@@ -27,7 +27,8 @@ type entry struct {
 	result chan error // has room for one
 }
 
-// pipelines send the entries of one server. Those of one key are never in it together, because each waits for the one before.
+// pipelines send the entries of one server. Those of one key are never in it together, because each waits for the one
+// before.
 type pipelines struct {
 	mu      sync.Mutex
 	waiting []*entry
@@ -106,8 +107,8 @@ func (p *Publisher) exec(batch []*entry) {
 	}
 }
 
-// refusal returns why a stream has no entry of a command, or nil. exec is the error of its pipeline: when Redis refuses the
-// connection itself, the client sets no error in the commands.
+// refusal returns why a stream has no entry of a command, or nil. exec is the error of its pipeline: when Redis refuses
+// the connection itself, the client sets no error in the commands.
 func refusal(added *goredis.StringCmd, exec error) error {
 	if added.Err() == nil && added.Val() == "" {
 		return cmp.Or(exec, errNoAnswer)
@@ -141,7 +142,8 @@ func (p *Publisher) missing(waited *goredis.Cmd) error {
 	return err
 }
 
-// addInCluster appends an entry to a stream of a cluster, by itself: a node that is away must not hold up the entries of others.
+// addInCluster appends an entry to a stream of a cluster, by itself: a node that is away must not hold up the entries
+// of others.
 func (p *Publisher) addInCluster(ctx context.Context, e *entry) error {
 	if p.cfg.Replicas == 0 {
 		return p.cluster.XAdd(ctx, p.add(e.stream, e.fields)).Err()

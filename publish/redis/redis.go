@@ -1,5 +1,5 @@
-// Package redis publishes events to streams of Redis or Valkey. The stream is the event's destination; an event is one entry
-// (XADD).
+// Package redis publishes events to streams of Redis or Valkey. The stream is the event's destination; an event is one
+// entry (XADD).
 //
 //	publisher, err := redis.New(redis.Config{URL: "redis://user:password@redis-1:6379/0"})
 //	...
@@ -10,32 +10,33 @@
 //
 // # Entries
 //
-// An entry is a CloudEvent, in binary mode unless Config.Encoder says otherwise. CloudEvents has no binding for Redis, so
-// the fields are those of the Kafka binding: attributes have names that begin with ce_, content-type and the event's own
-// headers have their own names. The field data is the body. Headers of an event that are called data or content-type, or
-// begin with ce_, are left out.
+// An entry is a CloudEvent, in binary mode unless Config.Encoder says otherwise. CloudEvents has no binding for Redis,
+// so the fields are those of the Kafka binding: attributes have names that begin with ce_, content-type and the event's
+// own headers have their own names. The field data is the body. Headers of an event that are called data or
+// content-type, or begin with ce_, are left out.
 //
 // Streams must exist, unless Config.CreateStreams is set: a misspelt stream would take events that nobody reads. XGROUP
 // CREATE with MKSTREAM creates a stream with its first consumer group.
 //
 // # Order and duplicates
 //
-// Events with one key are sent one after another, each after Redis has answered for the one before. So each event costs its key
-// a round trip. Events with different keys are sent together, in pipelines of up to 500; to a cluster concurrently, each by
-// itself, so that a node that is away does not hold up the others.
+// Events with one key are sent one after another, each after Redis has answered for the one before. So each event costs
+// its key a round trip. Events with different keys are sent together, in pipelines of up to 500; to a cluster
+// concurrently, each by itself, so that a node that is away does not hold up the others.
 //
-// An event whose answer got lost is sent again and may be stored twice, which the consumer's inbox notices. The first copy of
-// an event never comes after an event that follows it.
+// An event whose answer got lost is sent again and may be stored twice, which the consumer's inbox notices. The first
+// copy of an event never comes after an event that follows it.
 //
 // # What Redis stores permanently
 //
-// Redis answers before it is certain that an entry survives. A crash of the server loses what was not yet in its append-only
-// file, and a failover loses what the replica did not have. The publisher cannot notice either. So for events that must not be
-// lost:
+// Redis answers before it is certain that an entry survives. A crash of the server loses what was not yet in its
+// append-only file, and a failover loses what the replica did not have. The publisher cannot notice either. So for
+// events that must not be lost:
 //
-//   - appendonly yes, with appendfsync always (nothing is lost when the machine crashes) or everysec (about a second is);
-//   - Config.Replicas of 1 or more, if there are replicas: the publisher waits until so many of them have the entry. That makes a
-//     loss by failover unlikely; Redis does not exclude it;
+//   - appendonly yes, with appendfsync always (nothing is lost when the machine crashes) or everysec (about a second
+//     is);
+//   - Config.Replicas of 1 or more, if there are replicas: the publisher waits until so many of them have the entry.
+//     That makes a loss by failover unlikely; Redis does not exclude it;
 //   - maxmemory-policy noeviction: with another policy Redis may remove whole streams;
 //   - no MaxLen, or one that is larger than what consumers may be behind.
 //
@@ -44,7 +45,8 @@
 // The client writes failed attempts to connect to its own logger, which is the standard error of the process unless
 // SetLogger of go-redis says otherwise.
 //
-// The outcome of an event that Redis does not take (P permanent, U unavailable, B broker unavailable, A a failed attempt):
+// The outcome of an event that Redis does not take (P permanent, U unavailable, B broker unavailable, A a failed
+// attempt):
 //
 //	P  larger than Config.MaxBytes, or no destination
 //	U  no such stream, or a key that is not a stream (WRONGTYPE), however long, or P after Config.NoStreamTimeout
@@ -58,6 +60,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -83,35 +86,36 @@ var ErrClosed = errors.New("the publisher is closed")
 
 // Config says where a Publisher sends events and how. URL or Options is required.
 type Config struct {
-	// URL is the server, as redis://user:password@host:port/db, or rediss:// for TLS, or unix://. Special characters of a user
-	// or a password are percent-encoded.
+	// URL is the server, as redis://user:password@host:port/db, or rediss:// for TLS, or unix://. Special characters of a
+	// user or a password are percent-encoded.
 	URL string
-	// Options are used instead of URL, for a cluster or for Sentinel: Addrs, MasterName, Username, Password, TLSConfig and so
-	// on. They cannot change what the promises of this package depend on: the publisher sets retries, timeouts, the size of the
-	// pool and the routing to replicas.
+	// Options are used instead of URL, for a cluster or for Sentinel: Addrs, MasterName, Username, Password, TLSConfig and
+	// so on. They cannot change what the promises of this package depend on: the publisher sets retries, timeouts, the
+	// size of the pool and the routing to replicas.
 	Options *goredis.UniversalOptions
 	// Encoder makes entries of events; nil means CloudEvents in binary mode.
 	Encoder publish.Encoder
 	// CreateStreams lets Redis create a stream with its first event. Otherwise streams must exist.
 	CreateStreams bool
-	// NoStreamTimeout is how long a stream may be missing before its events are refused permanently, as dead letters. 0 means
-	// however long: they are unavailable and wait, so that neither an outage nor a stream that is created late makes dead
-	// letters. A negative value refuses them immediately.
+	// NoStreamTimeout is how long a stream may be missing before its events are refused permanently, as dead letters. 0
+	// means however long: they are unavailable and wait, so that neither an outage nor a stream that is created late makes
+	// dead letters. A negative value refuses them immediately.
 	NoStreamTimeout time.Duration
 	// MaxLen is the approximate number of entries to which each event trims its stream (MAXLEN ~). Redis then removes the
 	// oldest ones, read or not. 0 means that nothing is removed.
 	MaxLen int64
-	// Replicas is how many replicas must have an entry before it counts as delivered (WAIT), within half of Timeout. 0 means
-	// none: then a failover may lose entries. The maximum is 100.
+	// Replicas is how many replicas must have an entry before it counts as delivered (WAIT), within half of Timeout. 0
+	// means none: then a failover may lose entries. The maximum is 100.
 	Replicas int
-	// MaxBytes is the maximum size of a message, with its fields. A larger one is refused permanently. 0 means 512 MB, which is
-	// the default of Redis for one value (proto-max-bulk-len).
+	// MaxBytes is the maximum size of a message, with its fields. A larger one is refused permanently. 0 means 512 MB,
+	// which is the default of Redis for one value (proto-max-bulk-len).
 	MaxBytes int
 	// Timeout is how long Redis may take to answer before a destination counts as unavailable, and how long it may take to
 	// connect. 0 means 5 s.
 	Timeout time.Duration
-	// Concurrency is how many events of one call of Publish may be on their way concurrently, each with a different key. Up to
-	// 500 share a pipeline; in a cluster each has a connection. 0 means 500, or 64 with several Addrs; the maximum is 1,000.
+	// Concurrency is how many events of one call of Publish may be on their way concurrently, each with a different key.
+	// Up to 500 share a pipeline; in a cluster each has a connection. 0 means 500, or 64 with several Addrs; the maximum
+	// is 1,000.
 	Concurrency int
 }
 
@@ -157,12 +161,8 @@ func (cfg Config) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(cfg
 func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown()) }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Second
-	}
-	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = 512 << 20
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 512<<20)
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = maxEntries
 		if cfg.Options != nil && len(cfg.Options.Addrs) > 1 {
@@ -227,7 +227,8 @@ func (cfg Config) client() (goredis.UniversalClient, error) {
 		opts := *cfg.Options
 		opts.Addrs = slices.Clone(opts.Addrs)
 		opts.MaxRetries, opts.DialerRetries = -1, 1
-		opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout, opts.PoolTimeout = cfg.Timeout, cfg.Timeout, cfg.Timeout, cfg.Timeout
+		opts.DialTimeout, opts.ReadTimeout = cfg.Timeout, cfg.Timeout
+		opts.WriteTimeout, opts.PoolTimeout = cfg.Timeout, cfg.Timeout
 		opts.ContextTimeoutEnabled = true
 		opts.PoolSize, opts.MaxActiveConns, opts.PipelinePoolSize = connections*cfg.Concurrency, 0, -1
 		opts.ReadOnly, opts.RouteByLatency, opts.RouteRandomly = false, false, false
@@ -240,7 +241,8 @@ func (cfg Config) client() (goredis.UniversalClient, error) {
 		return nil, err
 	}
 	opts.MaxRetries, opts.DialerRetries = -1, 1
-	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout, opts.PoolTimeout = cfg.Timeout, cfg.Timeout, cfg.Timeout, cfg.Timeout
+	opts.DialTimeout, opts.ReadTimeout = cfg.Timeout, cfg.Timeout
+	opts.WriteTimeout, opts.PoolTimeout = cfg.Timeout, cfg.Timeout
 	opts.ContextTimeoutEnabled = true
 	opts.PoolSize, opts.MaxActiveConns, opts.PipelinePoolSize = connections*cfg.Concurrency, 0, -1
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -278,8 +280,8 @@ func (p *Publisher) Format(w fmt.State, _ rune) {
 // LogValue logs the publisher as Format writes it.
 func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
-// New checks cfg and returns a Publisher, which connects when it sends. An error means that the configuration is not valid.
-// The caller must Close the Publisher after Run of the dispatcher or listener has returned.
+// New checks cfg and returns a Publisher, which connects when it sends. An error means that the configuration is not
+// valid. The caller must Close the Publisher after Run of the dispatcher or listener has returned.
 func New(cfg Config) (*Publisher, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -303,8 +305,8 @@ func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 	return publish.Each(ctx, events, p.cfg.Concurrency, p.send)
 }
 
-// Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as unavailable,
-// although they may have been stored. A second call does nothing.
+// Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as
+// unavailable, although they may have been stored. A second call does nothing.
 func (p *Publisher) Close() {
 	p.close()
 	p.calls.Lock()
@@ -326,7 +328,8 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 		return err
 	}
 	if size > p.cfg.MaxBytes {
-		return outbox.Permanent(p.describe(o.Destination, fmt.Errorf("the message has %d bytes, more than MaxBytes, %d", size, p.cfg.MaxBytes)))
+		return outbox.Permanent(p.describe(o.Destination,
+			fmt.Errorf("the message has %d bytes, more than MaxBytes, %d", size, p.cfg.MaxBytes)))
 	}
 	// The client ends a command when its connection answers or times out, but not when a context is canceled.
 	e := &entry{ctx: ctx, stream: o.Destination, fields: fields, size: size, result: make(chan error, 1)}
@@ -348,7 +351,7 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 		if p.closing.Err() != nil {
 			return outbox.BrokerUnavailable(ErrClosed)
 		}
-		return p.outcome(o.Destination, err)
+		return p.resultOf(o.Destination, err)
 	case <-ctx.Done():
 		return p.describe(o.Destination, context.Cause(ctx))
 	case <-p.closing.Done():

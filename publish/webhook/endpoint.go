@@ -17,13 +17,13 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Endpoint is the receiver of the events of one destination. Printed or logged in any way, it shows no secret, no header and
-// no credential of its URL.
+// Endpoint is the receiver of the events of one destination. Printed or logged in any way, it shows no secret, no
+// header and no credential of its URL.
 type Endpoint struct {
 	// URL is where events are posted, http or https. A user and password in it are sent as basic authentication.
 	URL string
-	// Secrets sign each request. Each request has a signature by every secret, so that during a rotation a receiver may use
-	// the old or the new one. A secret has 24 to 64 bytes, in base64, with or without the prefix whsec_, such as what
+	// Secrets sign each request. Each request has a signature by every secret, so that during a rotation a receiver may
+	// use the old or the new one. A secret has 24 to 64 bytes, in base64, with or without the prefix whsec_, such as what
 	// `openssl rand -base64 32` prints. At least one is required unless Unsigned is set.
 	Secrets []string
 	// Unsigned posts events without a signature. Secrets must be empty then.
@@ -31,8 +31,8 @@ type Endpoint struct {
 	// Headers are sent with each request, for example Authorization. They take precedence over headers of events. Headers
 	// that HTTP, Standard Webhooks or CloudEvents prescribe are an error.
 	Headers map[string]string
-	// Concurrency is how many requests to this endpoint may run concurrently. 0 means Config.Concurrency, which is also the
-	// maximum.
+	// Concurrency is how many requests to this endpoint may run concurrently. 0 means Config.Concurrency, which is also
+	// the maximum.
 	Concurrency int
 	// Timeout is how long a request to this endpoint may take. 0 means Config.Timeout, which is also the maximum.
 	Timeout time.Duration
@@ -53,8 +53,8 @@ func (e Endpoint) masked() masked {
 	return masked{URL: shown, Secrets: len(e.Secrets), Headers: len(e.Headers)}
 }
 
-// splitPassword reports whether a URL looks like one with a slash in its password: the part before it was parsed as host and
-// port.
+// splitPassword reports whether a URL looks like one with a slash in its password: the part before it was parsed as
+// host and port.
 func splitPassword(u *url.URL) bool {
 	return u.User == nil && u.Port() != "" && strings.Contains(u.Path, "@")
 }
@@ -117,7 +117,8 @@ func newEndpoint(name string, c Endpoint) (*endpoint, error) {
 	case u.Hostname() == "":
 		return nil, errors.New("field URL has no host")
 	case splitPassword(u):
-		return nil, errors.New("field URL has an @ in its path behind a port: write %2F for / in a password, or %40 for @ in a path")
+		return nil, errors.New(
+			"field URL has an @ in its path behind a port: write %2F for / in a password, or %40 for @ in a path")
 	case len(c.Secrets) == 0 && !c.Unsigned:
 		return nil, errors.New("field Secrets is empty: add a secret, or set Unsigned to post without a signature")
 	case len(c.Secrets) > 0 && c.Unsigned:

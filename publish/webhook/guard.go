@@ -6,8 +6,9 @@ import (
 	"syscall"
 )
 
-// guard allows connections only to public addresses and to the networks in it. It checks the address to which a socket is
-// about to connect, after every lookup. So a name cannot resolve to one address for the check and to another for the use.
+// guard allows connections only to public addresses and to the networks in it. It checks the address to which a socket
+// is about to connect, after every lookup. So a name cannot resolve to one address for the check and to another for the
+// use.
 type guard []netip.Prefix
 
 // privateError is the error for an address that the guard does not allow.
@@ -39,8 +40,8 @@ func (g guard) allows(ip netip.Addr) bool {
 }
 
 // special are the networks that the IANA registries list as not globally reachable, the networks that lead to such ones
-// (https://www.iana.org/assignments/iana-ipv4-special-registry, .../iana-ipv6-special-registry), and multicast. For IPv6
-// it lists only networks in 2000::/3: other addresses are not assigned.
+// (https://www.iana.org/assignments/iana-ipv4-special-registry, .../iana-ipv6-special-registry), and multicast. For
+// IPv6 it lists only networks in 2000::/3: other addresses are not assigned.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this network
 	netip.MustParsePrefix("10.0.0.0/8"),       // private

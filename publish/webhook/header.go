@@ -18,8 +18,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// header makes the headers of a request: those of the event, then those of the endpoint's configuration, then those that
-// CloudEvents and Standard Webhooks prescribe. Later ones replace earlier ones.
+// header makes the headers of a request: those of the event, then those of the endpoint's configuration, then those
+// that CloudEvents and Standard Webhooks prescribe. Later ones replace earlier ones.
 func (e *endpoint) header(id string, m publish.Message, now time.Time) (http.Header, error) {
 	header := http.Header{"User-Agent": {"outboxgen-webhook"}}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
@@ -31,7 +31,7 @@ func (e *endpoint) header(id string, m publish.Message, now time.Time) (http.Hea
 		header.Set(name, value)
 	}
 	for name, value := range m.Attributes {
-		header.Set("ce-"+name, percentEncoded(value))
+		header.Set("ce-"+name, wireheader.PercentEncoded(value))
 	}
 	header.Set("Content-Type", m.ContentType)
 	header.Set("Webhook-Id", id)
@@ -89,19 +89,4 @@ func prescribed(name string) bool {
 		}
 	}
 	return false
-}
-
-// percentEncoded writes the value of an attribute as a header
-// (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md#3132-http-header-values).
-func percentEncoded(s string) string {
-	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
-	var b strings.Builder
-	for i := range len(s) {
-		if plain(s[i]) {
-			b.WriteByte(s[i])
-		} else {
-			fmt.Fprintf(&b, "%%%02X", s[i])
-		}
-	}
-	return b.String()
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Lookup returns the endpoint of a destination, which is the value of the field that the YAML names with to_field. It must
-// be safe for concurrent use. It must return soon after ctx has ended, which is after Config.Timeout at the latest. The
-// result is used for all events of the destination until Config.LookupTTL has passed.
+// Lookup returns the endpoint of a destination, which is the value of the field that the YAML names with to_field. It
+// must be safe for concurrent use. It must return soon after ctx has ended, which is after Config.Timeout at the
+// latest. The result is used for all events of the destination until Config.LookupTTL has passed.
 //
 // The error says what happens to the events of this destination, and of no other:
 //   - ErrNoEndpoint, also wrapped: they are dead letters.
 //   - An error marked by outbox.Permanent or outbox.BrokerUnavailable keeps its meaning. BrokerUnavailable makes all
 //     destinations rest: return it if the store of the endpoints is unavailable.
-//   - Any other error, a panic, and an Endpoint that is not valid: the destination is unavailable. Its events wait, and no
-//     attempt is charged.
+//   - Any other error, a panic, and an Endpoint that is not valid: the destination is unavailable. Its events wait, and
+//     no attempt is charged.
 //
 // The text of the error is logged and stored, so it must not contain secrets.
 type Lookup func(ctx context.Context, destination string) (Endpoint, error)
@@ -87,7 +87,8 @@ func (d *directory) find(ctx context.Context, destination string) (*endpoint, er
 	case <-ctx.Done():
 		return nil, notSent(ctx)
 	case <-timeout.C:
-		return nil, outbox.Unavailable(fmt.Errorf("look up endpoint of %q: Lookup has not returned within %s", destination, d.config.Timeout))
+		return nil, outbox.Unavailable(fmt.Errorf("look up endpoint of %q: Lookup has not returned within %s", destination,
+			d.config.Timeout))
 	}
 }
 

@@ -12,20 +12,20 @@
 //
 // # Endpoints that are looked up
 //
-// With to_field in the YAML each event says where it goes, such as to a customer. Config.Lookup returns the address, the
-// secrets and the limits of that destination. The result is used for Config.LookupTTL.
+// With to_field in the YAML each event says where it goes, such as to a customer. Config.Lookup returns the address,
+// the secrets and the limits of that destination. The result is used for Config.LookupTTL.
 //
 // # Requests
 //
 // A request is a CloudEvent by the HTTP protocol binding (https://github.com/cloudevents/spec), in binary mode unless
-// Config.Encoder says otherwise. The attributes are headers that begin with Ce- and have percent-encoded values, and the
-// event's own headers are sent too, except credentials. Webhook-Id is the id of the event, so that receivers can recognize
-// duplicates with any encoder.
+// Config.Encoder says otherwise. The attributes are headers that begin with Ce- and have percent-encoded values, and
+// the event's own headers are sent too, except credentials. Webhook-Id is the id of the event, so that receivers can
+// recognize duplicates with any encoder.
 //
 // # Order and duplicates
 //
-// Events with one key are sent one after another, each after a 2xx reply for the one before. Events with different keys are
-// sent concurrently, up to Config.Concurrency per endpoint. An event whose reply got lost is sent again, which the
+// Events with one key are sent one after another, each after a 2xx reply for the one before. Events with different keys
+// are sent concurrently, up to Config.Concurrency per endpoint. An event whose reply got lost is sent again, which the
 // receiver's inbox notices.
 //
 // # Failures
@@ -51,6 +51,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -73,13 +74,14 @@ import (
 
 // Config says where a Publisher sends events and how. Endpoints, Lookup or both are required.
 type Config struct {
-	// Endpoints receive the events. The key is the destination in the YAML. There must be at least one, unless Lookup is set.
+	// Endpoints receive the events. The key is the destination in the YAML. There must be at least one, unless Lookup is
+	// set.
 	Endpoints map[string]Endpoint
-	// Lookup returns the endpoints of the destinations that are not in Endpoints, for topics with to_field in the YAML. nil
-	// means that there are no others. A destination with the name of one of Endpoints is never looked up.
+	// Lookup returns the endpoints of the destinations that are not in Endpoints, for topics with to_field in the YAML.
+	// nil means that there are no others. A destination with the name of one of Endpoints is never looked up.
 	Lookup Lookup
-	// LookupTTL is how long the result of Lookup is used: a changed address or secret takes effect within this time. 0 means
-	// 1 min.
+	// LookupTTL is how long the result of Lookup is used: a changed address or secret takes effect within this time. 0
+	// means 1 min.
 	LookupTTL time.Duration
 	// FailedLookupTTL is how long an error of Lookup is remembered. 0 means 2 s. It is at most LookupTTL.
 	FailedLookupTTL time.Duration
@@ -88,23 +90,23 @@ type Config struct {
 	// Timeout is how long a request may take, from the lookup of the host to the last header of the reply. 0 means 15 s.
 	Timeout time.Duration
 	// Concurrency is how many requests to one endpoint may run concurrently, in all calls of Publish together. 0 means 16.
-	// Events with one key are sent one after another. Endpoints do not share the limit, so that an endpoint that hangs takes
-	// no requests from another.
+	// Events with one key are sent one after another. Endpoints do not share the limit, so that an endpoint that hangs
+	// takes no requests from another.
 	Concurrency int
 	// MaxRetryAfter is the longest time that an endpoint can ask for with Retry-After. 0 means 1 h.
 	MaxRetryAfter time.Duration
-	// AllowedNetworks are networks that are not public, to which the publisher may connect. It does not connect to any other
-	// private, loopback, link-local, multicast or otherwise special address, under any name.
+	// AllowedNetworks are networks that are not public, to which the publisher may connect. It does not connect to any
+	// other private, loopback, link-local, multicast or otherwise special address, under any name.
 	AllowedNetworks []netip.Prefix
 	// PrivateAddressTimeout is how long the host of an endpoint may resolve to such addresses only, before its events are
-	// refused permanently, as dead letters. 0 means however long: they are unavailable and wait, and nothing is sent, so that a
-	// name that resolves wrongly makes no dead letters. A negative value refuses them immediately.
+	// refused permanently, as dead letters. 0 means however long: they are unavailable and wait, and nothing is sent, so
+	// that a name that resolves wrongly makes no dead letters. A negative value refuses them immediately.
 	PrivateAddressTimeout time.Duration
 	// TLS is for endpoints with a private certificate authority, or that require a client certificate. nil means the
 	// system's certificate authorities. New copies it.
 	TLS *tls.Config
-	// Logger gets failures, at Debug, or at Warn if a configuration must be fixed: once per minute for each destination and cause, and
-	// in between at Debug. nil means slog.Default().
+	// Logger gets failures, at Debug, or at Warn if a configuration must be fixed: once per minute for each destination
+	// and cause, and in between at Debug. nil means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -124,8 +126,9 @@ type shown struct {
 
 func (c Config) shown() shown {
 	return shown{
-		Endpoints: c.Endpoints, Lookup: c.Lookup != nil, LookupTTL: c.LookupTTL, FailedLookupTTL: c.FailedLookupTTL, Timeout: c.Timeout, Concurrency: c.Concurrency, MaxRetryAfter: c.MaxRetryAfter,
-		AllowedNetworks: c.AllowedNetworks, PrivateAddressTimeout: c.PrivateAddressTimeout, TLS: c.TLS != nil,
+		Endpoints: c.Endpoints, Lookup: c.Lookup != nil, LookupTTL: c.LookupTTL, FailedLookupTTL: c.FailedLookupTTL,
+		Timeout: c.Timeout, Concurrency: c.Concurrency, MaxRetryAfter: c.MaxRetryAfter, AllowedNetworks: c.AllowedNetworks,
+		PrivateAddressTimeout: c.PrivateAddressTimeout, TLS: c.TLS != nil,
 	}
 }
 
@@ -149,24 +152,12 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = defaultTimeout
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = defaultConcurrency
-	}
-	if c.MaxRetryAfter == 0 {
-		c.MaxRetryAfter = defaultMaxRetryAfter
-	}
-	if c.LookupTTL == 0 {
-		c.LookupTTL = defaultLookup
-	}
-	if c.FailedLookupTTL == 0 {
-		c.FailedLookupTTL = defaultFailedLookup
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
+	c.MaxRetryAfter = cmp.Or(c.MaxRetryAfter, defaultMaxRetryAfter)
+	c.LookupTTL = cmp.Or(c.LookupTTL, defaultLookup)
+	c.FailedLookupTTL = cmp.Or(c.FailedLookupTTL, defaultFailedLookup)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 
@@ -217,14 +208,16 @@ func (p *Publisher) Format(w fmt.State, _ rune) {
 // LogValue logs the publisher as Format writes it.
 func (p *Publisher) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(p)) }
 
-// New checks config and returns a Publisher. It does not connect. An error names the endpoint and the field, without secrets
-// or credentials. The caller must Close the Publisher after Run of the dispatcher or listener has returned.
+// New checks config and returns a Publisher. It does not connect. An error names the endpoint and the field, without
+// secrets or credentials. The caller must Close the Publisher after Run of the dispatcher or listener has returned.
 func New(config Config) (*Publisher, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("create webhook publisher: %w", err)
 	}
-	p := &Publisher{config: config, limit: lograte.New(config.Logger), endpoints: make(map[string]*endpoint, len(config.Endpoints))}
+	p := &Publisher{
+		config: config, limit: lograte.New(config.Logger), endpoints: make(map[string]*endpoint, len(config.Endpoints)),
+	}
 	p.private.Timeout = config.PrivateAddressTimeout
 	for _, name := range slices.Sorted(maps.Keys(config.Endpoints)) {
 		e, err := newEndpoint(name, config.Endpoints[name])
@@ -269,11 +262,12 @@ func (p *Publisher) endpoint(ctx context.Context, o publish.Outgoing) (*endpoint
 	if p.directory != nil {
 		return p.directory.find(ctx, o.Destination)
 	}
-	return nil, &configError{fmt.Sprintf("no endpoint is configured for destination %q", o.Destination)} // another process may have it
+	// another process may have it
+	return nil, &configError{fmt.Sprintf("no endpoint is configured for destination %q", o.Destination)}
 }
 
-// Close ends lookups and closes idle connections. Call it after all calls of Publish have returned. A later Publish hands every event back as
-// unavailable.
+// Close ends lookups and closes idle connections. Call it after all calls of Publish have returned. A later Publish
+// hands every event back as unavailable.
 func (p *Publisher) Close() {
 	p.closed.Store(true)
 	p.endLookup()

@@ -17,8 +17,8 @@ import (
 // createKey is where the context of an enqueue keeps its span.
 type createKey struct{}
 
-// enqueuing starts the span of an enqueue, which the events carry. Without an active span there is none, because it would
-// be the root of a separate trace.
+// enqueuing starts the span of an enqueue, which the events carry. Without an active span there is none, because it
+// would be the root of a separate trace.
 func (t *Telemetry) enqueuing(ctx context.Context, namespace, topic string, _ int) context.Context {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -80,7 +80,8 @@ func (t *Telemetry) claimed(r outbox.Runner, events []outbox.Event, took time.Du
 	}
 	_, span := t.tracer.Start(ctx, "receive "+from, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithTimestamp(now.Add(-took)), trace.WithLinks(created...),
-		trace.WithAttributes(operation(system, "claim", semconv.MessagingOperationTypeReceive)...), trace.WithAttributes(about...))
+		trace.WithAttributes(operation(system, "claim", semconv.MessagingOperationTypeReceive)...),
+		trace.WithAttributes(about...))
 	span.End(trace.WithTimestamp(now))
 	if !span.SpanContext().IsValid() {
 		return
@@ -92,8 +93,8 @@ func (t *Telemetry) claimed(r outbox.Runner, events []outbox.Event, took time.Du
 
 // settleNames are the names of the operations in which an attempt ends.
 var settleNames = map[outbox.Settlement]string{
-	outbox.SettledDelivered: "ack", outbox.SettledRetried: "nack", outbox.SettledDead: "nack", outbox.SettledReleased: "release",
-	outbox.SettledParked: "nack",
+	outbox.SettledDelivered: "ack", outbox.SettledRetried: "nack", outbox.SettledDead: "nack",
+	outbox.SettledReleased: "release", outbox.SettledParked: "nack",
 }
 
 // onSettled makes the span of a settlement, which has no duration, because events are settled in batches.
@@ -110,9 +111,12 @@ func (t *Telemetry) onSettled(r outbox.Runner, e outbox.Event, s outbox.Settleme
 		return // nothing is known of the event
 	}
 	name := settleNames[s]
-	_, span := t.tracer.Start(under(ctx, parent), "settle "+e.Namespace+"/"+e.Topic, trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(operation(system, name, semconv.MessagingOperationTypeSettle)...), trace.WithAttributes(group(r)...),
-		trace.WithAttributes(to, how, semconv.MessagingMessageID(e.ID.String())), trace.WithLinks(links(created, last.SpanContext)...))
+	_, span := t.tracer.Start(under(ctx, parent), "settle "+e.Namespace+"/"+e.Topic,
+		trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(operation(system, name, semconv.MessagingOperationTypeSettle)...),
+		trace.WithAttributes(group(r)...),
+		trace.WithAttributes(to, how, semconv.MessagingMessageID(e.ID.String())),
+		trace.WithLinks(links(created, last.SpanContext)...))
 	if s == outbox.SettledDead {
 		span.SetStatus(codes.Error, "the event is a dead letter")
 	}
@@ -133,7 +137,8 @@ func (t *Telemetry) onResting(r outbox.Runner, target string, _ error) { t.rest(
 func (t *Telemetry) onResumed(r outbox.Runner, target string, _ time.Duration) { t.rest(r, target, -1) }
 
 func (t *Telemetry) rest(r outbox.Runner, target string, by int64) {
-	t.resting.Add(context.Background(), by, metric.WithAttributes(append(group(r), attribute.String("outboxgen.target", target))...))
+	t.resting.Add(context.Background(), by,
+		metric.WithAttributes(append(group(r), attribute.String("outboxgen.target", target))...))
 }
 
 // systemOf is the type of messaging.system in messagingconv.

@@ -1,6 +1,6 @@
-// Package otel gives an outbox the traces and metrics of OpenTelemetry, by the semantic conventions for messaging. A trace
-// goes from the request that enqueues an event to its handler, and through a broker to the consumer, without a line in the
-// handlers.
+// Package otel gives an outbox the traces and metrics of OpenTelemetry, by the semantic conventions for messaging. A
+// trace goes from the request that enqueues an event to its handler, and through a broker to the consumer, without a
+// line in the handlers.
 //
 //	tel, err := otel.New(otel.Config{})
 //	if err != nil {
@@ -15,11 +15,12 @@
 //
 // Consumers of a broker wrap the call of Consume with Telemetry.Consume.
 //
-// No span, metric or attribute has a payload, a dedupe key or a tenant. The description of a failed span is the text of the
-// error, as in the log.
+// No span, metric or attribute has a payload, a dedupe key or a tenant. The description of a failed span is the text of
+// the error, as in the log.
 package otel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -42,8 +43,8 @@ const (
 	system = "outboxgen"
 )
 
-// Config says where spans and metrics go. Its zero value uses the global providers of OpenTelemetry, as they are when New
-// is called.
+// Config says where spans and metrics go. Its zero value uses the global providers of OpenTelemetry, as they are when
+// New is called.
 type Config struct {
 	// TracerProvider makes the spans; nil means the global one.
 	TracerProvider trace.TracerProvider
@@ -71,26 +72,23 @@ type Telemetry struct {
 
 // New returns a Telemetry. An error is that of the MeterProvider, which refuses an instrument.
 func New(cfg Config) (*Telemetry, error) {
-	if cfg.TracerProvider == nil {
-		cfg.TracerProvider = otelapi.GetTracerProvider()
-	}
-	if cfg.MeterProvider == nil {
-		cfg.MeterProvider = otelapi.GetMeterProvider()
-	}
+	cfg.TracerProvider = cmp.Or(cfg.TracerProvider, otelapi.GetTracerProvider())
+	cfg.MeterProvider = cmp.Or(cfg.MeterProvider, otelapi.GetMeterProvider())
 	t := &Telemetry{tracer: cfg.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))}
 	if err := t.instruments(cfg.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))); err != nil {
 		return nil, fmt.Errorf("new telemetry: %w", err)
 	}
 	t.observer = &outbox.Observer{
-		Enqueuing: t.enqueuing, Enqueued: t.enqueued, Claimed: t.claimed, Settled: t.onSettled, Lost: t.onLost, Dead: t.onDead,
-		Resting: t.onResting, Resumed: t.onResumed,
+		Enqueuing: t.enqueuing, Enqueued: t.enqueued, Claimed: t.claimed, Settled: t.onSettled, Lost: t.onLost,
+		Dead: t.onDead, Resting: t.onResting, Resumed: t.onResumed,
 	}
 	return t, nil
 }
 
 func (t *Telemetry) instruments(m metric.Meter) error {
 	// The boundaries that the semantic conventions advise.
-	buckets := metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+	buckets := metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5,
+		5, 7.5, 10)
 	var errs [9]error
 	t.sent, errs[0] = messagingconv.NewClientSentMessages(m)
 	t.consumed, errs[1] = messagingconv.NewClientConsumedMessages(m)
@@ -102,9 +100,11 @@ func (t *Telemetry) instruments(m metric.Meter) error {
 	t.settled, errs[4] = counter("outboxgen.events.settled", "Events whose attempt has ended, by outboxgen.settlement.")
 	t.dead, errs[5] = counter("outboxgen.events.dead", "Events that became dead letters.")
 	t.lost, errs[6] = counter("outboxgen.events.lost", "Events whose lease was lost while they were handled.")
-	t.duplicates, errs[7] = counter("outboxgen.events.duplicate", "Events that were not enqueued because their dedupe keys were taken.")
+	t.duplicates, errs[7] = counter("outboxgen.events.duplicate",
+		"Events that were not enqueued because their dedupe keys were taken.")
 	t.resting, errs[8] = m.Int64UpDownCounter("outboxgen.targets.resting", metric.WithUnit("{target}"),
-		metric.WithDescription("Topics and destinations that are not claimed for a while because their target is unavailable."))
+		metric.WithDescription(
+			"Topics and destinations that are not claimed for a while because their target is unavailable."))
 	for _, err := range errs {
 		if err != nil {
 			return err
@@ -113,8 +113,9 @@ func (t *Telemetry) instruments(m metric.Meter) error {
 	return nil
 }
 
-// Context returns a copy of ctx for the root of a program. Events that are enqueued with it or with a context derived from it
-// carry the trace of the span that is active then, and each Enqueue gets a span "create" if there is an active one.
+// Context returns a copy of ctx for the root of a program. Events that are enqueued with it or with a context derived
+// from it carry the trace of the span that is active then, and each Enqueue gets a span "create" if there is an active
+// one.
 func (t *Telemetry) Context(ctx context.Context) context.Context {
 	return outbox.ContextWithObserver(t.contextWithTrace(ctx), t.observer)
 }
@@ -132,7 +133,8 @@ func (t *Telemetry) contextWithTrace(ctx context.Context) context.Context {
 // outbox.JoinObservers.
 func (t *Telemetry) Observer() *outbox.Observer { return t.observer }
 
-// creationOf returns the context in which an event with these headers was created. It is not valid if they have no trace.
+// creationOf returns the context in which an event with these headers was created. It is not valid if they have no
+// trace.
 func creationOf(headers map[string]string) trace.SpanContext {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier(headers))
 	return trace.SpanContextFromContext(ctx)

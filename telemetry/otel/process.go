@@ -13,16 +13,17 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Middleware is the outbox.Middleware for the Config of a dispatcher or listener. It gives each call of a handler a span
-// "process" in the trace in which the event was enqueued, with a link to the span "receive" of its claim. What the handler
-// enqueues carries this trace on.
+// Middleware is the outbox.Middleware for the Config of a dispatcher or listener. It gives each call of a handler a
+// span "process" in the trace in which the event was enqueued, with a link to the span "receive" of its claim. What the
+// handler enqueues carries this trace on.
 func (t *Telemetry) Middleware(ctx context.Context, e outbox.Event, next func(context.Context) error) error {
 	r, _ := outbox.RunnerFromContext(ctx)
 	created, received := creationOf(e.Headers), t.recent.get(r, e.ID)
 	about := append(group(r), destination(e.Namespace, e.Topic))
 	ctx, span := t.tracer.Start(under(t.contextWithTrace(ctx), created), "process "+e.Namespace+"/"+e.Topic,
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links(created, received.SpanContext)...),
-		trace.WithAttributes(operation(system, "handle", semconv.MessagingOperationTypeProcess)...), trace.WithAttributes(about...),
+		trace.WithAttributes(operation(system, "handle", semconv.MessagingOperationTypeProcess)...),
+		trace.WithAttributes(about...),
 		trace.WithAttributes(semconv.MessagingMessageID(e.ID.String()), attribute.Int("outboxgen.attempt", e.Attempt)))
 	if span.SpanContext().IsValid() {
 		t.recent.put(r, e.ID, seen{span.SpanContext(), true})
@@ -40,7 +41,9 @@ func (t *Telemetry) Middleware(ctx context.Context, e outbox.Event, next func(co
 //	})
 //
 // The error is that of fn. fn is called also if m has no trace or cannot be read.
-func (t *Telemetry) Consume(ctx context.Context, broker, consumerGroup string, m consume.Message, fn func(context.Context) error) error {
+func (t *Telemetry) Consume(
+	ctx context.Context, broker, consumerGroup string, m consume.Message, fn func(context.Context) error,
+) error {
 	received, _ := consume.Parse(m) // fn reports the error
 	about := []attribute.KeyValue{semconv.MessagingConsumerGroupName(consumerGroup)}
 	name := "process"
@@ -52,7 +55,8 @@ func (t *Telemetry) Consume(ctx context.Context, broker, consumerGroup string, m
 	}
 	created, ambient := creationOf(received.Headers), trace.SpanContextFromContext(ctx)
 	opts = append(opts, trace.WithLinks(links(created, ambient)...),
-		trace.WithAttributes(operation(broker, "consume", semconv.MessagingOperationTypeProcess)...), trace.WithAttributes(about...))
+		trace.WithAttributes(operation(broker, "consume", semconv.MessagingOperationTypeProcess)...),
+		trace.WithAttributes(about...))
 	ctx, span := t.tracer.Start(under(t.contextWithTrace(ctx), created), name, opts...)
 	t.consumed.Add(ctx, 1, "consume", systemOf(broker), about...)
 	return t.process(ctx, span, broker, "consume", about, fn)
@@ -62,7 +66,9 @@ func (t *Telemetry) Consume(ctx context.Context, broker, consumerGroup string, m
 var errNoReturn = errors.New("it did not return")
 
 // process runs fn in span and records its duration.
-func (t *Telemetry) process(ctx context.Context, span trace.Span, system, name string, about []attribute.KeyValue, fn func(context.Context) error) (err error) {
+func (t *Telemetry) process(
+	ctx context.Context, span trace.Span, system, name string, about []attribute.KeyValue, fn func(context.Context) error,
+) (err error) {
 	began := time.Now()
 	err = errNoReturn
 	defer func() {

@@ -14,9 +14,9 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// Publisher returns a Publisher that gives each call of p a span "send", with a link to the span in which each event was
-// enqueued. If one call has enqueued all events, the span is in its trace. Spans that the client of the broker makes
-// are in the span "send". broker is messaging.system, for example "kafka" or "nats".
+// Publisher returns a Publisher that gives each call of p a span "send", with a link to the span in which each event
+// was enqueued. If one call has enqueued all events, the span is in its trace. Spans that the client of the broker
+// makes are in the span "send". broker is messaging.system, for example "kafka" or "nats".
 //
 // The events reach the broker with the traceparent of their enqueue, so that the consumer continues that trace.
 func (t *Telemetry) Publisher(broker string, p publish.Publisher) publish.Publisher {
@@ -36,7 +36,9 @@ func (p *publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 	for _, e := range events {
 		counts[e.Destination]++
 		if c := creationOf(e.Headers); c.IsValid() {
-			created = append(created, trace.Link{SpanContext: c, Attributes: []attribute.KeyValue{semconv.MessagingMessageID(e.ID.String())}})
+			created = append(created, trace.Link{
+				SpanContext: c, Attributes: []attribute.KeyValue{semconv.MessagingMessageID(e.ID.String())},
+			})
 		}
 	}
 	name, about := "send", []attribute.KeyValue{semconv.MessagingBatchMessageCount(len(events))}
@@ -45,7 +47,8 @@ func (p *publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 		about = append(about, semconv.MessagingDestinationName(events[0].Destination))
 	}
 	ctx, span := p.tracer.Start(under(ctx, common(created, len(events))), name, trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithLinks(created...), trace.WithAttributes(operation(p.broker, "publish", semconv.MessagingOperationTypeSend)...),
+		trace.WithLinks(created...),
+		trace.WithAttributes(operation(p.broker, "publish", semconv.MessagingOperationTypeSend)...),
 		trace.WithAttributes(about...))
 	began, returned := time.Now(), false
 	var errs []error
@@ -58,7 +61,9 @@ func (p *publisher) Publish(ctx context.Context, events []publish.Outgoing) []er
 }
 
 // sentTo records what has become of events, and ends span.
-func (p *publisher) sentTo(ctx context.Context, span trace.Span, events []publish.Outgoing, errs []error, returned bool, took time.Duration) {
+func (p *publisher) sentTo(
+	ctx context.Context, span trace.Span, events []publish.Outgoing, errs []error, returned bool, took time.Duration,
+) {
 	defer span.End()
 	type sent struct {
 		destination string

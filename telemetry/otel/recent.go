@@ -24,8 +24,9 @@ type seen struct {
 	handled bool
 }
 
-// recent remembers the latest span of events that were claimed and not settled yet. Some are never settled, because their
-// lease was lost, so it forgets the oldest: it keeps between one and two generations. The zero value is ready to use.
+// recent remembers the latest span of events that were claimed and not settled yet. Some are never settled, because
+// their lease was lost, so it forgets the oldest: it keeps between one and two generations. The zero value is ready to
+// use.
 type recent struct {
 	mu       sync.Mutex
 	now, old map[held]seen

@@ -25,7 +25,9 @@ func newDatabase(pool *pgxpool.Pool, schema string) (*database, error) {
 
 func (d *database) read(ctx context.Context) (*reading, error) {
 	r := &reading{}
-	for _, read := range []func(context.Context, *reading) error{d.readTopics, d.readListeners, d.readConsumers, d.readHeld} {
+	for _, read := range []func(context.Context, *reading) error{
+		d.readTopics, d.readListeners, d.readConsumers, d.readHeld,
+	} {
 		if err := read(ctx, r); err != nil {
 			return nil, err
 		}
@@ -114,8 +116,10 @@ func (d *database) readHeld(ctx context.Context, r *reading) error {
 	err := d.pool.QueryRow(ctx, `SELECT coalesce(extract(epoch FROM statement_timestamp() - least(
 		(SELECT min(a.xact_start) FROM pg_catalog.pg_stat_activity AS a
 		 WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
-		   AND (a.datname = current_database() OR a.datname IS NULL) AND a.pid <> pg_backend_pid() AND a.backend_type <> 'autovacuum worker'),
-		(SELECT min(p.prepared) FROM pg_catalog.pg_prepared_xacts AS p WHERE p.database = current_database()))), 0)::float8`).Scan(&seconds)
+		   AND (a.datname = current_database() OR a.datname IS NULL) AND a.pid <> pg_backend_pid()
+		   AND a.backend_type <> 'autovacuum worker'),
+		(SELECT min(p.prepared) FROM pg_catalog.pg_prepared_xacts AS p WHERE p.database = current_database()))), 0)::float8`).
+		Scan(&seconds)
 	if err != nil {
 		return err
 	}

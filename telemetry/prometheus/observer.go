@@ -40,19 +40,25 @@ func (c *Collector) observe() {
 		"Events that were enqueued. The transaction may have been rolled back afterwards.", labelTopic)
 	c.duplicates = counter("outboxgen_enqueue_duplicates_total",
 		"Events that were not enqueued, because their dedupe keys were taken.", labelTopic)
-	c.enqueueFailures = counter("outboxgen_enqueue_failures_total", "Calls of an enqueue that returned an error.", labelTopic)
+	c.enqueueFailures = counter("outboxgen_enqueue_failures_total", "Calls of an enqueue that returned an error.",
+		labelTopic)
 	c.enqueueTime = histogram("outboxgen_enqueue_duration_seconds", "Time that a call of an enqueue took.", labelTopic)
 	c.claimTime = histogram("outboxgen_claim_duration_seconds",
-		"Time that a claim of a dispatcher took, or the read of a listener, also if there was nothing.", labelDispatcher, labelListener)
-	c.claimed = counter("outboxgen_claimed_events_total", "Events that were claimed by a dispatcher or read by a listener.", labelTopic, labelListener)
+		"Time that a claim of a dispatcher took, or the read of a listener, also if there was nothing.", labelDispatcher,
+		labelListener)
+	c.claimed = counter("outboxgen_claimed_events_total",
+		"Events that were claimed by a dispatcher or read by a listener.", labelTopic, labelListener)
 	c.handled = counter("outboxgen_handled_events_total",
-		"Events whose handler or publisher has returned, by outcome: success or failure.", labelTopic, labelListener, labelOutcome)
+		"Events whose handler or publisher has returned, by outcome: success or failure.", labelTopic, labelListener,
+		labelOutcome)
 	c.handlerTime = histogram("outboxgen_handler_duration_seconds",
 		"Time that a call of a handler took, or of a publisher, which gets several events.", labelTopic, labelListener)
 	c.settled = counter("outboxgen_settled_events_total",
-		"Events whose attempt has ended, by settlement: delivered, retried, dead, released or parked.", labelTopic, labelListener, labelSettlement)
+		"Events whose attempt has ended, by settlement: delivered, retried, dead, released or parked.", labelTopic,
+		labelListener, labelSettlement)
 	c.dead = counter("outboxgen_dead_events_total", "Events that became dead letters.", labelTopic, labelListener)
-	c.lost = counter("outboxgen_lost_events_total", "Events whose lease was lost before they were settled. They are handled again.", labelTopic, labelListener)
+	c.lost = counter("outboxgen_lost_events_total",
+		"Events whose lease was lost before they were settled. They are handled again.", labelTopic, labelListener)
 	c.failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "outboxgen_gauges_failures_total", Help: "Readings of the gauges from the database that failed.",
 	})
@@ -90,7 +96,9 @@ func (c *Collector) onClaimed(r outbox.Runner, events []outbox.Event, took time.
 	}
 }
 
-func (c *Collector) onFinished(_ context.Context, r outbox.Runner, events []outbox.Event, errs []error, took time.Duration) {
+func (c *Collector) onFinished(
+	_ context.Context, r outbox.Runner, events []outbox.Event, errs []error, took time.Duration,
+) {
 	timed := make(map[string]bool, 1)
 	for i, e := range events {
 		topic, outcome := topicOf(e), "success"
@@ -109,7 +117,8 @@ func (c *Collector) onFinished(_ context.Context, r outbox.Runner, events []outb
 type rest struct{ target, dispatcher, listener string }
 
 var descResting = prometheus.NewDesc("outboxgen_resting",
-	"How many dispatchers or listeners of this process do not claim a topic or destination for a while, because its target is unavailable.",
+	"How many dispatchers or listeners of this process do not claim a topic or destination for a while, because its "+
+		"target is unavailable.",
 	[]string{labelTarget, labelDispatcher, labelListener}, nil)
 
 // silent is after how long without a claim a runner has ended. A rest that it has not ended is forgotten then.
@@ -145,6 +154,7 @@ func (c *Collector) collectResting(to chan<- prometheus.Metric) {
 	defer c.mu.Unlock()
 	for key, runners := range c.resting {
 		maps.DeleteFunc(runners, func(_ outbox.Runner, heard time.Time) bool { return c.now().Sub(heard) > silent })
-		to <- prometheus.MustNewConstMetric(descResting, prometheus.GaugeValue, float64(len(runners)), key.target, key.dispatcher, key.listener)
+		to <- prometheus.MustNewConstMetric(descResting, prometheus.GaugeValue, float64(len(runners)), key.target,
+			key.dispatcher, key.listener)
 	}
 }

@@ -1,5 +1,5 @@
-// Package prometheus exports the metrics of an outbox to Prometheus: counters and histograms of what this process does, and
-// gauges of what is in the database.
+// Package prometheus exports the metrics of an outbox to Prometheus: counters and histograms of what this process does,
+// and gauges of what is in the database.
 //
 //	metrics, err := prometheus.New(prometheus.Config{Pool: pool})
 //	if err != nil {
@@ -10,8 +10,8 @@
 //	ctx = outbox.ContextWithObserver(ctx, metrics.Observer())    // counts what is enqueued with ctx
 //	d, err := events.NewMiniChatDispatcher(pool, handlers, queue.Config{Observer: metrics.Observer()})
 //
-// To use another observer too, join them with outbox.JoinObservers. docs/operate/telemetry.md lists the metrics. No label has a
-// tenant, an id or a key. The command `outboxgen export` prints alerts and a dashboard for them.
+// To use another observer too, join them with outbox.JoinObservers. docs/operate/telemetry.md lists the metrics. No
+// label has a tenant, an id or a key. The command `outboxgen export` prints alerts and a dashboard for them.
 //
 // # The gauges
 //
@@ -21,6 +21,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,7 +35,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Config says what a Collector exports. Its zero value exports what this process does, without gauges from the database.
+// Config says what a Collector exports. Its zero value exports what this process does, without gauges from the
+// database.
 type Config struct {
 	// Pool reads the gauges; nil means that this process exports none. The caller closes it after Run has returned.
 	Pool *pgxpool.Pool
@@ -51,8 +53,8 @@ type Config struct {
 
 // Collector is a prometheus.Collector. It is safe for concurrent use.
 //
-// One Collector serves one schema. Register the Collectors of several schemas through prometheus.WrapRegistererWith, with
-// another label for each.
+// One Collector serves one schema. Register the Collectors of several schemas through prometheus.WrapRegistererWith,
+// with another label for each.
 type Collector struct {
 	cfg      Config
 	observer *outbox.Observer
@@ -75,19 +77,15 @@ type Collector struct {
 
 // New returns a Collector. Register it, and give its Observer to dispatchers, listeners and enqueues.
 func New(cfg Config) (*Collector, error) {
-	if cfg.Interval == 0 {
-		cfg.Interval = 15 * time.Second
-	}
+	cfg.Interval = cmp.Or(cfg.Interval, 15*time.Second)
 	if cfg.Interval < 0 {
 		return nil, errors.New("new collector: field Interval is negative")
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.LockPool = cmp.Or(cfg.LockPool, cfg.Pool)
+	c := &Collector{
+		cfg: cfg, resting: make(map[rest]map[outbox.Runner]time.Time), now: time.Now, wanted: make(chan struct{}, 1),
 	}
-	if cfg.LockPool == nil {
-		cfg.LockPool = cfg.Pool
-	}
-	c := &Collector{cfg: cfg, resting: make(map[rest]map[outbox.Runner]time.Time), now: time.Now, wanted: make(chan struct{}, 1)}
 	if cfg.Pool != nil {
 		var err error
 		if c.source, err = newDatabase(cfg.Pool, cfg.Schema); err != nil {

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -11,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// unscraped is after how many intervals without a scrape a process lets another one read the gauges, and for how long at
-// least.
+// unscraped is after how many intervals without a scrape a process lets another one read the gauges, and for how long
+// at least.
 const (
 	unscraped        = 10
 	unscrapedAtLeast = 5 * time.Minute
@@ -26,13 +27,14 @@ const closeTimeout = 5 * time.Second
 
 var (
 	errRunning = errors.New("the collector is running already")
-	errPooler  = errors.New("the advisory lock is on another session than before: the pool goes through a pooler in transaction mode; set Config.LockPool")
+	errPooler  = errors.New("the advisory lock is on another session than before: the pool goes through a pooler in " +
+		"transaction mode; set Config.LockPool")
 )
 
 // Run reads the gauges while this process holds the advisory lock, until ctx ends, and blocks until then. Without
 // Config.Pool it does nothing but wait. Errors of the database are logged and counted, and Run tries again after an
-// Interval. Meanwhile no gauges are exported: they are never older than an Interval and the time of a reading, which is 15 s
-// at most, or an Interval if that is longer. Run returns nil, or an error if the collector is running already.
+// Interval. Meanwhile no gauges are exported: they are never older than an Interval and the time of a reading, which is
+// 15 s at most, or an Interval if that is longer. Run returns nil, or an error if the collector is running already.
 func (c *Collector) Run(ctx context.Context) error {
 	if !c.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("run collector: %w", errRunning)
@@ -130,7 +132,8 @@ func (r *reader) lock(ctx context.Context) (bool, error) {
 		}
 	}()
 	var locked bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1), pg_backend_pid()", lockKey(r.c.cfg.Schema)).Scan(&locked, &r.pid); err != nil || !locked {
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1), pg_backend_pid()",
+		lockKey(r.c.cfg.Schema)).Scan(&locked, &r.pid); err != nil || !locked {
 		return false, err
 	}
 	r.conn, conn = conn.Hijack(), nil
@@ -151,9 +154,7 @@ func (r *reader) close() {
 
 // lockKey is the key of the advisory lock for a schema.
 func lockKey(schema string) int64 {
-	if schema == "" {
-		schema = "outbox"
-	}
+	schema = cmp.Or(schema, "outbox")
 	sum := sha256.Sum256([]byte("outboxgen:gauges:" + schema))
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }

@@ -33,7 +33,8 @@ func checkAPI(ctx context.Context, oldRoot, newRoot string, m module, from, to s
 	}
 	switch {
 	case len(broken) > 0 && !breaks(from, to):
-		return fmt.Errorf("%s breaks the API of %s, which needs a higher %s version: %s", m.path, from, bump(from), few(broken))
+		return fmt.Errorf("%s breaks the API of %s, which needs a higher %s version: %s", m.path, from, bump(from),
+			few(broken))
 	case len(added) > 0 && !extends(from, to):
 		return fmt.Errorf("%s adds to the API of %s, which needs a higher minor version: %s", m.path, from, few(added))
 	}
@@ -56,7 +57,8 @@ func few(messages []string) string {
 	return strings.Join(messages, "; ")
 }
 
-// mayChange are the packages of the root without a promise, each with those below it. docs/operate/upgrading.md says so.
+// mayChange are the packages of the root without a promise, each with those below it. docs/operate/upgrading.md says
+// so.
 var mayChange = []string{"consume/receive", "generator", "schema", "templates"}
 
 // isPromised tells whether semantic versions are about a package.

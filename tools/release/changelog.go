@@ -16,7 +16,8 @@ const unreleased = "Unreleased"
 func section(changelog string) (name, rest, text string, err error) {
 	all := heading.FindAllStringSubmatchIndex(changelog, 2)
 	if all == nil {
-		return "", "", "", errors.New("CHANGELOG.md has no section: write ## [Unreleased] and below it what users will notice")
+		return "", "", "", errors.New(
+			"CHANGELOG.md has no section: write ## [Unreleased] and below it what users will notice")
 	}
 	end := len(changelog)
 	if len(all) > 1 {

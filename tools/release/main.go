@@ -1,5 +1,5 @@
-// Command release tags a release of all modules of this repository, and packs one as a module proxy for a rehearsal. The
-// Makefile calls it; docs/inside/releasing.md says what it is for.
+// Command release tags a release of all modules of this repository, and packs one as a module proxy for a rehearsal.
+// The Makefile calls it; docs/inside/releasing.md says what it is for.
 //
 //	release [-checks "test verify"] VERSION   checks, commits and tags; pushes nothing
 //	rehearse FOLDER                           releases in a clone, and packs what users would get into FOLDER/proxy

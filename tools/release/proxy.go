@@ -27,8 +27,8 @@ type packed struct {
 	files           int
 }
 
-// pack writes the files of a module proxy for a module at a commit: list, info, mod and zip. It fails if users could not
-// use them.
+// pack writes the files of a module proxy for a module at a commit: list, info, mod and zip. It fails if users could
+// not use them.
 func pack(ctx context.Context, repo git, m module, version, commit, proxy string) (packed, error) {
 	p := packed{module: m.path, version: version}
 	escaped, err := modpath.EscapePath(m.path)
@@ -56,7 +56,8 @@ func pack(ctx context.Context, repo git, m module, version, commit, proxy string
 		return p, err
 	}
 	if p.size = int64(b.Len()); p.size > maxZip {
-		return p, fmt.Errorf("%s: the zip has %d bytes, more than %d: move what users do not compile into a module of its own",
+		return p, fmt.Errorf(
+			"%s: the zip has %d bytes, more than %d: move what users do not compile into a module of its own",
 			m.path, p.size, maxZip)
 	}
 	if p.files, err = checkFiles(ctx, repo, m, commit, b.Bytes(), v); err != nil {
@@ -88,7 +89,9 @@ func pack(ctx context.Context, repo git, m module, version, commit, proxy string
 }
 
 // checkFiles returns an error if a zip lacks a file that the commit has in the module, or a licence.
-func checkFiles(ctx context.Context, repo git, m module, commit string, content []byte, v modpath.Version) (int, error) {
+func checkFiles(
+	ctx context.Context, repo git, m module, commit string, content []byte, v modpath.Version,
+) (int, error) {
 	r, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
 	if err != nil {
 		return 0, err

@@ -138,10 +138,13 @@ func (r *release) commit(ctx context.Context, tree git) (string, error) {
 			return "", fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if err := rewrite(path("CHANGELOG.md"), func(text string) (string, error) { return date(text, r.version, r.now) }); err != nil {
+	if err := rewrite(path("CHANGELOG.md"), func(text string) (string, error) {
+		return date(text, r.version, r.now)
+	}); err != nil {
 		return "", err
 	}
-	if _, err := tree.run(ctx, "", "commit", "--quiet", "--all", "--allow-empty", "--message", "Release "+r.version); err != nil {
+	if _, err := tree.run(ctx, "", "commit", "--quiet", "--all", "--allow-empty", "--message",
+		"Release "+r.version); err != nil {
 		return "", err
 	}
 	return tree.line(ctx, "rev-parse", "HEAD")
@@ -172,7 +175,8 @@ func rewrite(file string, change func(text string) (string, error)) error {
 	return os.WriteFile(file, []byte(changed), 0o644)
 }
 
-// publish moves the branch to the commit and creates all tags, or does nothing. Then it updates the files of the checkout.
+// publish moves the branch to the commit and creates all tags, or does nothing. Then it updates the files of the
+// checkout.
 func (r *release) publish(ctx context.Context, commit string) error {
 	head, err := r.repo.line(ctx, "rev-parse", commit+"^") // if the branch has moved since, nothing happens
 	if err != nil {
@@ -195,7 +199,8 @@ func (r *release) publish(ctx context.Context, commit string) error {
 		return err
 	}
 	if _, err := r.repo.run(ctx, "", "read-tree", "-m", "-u", head, commit); err != nil {
-		return fmt.Errorf("%s is committed and tagged, but the files here are those before it (git reset --hard): %w", r.version, err)
+		return fmt.Errorf("%s is committed and tagged, but the files here are those before it (git reset --hard): %w",
+			r.version, err)
 	}
 	return nil
 }

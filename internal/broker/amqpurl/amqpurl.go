@@ -17,7 +17,8 @@ func Check(list string) error {
 		switch {
 		// With an unescaped slash in a password, the part before it would be the host.
 		case err != nil || u.Hostname() == "" || strings.Contains(u.Path, "@") || strings.ContainsAny(one, " \t\r\n"):
-			return errors.New("is not a list of URLs: percent-encode special characters in a user or password, and separate servers with commas")
+			return errors.New("is not a list of URLs: percent-encode special characters in a user or password, and separate " +
+				"servers with commas")
 		case u.Scheme != "amqp" && u.Scheme != "amqps":
 			return errors.New("has a server without amqp:// or amqps://")
 		case u.Query().Get("heartbeat") != "":

@@ -1,5 +1,5 @@
-// Package lograte limits how often the same line is logged. Clients of brokers repeat the same complaint many times per second
-// while a server is away.
+// Package lograte limits how often the same line is logged. Clients of brokers repeat the same complaint many times per
+// second while a server is away.
 package lograte
 
 import (
@@ -16,8 +16,8 @@ const (
 	maxLines = 1000
 )
 
-// Limit logs the same line at most once per minute. Its repetitions are logged at DEBUG, and the next line that is logged at its
-// level has their number as not_logged. It is safe for concurrent use.
+// Limit logs the same line at most once per minute. Its repetitions are logged at DEBUG, and the next line that is
+// logged at its level has their number as not_logged. It is safe for concurrent use.
 type Limit struct {
 	log *slog.Logger
 	now func() time.Time
@@ -75,8 +75,8 @@ func (l *Limit) write(ctx context.Context, is line, attrs []any) {
 	l.log.Log(ctx, level, is.text, attrs...)
 }
 
-// again reports whether a line was logged less than a minute ago. If not, it is logged now, and notLogged is how often it was not
-// since the last time.
+// again reports whether a line was logged less than a minute ago. If not, it is logged now, and notLogged is how often
+// it was not since the last time.
 func (l *Limit) again(is line) (again bool, notLogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

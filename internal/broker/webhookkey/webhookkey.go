@@ -1,6 +1,6 @@
 // Package webhookkey decodes the secrets of Standard Webhooks
-// (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md), for the publisher and the
-// receiver.
+// (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md), for the publisher and
+// the receiver.
 package webhookkey
 
 import (
@@ -18,7 +18,8 @@ const (
 
 const howToMake = "make one with: openssl rand -base64 32"
 
-// Decode returns the key of a secret. Its error says what is wrong and how to make a secret. It does not quote the secret.
+// Decode returns the key of a secret. Its error says what is wrong and how to make a secret. It does not quote the
+// secret.
 func Decode(secret string) ([]byte, error) {
 	switch {
 	case strings.TrimSpace(strings.TrimPrefix(secret, "whsec_")) == "":

@@ -3,6 +3,7 @@ package wireheader
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -16,8 +17,8 @@ var (
 	ErrValue = errors.New("use a value of UTF-8 text without control characters; a tab is allowed")
 )
 
-// Check returns why a header cannot be carried by every publisher, or nil. A name is a token of HTTP, which NATS, AMQP, Kafka
-// and Redis can carry too.
+// Check returns why a header cannot be carried by every publisher, or nil. A name is a token of HTTP, which NATS, AMQP,
+// Kafka and Redis can carry too.
 func Check(name, value string) error {
 	switch {
 	case len(name) > MaxName || !IsName(name):
@@ -47,4 +48,18 @@ func IsValue(s string) bool {
 		}
 	}
 	return true
+}
+
+// PercentEncoded writes the value of an attribute as a header. The bindings of CloudEvents to HTTP and to NATS say the
+// same (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md, 3.1.3.2).
+func PercentEncoded(value string) string {
+	var b strings.Builder
+	for _, c := range []byte(value) {
+		if c > ' ' && c < 0x7f && c != '"' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
 }

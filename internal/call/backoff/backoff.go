@@ -2,6 +2,7 @@
 package backoff
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -74,4 +75,14 @@ func (random Random) UpTo(d time.Duration) time.Duration { return random.upTo(d)
 // Retry is the pause after so many failures in a row to reach a database, of at most LongestPause.
 func (random Random) Retry(failures int) time.Duration {
 	return random.Delay(firstPause, LongestPause, failures)
+}
+
+// Sleep waits. It returns early when ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }

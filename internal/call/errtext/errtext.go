@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Join is errors.Join with "; " between the texts instead of a line break. A single error is returned as it is. The methods
-// of errs, which may be the user's code, are called only by those of the result.
+// Join is errors.Join with "; " between the texts instead of a line break. A single error is returned as it is. The
+// methods of errs, which may be the user's code, are called only by those of the result.
 func Join(errs ...error) error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	switch len(errs) {
@@ -32,8 +32,8 @@ func (e *joined) Error() string {
 
 func (e *joined) Unwrap() []error { return e.errs }
 
-// Without returns err without what its text begins with, for a caller that says the same in front of it. Any other err is
-// returned as it is.
+// Without returns err without what its text begins with, for a caller that says the same in front of it. Any other err
+// is returned as it is.
 func Without(begin string, err error) error {
 	if err == nil {
 		return nil

@@ -12,9 +12,9 @@ const length = 200
 // ofMessage is how an error of a consumer begins. It repeats what stands next to it: topic, version and event.
 var ofMessage = regexp.MustCompile(`^consume \S+( version \d+)?(, event [0-9a-f-]{36})?: `)
 
-// Short returns an error on one line, without characters that control a terminal. A long error is cut in the middle: its
-// beginning says what was done, and its end says why it failed. Of several lines only the first is left then, because a stack
-// may follow.
+// Short returns an error on one line, without characters that control a terminal. A long error is cut in the middle:
+// its beginning says what was done, and its end says why it failed. Of several lines only the first is left then,
+// because a stack may follow.
 func Short(text string) string {
 	whole := []rune(ofMessage.ReplaceAllString(Line(text), ""))
 	if len(whole) > length {
@@ -30,5 +30,7 @@ func Short(text string) string {
 
 // Line returns text on one line, without characters that control a terminal.
 func Line(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}), " ")
 }

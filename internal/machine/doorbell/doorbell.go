@@ -87,13 +87,13 @@ const (
 
 func newDoorbell(e *Config) *doorbell {
 	return &doorbell{
-		pool: cmp.Or(e.Listen, e.Main), main: e.Main, db: e.DB, bell: e.Bell, log: e.Log, told: e.Listening, probe: probeTimeout,
-		rang: make(chan struct{}, 1), answers: make(chan Answer, 1), interrupt: func() {},
+		pool: cmp.Or(e.Listen, e.Main), main: e.Main, db: e.DB, bell: e.Bell, log: e.Log, told: e.Listening,
+		probe: probeTimeout, rang: make(chan struct{}, 1), answers: make(chan Answer, 1), interrupt: func() {},
 	}
 }
 
-// Probe connects as a Sleeper with this configuration would, and returns an error unless a notification arrives within wait.
-// If LISTEN succeeds and nothing arrives, the error wraps ErrNoNotifications.
+// Probe connects as a Sleeper with this configuration would, and returns an error unless a notification arrives within
+// wait. If LISTEN succeeds and nothing arrives, the error wraps ErrNoNotifications.
 func Probe(ctx context.Context, e *Config, wait time.Duration) error {
 	b := newDoorbell(e)
 	b.probe = wait
@@ -175,7 +175,8 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 		if errors.Is(err, ErrNoNotifications) {
 			if !noNotifications {
 				b.log.Warn("doorbell: notifications do not arrive, as through a transaction pooler: polling instead. "+
-					"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll", "channel", b.bell.Channel)
+					"Set ListenPool to a pool that connects to this database directly, or Wake to WakePoll", "channel",
+					b.bell.Channel)
 			}
 			noNotifications, pause = true, backoff.Around(noNotificationsPause)
 		} else {
@@ -184,10 +185,7 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 				b.told(began, err)
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		backoff.Sleep(ctx, pause)
 	}
 }
 
@@ -216,7 +214,9 @@ func (b *doorbell) subscribe(within, ctx context.Context, conn *pgx.Conn) error 
 		return err
 	}
 	token := uuid.NewString()
-	if err := b.db.Each(b.main).BellProbe(within, queries.BellProbeParams{Channel: b.bell.Channel, Token: token}); err != nil {
+	if err := b.db.Each(b.main).BellProbe(within, queries.BellProbeParams{
+		Channel: b.bell.Channel, Token: token,
+	}); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, b.probe)

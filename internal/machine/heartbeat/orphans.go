@@ -13,8 +13,9 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
-// Orphans finds due events that no running process takes, because none declares their topic, or because none knows their
-// version. It logs a line when it finds a topic first, and one when it finds it no more. It is not safe for concurrent use.
+// Orphans finds due events that no running process takes, because none declares their topic, or because none knows
+// their version. It logs a line when it finds a topic first, and one when it finds it no more. It is not safe for
+// concurrent use.
 type Orphans struct {
 	db         *schemadb.Schema
 	pool       *pgxpool.Pool
@@ -32,16 +33,20 @@ const OrphanAge = 10 * time.Minute
 const orphanHead = 200
 
 // NewOrphans returns what finds the orphans of namespaces that are due for longer than late.
-func NewOrphans(db *schemadb.Schema, pool *pgxpool.Pool, log *slog.Logger, namespaces []string, late time.Duration) *Orphans {
+func NewOrphans(
+	db *schemadb.Schema, pool *pgxpool.Pool, log *slog.Logger, namespaces []string, late time.Duration,
+) *Orphans {
 	return &Orphans{
 		db: db, pool: pool, namespaces: namespaces, late: late,
 		undeclared: &report.Lasting{
-			Log: log, Level: slog.LevelWarn, Begin: "no running process takes a topic that has due events: deploy a handler, or list its name in renamed_from",
-			End: "topic is taken again, or has no due events",
+			Log: log, Level: slog.LevelWarn,
+			Begin: "no running process takes a topic that has due events: deploy a handler, or list its name in renamed_from",
+			End:   "topic is taken again, or has no due events",
 		},
 		unknown: &report.Lasting{
-			Log: log, Level: slog.LevelWarn, Begin: "no running process knows a payload version that due events have: deploy one that does",
-			End: "payload version is known again, or has no due events",
+			Log: log, Level: slog.LevelWarn,
+			Begin: "no running process knows a payload version that due events have: deploy one that does",
+			End:   "payload version is known again, or has no due events",
 		},
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Lasting logs conditions that last: a line when one is found first, and one when it is found no more. It is not safe for
-// concurrent use.
+// Lasting logs conditions that last: a line when one is found first, and one when it is found no more. It is not safe
+// for concurrent use.
 type Lasting struct {
 	Log        *slog.Logger
 	Level      slog.Level // of Begin; End is at INFO

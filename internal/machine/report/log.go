@@ -29,9 +29,9 @@ const (
 	firstReminder, longestReminder = 30 * time.Second, 10 * time.Minute
 )
 
-// Log logs the changes of state of a dispatcher or listener: that it starts and stops, that the database does not answer and
-// answers again, that a topic fails and recovers. What lasts is counted, and logged once per minute. It is for concurrent
-// use.
+// Log logs the changes of state of a dispatcher or listener: that it starts and stops, that the database does not
+// answer and answers again, that a topic fails and recovers. What lasts is counted, and logged once per minute. It is
+// for concurrent use.
 type Log struct {
 	log      *slog.Logger
 	now      func() time.Time
@@ -77,7 +77,10 @@ func (l *Log) Run(runner string, attrs ...any) (over func(error)) {
 		l.mu.Lock()
 		t := l.totals
 		l.mu.Unlock()
-		attrs := []any{"ran", l.now().Sub(began).Round(time.Millisecond), "delivered", t.Delivered, "retried", t.Retried, "dead", t.Dead, "lost", t.Lost, "handed_back", t.HandedBack}
+		attrs := []any{
+			"ran", l.now().Sub(began).Round(time.Millisecond), "delivered", t.Delivered, "retried", t.Retried, "dead", t.Dead,
+			"lost", t.Lost, "handed_back", t.HandedBack,
+		}
 		if err != nil {
 			l.log.Error(runner+" has stopped", append(attrs, "error", err)...)
 			return
@@ -106,8 +109,8 @@ type statement struct {
 	failures int
 }
 
-// Listening returns what records the results of attempts to listen. If they have a pool of their own, they have their own
-// state, because that pool may fail alone.
+// Listening returns what records the results of attempts to listen. If they have a pool of their own, they have their
+// own state, because that pool may fail alone.
 func (l *Log) Listening(ownPool bool) func(began time.Time, err error) {
 	const what = "listen"
 	return func(began time.Time, err error) {
@@ -123,9 +126,9 @@ func (l *Log) Listening(ownPool bool) func(began time.Time, err error) {
 	}
 }
 
-// Statement records the result of a statement, or of several, that began at began. what says for what it is, such as "claim
-// and settle". If the database does not answer, all of them share one state, which ends with the first of them that began
-// later and succeeds.
+// Statement records the result of a statement, or of several, that began at began. what says for what it is, such as
+// "claim and settle". If the database does not answer, all of them share one state, which ends with the first of them
+// that began later and succeeds.
 func (l *Log) Statement(what string, began time.Time, err error) {
 	if err == nil {
 		if l.troubles.Load() > 0 {
@@ -145,8 +148,8 @@ func (l *Log) Statement(what string, began time.Time, err error) {
 // answered are errors that say something about the answer of the database.
 var answered = [...]error{outbox.ErrNotMigrated, outbox.ErrSequence, outbox.ErrRestored, pgx.ErrNoRows}
 
-// Unavailable reports whether err says that the database does not answer, or not yet, or no more. Any other answer of it
-// concerns the statement.
+// Unavailable reports whether err says that the database does not answer, or not yet, or no more. Any other answer of
+// it concerns the statement.
 func Unavailable(err error) bool {
 	var pg *pgconn.PgError
 	var scan pgx.ScanArgError
@@ -245,12 +248,17 @@ var texts = [kinds]struct {
 	name, begin string
 	level       slog.Level
 }{
-	Failed:  {"failed", "topic fails", slog.LevelWarn},
-	Dead:    {"dead", "topic has dead letters", slog.LevelError},
-	Lost:    {"lost", "events are lost: their leases ran out while they were handled, and they are handled again", slog.LevelWarn},
-	Lapsed:  {"lapsed", "leases ran out: the handlers of their events are cancelled", slog.LevelWarn},
-	Locked:  {"locked", "leases cannot be renewed: another transaction has locked the events", slog.LevelWarn},
-	Refused: {"refused", "events cannot be settled: PostgreSQL refuses to change them, and they are left to their leases", slog.LevelError},
+	Failed: {"failed", "topic fails", slog.LevelWarn},
+	Dead:   {"dead", "topic has dead letters", slog.LevelError},
+	Lost: {
+		"lost", "events are lost: their leases ran out while they were handled, and they are handled again", slog.LevelWarn,
+	},
+	Lapsed: {"lapsed", "leases ran out: the handlers of their events are cancelled", slog.LevelWarn},
+	Locked: {"locked", "leases cannot be renewed: another transaction has locked the events", slog.LevelWarn},
+	Refused: {
+		"refused", "events cannot be settled: PostgreSQL refuses to change them, and they are left to their leases",
+		slog.LevelError,
+	},
 }
 
 // topic is what is known of a topic that fails.
@@ -305,8 +313,8 @@ func (l *Log) Trouble(k Kind, text string, e outbox.Event, why string) {
 	}
 }
 
-// summary returns what logs the failures of t since its latest line, nil if there are none, or if that line is not older than
-// age. The caller holds l.mu.
+// summary returns what logs the failures of t since its latest line, nil if there are none, or if that line is not
+// older than age. The caller holds l.mu.
 func (l *Log) summary(name string, t *topic, now time.Time, age time.Duration) func() {
 	if t.open == [kinds]int{} || now.Sub(t.saidAt) < age {
 		return nil

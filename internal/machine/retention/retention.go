@@ -29,7 +29,9 @@ type Pruned struct {
 
 // Logs deletes what is past the retention of topics ("namespace/topic") in the tables of the log: its events, the dead
 // letters of listeners, and failed attempts of listeners. An error does not undo what was deleted before it.
-func Logs(ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (p Pruned, err error) {
+func Logs(
+	ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention,
+) (p Pruned, err error) {
 	if p.Events, p.Blocked, err = log(ctx, db, pool, topics); err != nil {
 		return p, err
 	}
@@ -40,10 +42,13 @@ func Logs(ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, topics m
 }
 
 // log deletes events of topics ("namespace/topic") that are older than their retention and that every listener
-// has passed, walking the log once from its beginning as far as anything is old enough. What comes behind the positions where
-// some events are kept for a listener is only counted. By the time the walk comes there, that listener may have passed both,
-// and a listener that starts at the earliest event would find a hole between what was kept and what follows.
-func log(ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (deleted, blocked int, err error) {
+// has passed, walking the log once from its beginning as far as anything is old enough. What comes behind the positions
+// where some events are kept for a listener is only counted. By the time the walk comes there, that listener may have
+// passed both, and a listener that starts at the earliest event would find a hole between what was kept and what
+// follows.
+func log(
+	ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention,
+) (deleted, blocked int, err error) {
 	if len(topics) == 0 {
 		return 0, 0, nil
 	}
@@ -72,7 +77,9 @@ func log(ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, topics ma
 }
 
 // deadLetters deletes dead letters of listeners past the retention of their topic.
-func deadLetters(ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention) (int, error) {
+func deadLetters(
+	ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, topics map[string]outbox.Retention,
+) (int, error) {
 	p := queries.DeadLetterPruneParams{BatchSize: PruneChunk}
 	for topic, keep := range topics {
 		p.Topics = append(p.Topics, topic)
@@ -98,7 +105,9 @@ func failures(ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, topi
 		longest = max(longest, keep.Dead)
 	}
 	for {
-		n, err := db.EachPlanned(pool).ListenerFailuresPrune(ctx, queries.ListenerFailuresPruneParams{Keep: pgvalue.Interval(longest), BatchSize: PruneChunk})
+		n, err := db.EachPlanned(pool).ListenerFailuresPrune(ctx, queries.ListenerFailuresPruneParams{
+			Keep: pgvalue.Interval(longest), BatchSize: PruneChunk,
+		})
 		if err != nil || n < PruneChunk {
 			return db.Wrap("prune failures of listeners", err)
 		}
@@ -107,7 +116,9 @@ func failures(ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, topi
 
 // Queue deletes events of a queue topic that were delivered or died longer ago than keep says, in chunks of one
 // transaction each, and returns how many.
-func Queue(ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, namespace, topic string, keep outbox.Retention) (int, error) {
+func Queue(
+	ctx context.Context, db *schemadb.Schema, pool *pgxpool.Pool, namespace, topic string, keep outbox.Retention,
+) (int, error) {
 	total := 0
 	for _, chunk := range [...]func(*queries.Queries) (int64, error){
 		func(q *queries.Queries) (int64, error) {

@@ -30,8 +30,9 @@ func New(ctx context.Context) *Stages {
 
 type runKey struct{}
 
-// UntilStop returns a context that ends with work, and already when the context of its Run ends, for what is not worth to wait for.
-// work is, or descends from, the WorkCtx of Stages; otherwise it just ends with work. The caller calls over.
+// UntilStop returns a context that ends with work, and already when the context of its Run ends, for what is not worth
+// to wait for. work is, or descends from, the WorkCtx of Stages; otherwise it just ends with work. The caller calls
+// over.
 func UntilStop(work context.Context) (ctx context.Context, over func()) {
 	run, ok := work.Value(runKey{}).(context.Context)
 	if !ok {

@@ -3,15 +3,17 @@ package fastjson
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Shape describes a payload type, to find the place where JSON does not fit it or is incomplete. Generated types are structs,
-// lists and maps of types that decode themselves. They are not recursive.
+// Shape describes a payload type, to find the place where JSON does not fit it or is incomplete. Generated types are
+// structs, lists and maps of types that decode themselves. They are not recursive.
 type Shape struct {
 	of       reflect.Type
 	members  []member // of a generated struct
@@ -87,22 +89,20 @@ func ShapeOf(t reflect.Type) *Shape {
 	return known.(*Shape)
 }
 
-// newShape returns the shape of t. within are the types that t is part of. A type that contains itself, which no generated
-// one does, is not looked into twice.
+// newShape returns the shape of t. within are the types that t is part of. A type that contains itself, which no
+// generated one does, is not looked into twice.
 func newShape(t reflect.Type, within []reflect.Type) *Shape {
 	s := &Shape{of: t, zero: zeroOf(t)}
-	for _, outer := range within {
-		if outer == t {
-			return s
-		}
+	if slices.Contains(within, t) {
+		return s
 	}
 	within = append(within[:len(within):len(within)], t)
 	kind := t.Kind()
-	s.nullable = kind == reflect.Pointer || kind == reflect.Slice || kind == reflect.Map || kind == reflect.Interface
+	s.nullable = slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface}, kind)
 	switch {
-	case kind == reflect.Slice && t.Elem().Kind() == reflect.Uint8, kind == reflect.Slice && reflect.PointerTo(t).Implements(Unmarshaler):
+	case kind == reflect.Slice && (t.Elem().Kind() == reflect.Uint8 || reflect.PointerTo(t).Implements(Unmarshaler)):
 		// bytes and raw JSON are one value
-	case kind == reflect.Pointer || kind == reflect.Slice || kind == reflect.Map:
+	case s.nullable && kind != reflect.Interface:
 		s.elem = newShape(t.Elem(), within)
 		s.walk, s.nulls = s.elem.walk, s.elem.nulls
 		if kind != reflect.Pointer && (!s.elem.nullable || s.elem.zero == zeroEnum) {
@@ -110,17 +110,22 @@ func newShape(t reflect.Type, within []reflect.Type) *Shape {
 			s.walk = true
 		}
 	case isGenerated(t):
-		for i := range t.NumField() {
-			f := t.Field(i)
-			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name != "" && name != "-" && f.IsExported() {
-				m := member{name: name, shape: newShape(f.Type, within), required: !strings.Contains(options, "omitempty")}
-				s.members = append(s.members, m)
-				s.walk = s.walk || m.required || m.shape.walk
-			}
-		}
+		s.addMembers(within)
 	}
 	return s
+}
+
+// addMembers fills in the fields of a generated struct.
+func (s *Shape) addMembers(within []reflect.Type) {
+	for i := range s.of.NumField() {
+		f := s.of.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" && f.IsExported() {
+			m := member{name: name, shape: newShape(f.Type, within), required: !strings.Contains(options, "omitempty")}
+			s.members = append(s.members, m)
+			s.walk = s.walk || m.required || m.shape.walk
+		}
+	}
 }
 
 // isGenerated reports whether t is a generated struct, rather than one that decodes itself such as time.Time.
@@ -134,9 +139,9 @@ func (s *Shape) isJSON() bool { return s.of == reflect.TypeFor[json.RawMessage](
 
 var null = []byte("null")
 
-// Incomplete returns the path of the first required field of raw that is missing, null or zero, and what is wrong with it;
-// "" if there is none. An item of a list or map that is null counts too, unless it is a list or a map itself. raw must
-// decode into the type.
+// Incomplete returns the path of the first required field of raw that is missing, null or zero, and what is wrong with
+// it; "" if there is none. An item of a list or map that is null counts too, unless it is a list or a map itself. raw
+// must decode into the type.
 func (s *Shape) Incomplete(raw json.RawMessage) (path, fault string) {
 	if !s.walk || s.nulls && !bytes.Contains(raw, null) && !bytes.Contains(raw, []byte(`""`)) {
 		return "", ""
@@ -186,7 +191,9 @@ func (s *Shape) Misfit(raw json.RawMessage) (string, reflect.Type) {
 
 // first returns the path of the first faulty part of raw. part judges each part that is there; it gets the member of a
 // part that is a field. A required field that is not there is faulty if missing is given, which is then called.
-func (s *Shape) first(raw json.RawMessage, part func(*Shape, json.RawMessage, *member) (string, bool), missing func()) string {
+func (s *Shape) first(
+	raw json.RawMessage, part func(*Shape, json.RawMessage, *member) (string, bool), missing func(),
+) string {
 	switch s.of.Kind() {
 	case reflect.Pointer:
 		if s.elem != nil {
@@ -211,28 +218,40 @@ func (s *Shape) first(raw json.RawMessage, part func(*Shape, json.RawMessage, *m
 				return join(m.name, path)
 			}
 		}
-	case reflect.Slice:
-		var values []json.RawMessage
-		if s.elem == nil || json.Unmarshal(raw, &values) != nil {
+	case reflect.Slice, reflect.Map:
+		if s.elem == nil {
 			return ""
 		}
-		for i, value := range values {
+		for name, value := range s.items(raw) {
 			if path, fault := part(s.elem, value, nil); fault {
-				return join("["+strconv.Itoa(i)+"]", path)
-			}
-		}
-	case reflect.Map:
-		var values map[string]json.RawMessage
-		if s.elem == nil || json.Unmarshal(raw, &values) != nil {
-			return ""
-		}
-		for _, value := range values { // a key may be as sensitive as a value: the path has [*]
-			if path, fault := part(s.elem, value, nil); fault {
-				return join("[*]", path)
+				return join(name, path)
 			}
 		}
 	}
 	return ""
+}
+
+// items returns the items of a list and the values of a map, each with its place in a path. A key may be as sensitive
+// as a value, so that of a map is [*].
+func (s *Shape) items(raw json.RawMessage) iter.Seq2[string, json.RawMessage] {
+	return func(yield func(string, json.RawMessage) bool) {
+		var items []json.RawMessage
+		var values map[string]json.RawMessage
+		if s.of.Kind() == reflect.Slice && json.Unmarshal(raw, &items) != nil ||
+			s.of.Kind() == reflect.Map && json.Unmarshal(raw, &values) != nil {
+			return
+		}
+		for i, item := range items {
+			if !yield("["+strconv.Itoa(i)+"]", item) {
+				return
+			}
+		}
+		for _, value := range values {
+			if !yield("[*]", value) {
+				return
+			}
+		}
+	}
 }
 
 // join appends a path to another one.

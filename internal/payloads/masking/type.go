@@ -18,8 +18,8 @@ var (
 	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// Of returns the shape of the JSON of t. The fields of structs with the tag `outbox:"sensitive"` are hidden, and so are the
-// members of embedded structs.
+// Of returns the shape of the JSON of t. The fields of structs with the tag `outbox:"sensitive"` are hidden, and so are
+// the members of embedded structs.
 func Of(t reflect.Type) *Shape { return shapes{}.of(t) }
 
 // shapes are those of the types that are known so far. A type may contain itself.

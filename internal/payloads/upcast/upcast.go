@@ -12,8 +12,8 @@ import (
 // Chain is the history of a topic, oldest version first, without a gap.
 type Chain []payload.Upcaster
 
-// From returns the steps that a payload of version needs, none if version is the present one. A payload that is older than
-// the chain has the type with which the chain begins: the code of that time decoded it so.
+// From returns the steps that a payload of version needs, none if version is the present one. A payload that is older
+// than the chain has the type with which the chain begins: the code of that time decoded it so.
 func (c Chain) From(version int) Chain {
 	for i, u := range c {
 		if version <= u.Version() {
@@ -26,8 +26,8 @@ func (c Chain) From(version int) Chain {
 // Type returns the type of a payload with which c begins.
 func (c Chain) Type() reflect.Type { return c[0].From() }
 
-// Run returns a pointer to the present payload, of type to, made of the payload that p points to. An error is permanent,
-// unless the step that returns it has marked it otherwise.
+// Run returns a pointer to the present payload, of type to, made of the payload that p points to. An error is
+// permanent, unless the step that returns it has marked it otherwise.
 func (c Chain) Run(p any, to reflect.Type) (any, error) {
 	for _, u := range c {
 		if err := fits(p, u.From()); err != nil {

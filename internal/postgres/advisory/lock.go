@@ -1,5 +1,5 @@
-// Package advisory holds advisory locks of PostgreSQL for as long as their connection lives. A consumer that reads a broker in
-// order takes one, so that one process at a time reads.
+// Package advisory holds advisory locks of PostgreSQL for as long as their connection lives. A consumer that reads a
+// broker in order takes one, so that one process at a time reads.
 package advisory
 
 import (
@@ -16,8 +16,8 @@ import (
 // askTimeout bounds a question to the database.
 const askTimeout = 5 * time.Second
 
-// Lock is an advisory lock, held by a connection of its own. A nil Lock is one that nobody wants: it is always held. The
-// methods are safe for concurrent use, but Release must come last.
+// Lock is an advisory lock, held by a connection of its own. A nil Lock is one that nobody wants: it is always held.
+// The methods are safe for concurrent use, but Release must come last.
 type Lock struct {
 	mu      sync.Mutex // of conn
 	conn    *pgx.Conn
@@ -26,9 +26,9 @@ type Lock struct {
 	epoch   time.Time
 }
 
-// Try takes the lock with a name. It returns nil if another session has it. The connection is taken out of pool. Holds is true
-// for the time valid after the database has answered last. The server ends a session of which it hears nothing for 10 s longer,
-// so that another process gets the lock of one that is cut off.
+// Try takes the lock with a name. It returns nil if another session has it. The connection is taken out of pool. Holds
+// is true for the time valid after the database has answered last. The server ends a session of which it hears nothing
+// for 10 s longer, so that another process gets the lock of one that is cut off.
 func Try(ctx context.Context, pool *pgxpool.Pool, name string, valid time.Duration) (*Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

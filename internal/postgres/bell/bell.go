@@ -7,8 +7,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
-// Bell is the doorbell of a namespace, or of all log topics of a schema: the advisory lock that a sleeping process holds,
-// and the channel that an enqueuing transaction notifies when it finds the lock held.
+// Bell is the doorbell of a namespace, or of all log topics of a schema: the advisory lock that a sleeping process
+// holds, and the channel that an enqueuing transaction notifies when it finds the lock held.
 type Bell struct {
 	Key     int64
 	Channel string

@@ -28,8 +28,8 @@ const (
 	maxExponentLen = 6 // digits of an exponent that is worth computing
 )
 
-// Check reports why jsonb would refuse text, or nil. The error wraps payload.ErrInvalid or ErrTooLarge, and never quotes
-// the text.
+// Check reports why jsonb would refuse text, or nil. The error wraps payload.ErrInvalid or ErrTooLarge, and never
+// quotes the text.
 func Check(text []byte) error {
 	if !json.Valid(text) {
 		return fmt.Errorf("is not one valid JSON value: %w", payload.ErrInvalid)

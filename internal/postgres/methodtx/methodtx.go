@@ -1,5 +1,5 @@
-// Package methodtx is the transaction that a handler or a consumer's method gets while somebody else begins and ends it. The
-// method cannot commit or roll back, and what it leaves behind is found before the next statement is sent.
+// Package methodtx is the transaction that a handler or a consumer's method gets while somebody else begins and ends
+// it. The method cannot commit or roll back, and what it leaves behind is found before the next statement is sent.
 package methodtx
 
 import (
@@ -13,13 +13,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Guarded are the options of a READ COMMITTED transaction that only its owner can commit. Tx refuses Commit, but a method can
-// still send COMMIT as SQL. That fails as soon as the inbox has recorded an event in the transaction: the trigger
-// processed_events_owned raises unless the setting outboxgen.tx is 'commit', which CommitQuery sets. CommitQuery itself fails
-// in a transaction that is not the one that began, because that one lacks the setting.
+// Guarded are the options of a READ COMMITTED transaction that only its owner can commit. Tx refuses Commit, but a
+// method can still send COMMIT as SQL. That fails as soon as the inbox has recorded an event in the transaction: the
+// trigger processed_events_owned raises unless the setting outboxgen.tx is 'commit', which CommitQuery sets.
+// CommitQuery itself fails in a transaction that is not the one that began, because that one lacks the setting.
 var Guarded = pgx.TxOptions{
 	BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL outboxgen.tx = 'open'",
-	CommitQuery: `SELECT set_config('outboxgen.tx', CASE WHEN state = 'open' THEN 'commit' ELSE (state || '` + otherTx + `')::int::text END, true)
+	CommitQuery: `SELECT set_config('outboxgen.tx', CASE WHEN state = 'open' THEN 'commit' ELSE (state || '` + otherTx +
+		`')::int::text END, true)
 FROM current_setting('outboxgen.tx', true) AS state; COMMIT`,
 }
 
@@ -29,10 +30,12 @@ const otherTx = "this transaction is not the one that began"
 // IsOther reports whether err is that of a Commit with Guarded in a transaction that is not the one that began.
 func IsOther(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "22P02" && pg.Message == `invalid input syntax for type integer: "`+otherTx+`"`
+	return errors.As(err, &pg) && pg.Code == "22P02" &&
+		pg.Message == `invalid input syntax for type integer: "`+otherTx+`"`
 }
 
-// Tx is a transaction without Commit and Rollback. It is a pgx.Tx, and is as safe for concurrent use as one: not at all.
+// Tx is a transaction without Commit and Rollback. It is a pgx.Tx, and is as safe for concurrent use as one: not at
+// all.
 type Tx struct {
 	pgx.Tx
 	owned error
@@ -46,13 +49,13 @@ type seen struct {
 	ended error // a statement that would have ended the transaction
 }
 
-// New returns tx for a method. Its Commit and Rollback do nothing and return an error that wraps owned, and so does each
-// statement that would end the transaction, and every statement once it has ended.
+// New returns tx for a method. Its Commit and Rollback do nothing and return an error that wraps owned, and so does
+// each statement that would end the transaction, and every statement once it has ended.
 func New(tx pgx.Tx, owned error) *Tx { return &Tx{tx, owned, &seen{}} }
 
 // Check returns the error of an attempt of who, whose method has returned err. That is err, or what the method has left
-// behind: a transaction that has failed or ended, or an open result. A method that sent COMMIT or ROLLBACK as SQL has failed
-// too. The connection may be closed: see pgx.Conn.IsClosed.
+// behind: a transaction that has failed or ended, or an open result. A method that sent COMMIT or ROLLBACK as SQL has
+// failed too. The connection may be closed: see pgx.Conn.IsClosed.
 func (t *Tx) Check(who string, err error) error {
 	conn := t.Conn()
 	if conn == nil || conn.IsClosed() {
@@ -112,7 +115,8 @@ func (s *seen) note(err error) error {
 	return err
 }
 
-// refuses returns an error if a statement would end the transaction, or if it has ended and the statement would run alone.
+// refuses returns an error if a statement would end the transaction, or if it has ended and the statement would run
+// alone.
 func (t *Tx) refuses(sql string) error {
 	if word := ending(sql); word != "" {
 		err := fmt.Errorf("sent %s: %w", word, t.owned)
@@ -128,8 +132,8 @@ func (t *Tx) refuses(sql string) error {
 	return fmt.Errorf("the transaction has ended: %w", t.owned)
 }
 
-// ending returns what ends a transaction if a statement begins with that. A statement that hides it, in a comment or behind
-// a semicolon, is found when it has run.
+// ending returns what ends a transaction if a statement begins with that. A statement that hides it, in a comment or
+// behind a semicolon, is found when it has run.
 func ending(sql string) string {
 	first, rest := word(sql)
 	second, rest := word(rest)
@@ -205,7 +209,9 @@ func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 }
 
 // CopyFrom implements pgx.Tx.
-func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, from pgx.CopyFromSource) (int64, error) {
+func (t *Tx) CopyFrom(
+	ctx context.Context, table pgx.Identifier, columns []string, from pgx.CopyFromSource,
+) (int64, error) {
 	if err := t.refuses(""); err != nil {
 		return 0, err
 	}

@@ -19,7 +19,8 @@ var pattern = regexp.MustCompile(Pattern)
 func Check(schema string) error {
 	switch {
 	case !pattern.MatchString(schema):
-		return fmt.Errorf("schema name %q is not valid: use a lower-case letter, then up to 40 of a-z, 0-9 or _", shorten(schema))
+		return fmt.Errorf("schema name %q is not valid: use a lower-case letter, then up to 40 of a-z, 0-9 or _",
+			shorten(schema))
 	case Reserved(schema):
 		return fmt.Errorf("schema name %q is a reserved word of SQL: choose another", schema)
 	case strings.HasPrefix(schema, "pg_") || schema == "information_schema":

@@ -26,8 +26,8 @@ func UUIDs(ids []uuid.UUID) []pgtype.UUID {
 // Time turns the zero time into NULL.
 func Time(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()} }
 
-// Clamp returns the time nearest to t that timestamptz can hold, and the zero time as it is: a nack must never fail for its
-// time.
+// Clamp returns the time nearest to t that timestamptz can hold, and the zero time as it is: a nack must never fail for
+// its time.
 func Clamp(t time.Time) time.Time {
 	switch {
 	case t.IsZero():

@@ -8,8 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// WarnSmallPool warns, once per start, when pool may hold fewer than need connections. what says who uses them. A pool that
-// is too small breaks nothing by itself, but the renewal of leases may wait for a connection until a lease has run out.
+// WarnSmallPool warns, once per start, when pool may hold fewer than need connections. what says who uses them. A pool
+// that is too small breaks nothing by itself, but the renewal of leases may wait for a connection until a lease has run
+// out.
 func WarnSmallPool(log *slog.Logger, pool *pgxpool.Pool, need int, what string) {
 	if size := int(pool.Config().MaxConns); size < need {
 		log.Warn("pool has fewer connections than may be used at the same time: raise its MaxConns or lower Concurrency",
@@ -17,7 +18,8 @@ func WarnSmallPool(log *slog.Logger, pool *pgxpool.Pool, need int, what string) 
 	}
 }
 
-// DatabaseName returns the name of the database that cfg connects to. A connection string without one means that of the user.
+// DatabaseName returns the name of the database that cfg connects to. A connection string without one means that of the
+// user.
 func DatabaseName(cfg *pgx.ConnConfig) string { return cmp.Or(cfg.Database, cfg.User) }
 
 // WrapProbe is Wrap for the first statement of a run, which finds out whether pool leads to the tables of s.

@@ -9,8 +9,9 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
-// Every transaction of the runtime begins here, at READ COMMITTED (except InSnapshot), whatever the default of the role or the database is. The
-// statements rely on a new snapshot per statement, and on continuing with the newest version of a row that they waited for.
+// Every transaction of the runtime begins here, at READ COMMITTED (except InSnapshot), whatever the default of the role
+// or the database is. The statements rely on a new snapshot per statement, and on continuing with the newest version of
+// a row that they waited for.
 const (
 	begin         = "BEGIN ISOLATION LEVEL READ COMMITTED"
 	beginReadOnly = begin + " READ ONLY"
@@ -48,21 +49,24 @@ func (s *Schema) InTxPlanned(ctx context.Context, db Beginner, call func(*querie
 	return pgx.BeginTxFunc(ctx, db, ReadCommitted, func(tx pgx.Tx) error { return call(s.On(tx)) })
 }
 
-// InSnapshot runs call in a read-only transaction with the settings of SessionGuard, whose statements all see the database at
-// the moment of the first one.
+// InSnapshot runs call in a read-only transaction with the settings of SessionGuard, whose statements all see the
+// database at the moment of the first one.
 func (s *Schema) InSnapshot(ctx context.Context, db Beginner, call func(*queries.Queries) error) error {
-	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		q := s.On(tx)
-		if err := q.SessionGuard(ctx); err != nil {
-			return err
-		}
-		return call(q)
-	})
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			q := s.On(tx)
+			if err := q.SessionGuard(ctx); err != nil {
+				return err
+			}
+			return call(q)
+		})
 }
 
-// WithCursorLock runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet. what
-// says in an error what was being done.
-func (s *Schema) WithCursorLock(ctx context.Context, db Beginner, what string, call func(*queries.Queries) error) error {
+// WithCursorLock runs call in a READ COMMITTED transaction that has the lock of the schema's cursors and no xid yet.
+// what says in an error what was being done.
+func (s *Schema) WithCursorLock(
+	ctx context.Context, db Beginner, what string, call func(*queries.Queries) error,
+) error {
 	return s.Wrap(what, s.InTx(ctx, db, func(q *queries.Queries) error {
 		if err := q.ListenerLock(ctx, s.CursorLock()); err != nil {
 			return err
@@ -88,13 +92,14 @@ func (s *Schema) Guard(b *pgx.Batch) { b.Queue(s.Text(queries.SessionGuard)) }
 // Commit adds the end of a transaction to b.
 func (s *Schema) Commit(b *pgx.Batch) { b.Queue(commit) }
 
-// Each returns the queries of s. Each query runs on db in its own transaction, like that of InTx, and in one round trip.
+// Each returns the queries of s. Each query runs on db in its own transaction, like that of InTx, and in one round
+// trip.
 func (s *Schema) Each(db Sender) *queries.Queries {
 	return queries.New(each{db: db, schema: s, guarded: true})
 }
 
-// EachPlanned is like Each, but without the settings of SessionGuard, which restrict the planner to index scans. Use it for
-// statements that read whole tables.
+// EachPlanned is like Each, but without the settings of SessionGuard, which restrict the planner to index scans. Use it
+// for statements that read whole tables.
 func (s *Schema) EachPlanned(db Sender) *queries.Queries { return queries.New(each{db: db, schema: s}) }
 
 type each struct {
@@ -152,7 +157,7 @@ func (e each) Query(ctx context.Context, query string, args ...any) (pgx.Rows, e
 
 func (e each) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	rows, err := e.Query(ctx, query, args...)
-	return eachRow{rows: rows, err: err}
+	return FirstRow{Rows: rows, Err: err}
 }
 
 // eachRows are the rows of a query whose transaction ends when they are closed.
@@ -192,26 +197,27 @@ func (r *eachRows) Err() error {
 	return r.Rows.Err()
 }
 
-// eachRow is the first of rows.
-type eachRow struct {
-	rows pgx.Rows
-	err  error
+// FirstRow is the first of rows, or their error.
+type FirstRow struct {
+	Rows pgx.Rows
+	Err  error
 }
 
-func (r eachRow) Scan(into ...any) error {
-	if r.err != nil {
-		return r.err
+// Scan implements pgx.Row.
+func (r FirstRow) Scan(into ...any) error {
+	if r.Err != nil {
+		return r.Err
 	}
-	defer r.rows.Close()
-	if !r.rows.Next() {
-		if err := r.rows.Err(); err != nil {
+	defer r.Rows.Close()
+	if !r.Rows.Next() {
+		if err := r.Rows.Err(); err != nil {
 			return err
 		}
 		return pgx.ErrNoRows
 	}
-	if err := r.rows.Scan(into...); err != nil {
+	if err := r.Rows.Scan(into...); err != nil {
 		return err
 	}
-	r.rows.Close()
-	return r.rows.Err()
+	r.Rows.Close()
+	return r.Rows.Err()
 }

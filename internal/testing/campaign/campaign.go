@@ -1,4 +1,5 @@
-// Package campaign sizes tests of random or very many cases. `make test` runs some of the cases, `make campaign` all of them.
+// Package campaign sizes tests of random or very many cases. `make test` runs some of the cases, `make campaign` all of
+// them.
 package campaign
 
 import "os"

@@ -1,6 +1,7 @@
 package deliveryhistory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,8 +27,9 @@ type Querier interface {
 
 // Rows reads every event of a schema.
 func Rows(ctx context.Context, db Querier, schema string) (map[uuid.UUID]Row, error) {
-	rows, err := db.Query(ctx, "SELECT id, coalesce(status, ''), coalesce(attempts, 0), coalesce(max_attempts, 0), coalesce(last_error, '') FROM "+
-		pgx.Identifier{schema, "event_status"}.Sanitize())
+	rows, err := db.Query(ctx,
+		"SELECT id, coalesce(status, ''), coalesce(attempts, 0), coalesce(max_attempts, 0), coalesce(last_error, '') FROM "+
+			pgx.Identifier{schema, "event_status"}.Sanitize())
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
 	}
@@ -67,8 +69,8 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s event %s: %s", v.Invariant, v.Event, v.Text)
 }
 
-// Check compares the history with the rows at the end of a run and returns the violations in a stable order. It checks I1,
-// I2, I3, I6, I9, and the part of I11 that says that nothing is processing and everything has a state.
+// Check compares the history with the rows at the end of a run and returns the violations in a stable order. It checks
+// I1, I2, I3, I6, I9, and the part of I11 that says that nothing is processing and everything has a state.
 func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 	var found []Violation
 	report := func(invariant string, id uuid.UUID, format string, args ...any) {
@@ -93,20 +95,9 @@ func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 	}
 	for id, row := range rows {
 		seen := h.Deliveries[id]
-		if row.MaxAttempts == 0 {
-			row.MaxAttempts = c.MaxAttempts
-		}
-		switch {
-		case row.Status == "":
-			report("I11", id, "has no state")
-		case row.Status == "processing":
-			report("I11", id, "processing at the end")
-		case row.Status == "pending" && !c.Unfinished:
-			report("I1", id, "pending at the end")
-		case row.Status == "delivered" && seen == 0:
-			report("I1", id, "delivered by its row, but no handler saw it")
-		case row.Status == "dead" && row.LastError == "":
-			report("I1", id, "dead without a reason")
+		row.MaxAttempts = cmp.Or(row.MaxAttempts, c.MaxAttempts)
+		if invariant, text := row.fault(seen, c); text != "" {
+			report(invariant, id, "%s", text)
 		}
 		if seen > row.Attempts || row.MaxAttempts > 0 && row.Attempts > row.MaxAttempts {
 			report("I6", id, "seen %d, attempts %d, max %d", seen, row.Attempts, row.MaxAttempts)
@@ -119,6 +110,23 @@ func (h *History) Check(rows map[uuid.UUID]Row, c Conditions) []Violation {
 	return found
 }
 
+// fault says what is wrong with the state of an event that handlers have seen so often; the text is "" if nothing is.
+func (r Row) fault(seen int, c Conditions) (invariant, text string) {
+	switch {
+	case r.Status == "":
+		return "I11", "has no state"
+	case r.Status == "processing":
+		return "I11", "processing at the end"
+	case r.Status == "pending" && !c.Unfinished:
+		return "I1", "pending at the end"
+	case r.Status == "delivered" && seen == 0:
+		return "I1", "delivered by its row, but no handler saw it"
+	case r.Status == "dead" && r.LastError == "":
+		return "I1", "dead without a reason"
+	}
+	return "", ""
+}
+
 // CheckFinal checks I5: an event that was delivered or dead before is so afterwards.
 func CheckFinal(before, after map[uuid.UUID]Row) []Violation {
 	var found []Violation
@@ -127,7 +135,10 @@ func CheckFinal(before, after map[uuid.UUID]Row) []Violation {
 			continue
 		}
 		if is := after[id]; is.Status != was.Status || is.Attempts != was.Attempts {
-			found = append(found, Violation{"I5", id, fmt.Sprintf("was %s after %d attempts, is %q after %d", was.Status, was.Attempts, is.Status, is.Attempts)})
+			found = append(found, Violation{
+				"I5", id,
+				fmt.Sprintf("was %s after %d attempts, is %q after %d", was.Status, was.Attempts, is.Status, is.Attempts),
+			})
 		}
 	}
 	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })

@@ -1,8 +1,9 @@
-// Package deliveryhistory records what producers and handlers did in tests that kill, stop and restart processes. It compares that
-// record with the tables: the invariants I1 to I11 of docs/run/delivery.md.
+// Package deliveryhistory records what producers and handlers did in tests that kill, stop and restart processes. It
+// compares that record with the tables: the invariants I1 to I11 of docs/run/delivery.md.
 //
-// Each record is one line of a file, written by one system call and then synced, so several processes may share the file.
-// A record starts with a newline and ends with a dot, so a record that a kill cuts off does not damage the others.
+// Each record is one line of a file, written by one system call and then synced, so several processes may share the
+// file. A record starts with a newline and ends with a dot, so a record that a kill cuts off does not damage the
+// others.
 package deliveryhistory
 
 import (
@@ -43,8 +44,8 @@ func Open(path string) (*Log, error) {
 // Close closes the file.
 func (l *Log) Close() error { return l.file.Close() }
 
-// Tx records how the transaction that enqueued events ended. A later record of tx replaces an earlier one. Write Unknown
-// before the commit is sent, so that the record is true even if the producer is killed.
+// Tx records how the transaction that enqueued events ended. A later record of tx replaces an earlier one. Write
+// Unknown before the commit is sent, so that the record is true even if the producer is killed.
 func (l *Log) Tx(tx uuid.UUID, outcome Outcome, events ...uuid.UUID) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "tx %s %s", tx, outcome)

@@ -19,8 +19,8 @@ var (
 	found = make(map[int]bool) // by this process
 )
 
-// Find returns a TCP port of 127.0.0.1 that nobody listens at, and that this process has not found before. Unlike the port that a system hands out it stays free while a
-// server that had it is stopped: no outgoing connection gets it.
+// Find returns a TCP port of 127.0.0.1 that nobody listens at, and that this process has not found before. Unlike the
+// port that a system hands out it stays free while a server that had it is stopped: no outgoing connection gets it.
 func Find() (int, error) {
 	low, high := first, last
 	// https://docs.kernel.org/networking/ip-sysctl.html#ip-variables
@@ -48,8 +48,8 @@ func Find() (int, error) {
 	return 0, fmt.Errorf("find a free port from %d to %d: %w", low, high, err)
 }
 
-// try returns an error if somebody listens at port. No process is started meanwhile: until it runs its program it would have
-// the listener too, and for that time the port would not be free.
+// try returns an error if somebody listens at port. No process is started meanwhile: until it runs its program it would
+// have the listener too, and for that time the port would not be free.
 func try(port int) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -48,7 +48,8 @@ func serverAccount() (*account, error) {
 			return &account{drop: true, uid: uid, gid: gid}, nil
 		}
 	}
-	return nil, errors.New("PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody to run it as")
+	return nil, errors.New(
+		"PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody to run it as")
 }
 
 // give makes the account the owner of path.
@@ -59,8 +60,8 @@ func (a *account) give(path string) error {
 	return os.Chown(path, a.uid, a.gid)
 }
 
-// command prepares a program to run as the account in dir. It runs in its own session, so that a ^C in the terminal does
-// not reach it. It inherits no PG* variable, because those would redirect it.
+// command prepares a program to run as the account in dir. It runs in its own session, so that a ^C in the terminal
+// does not reach it. It inherits no PG* variable, because those would redirect it.
 func (a *account) command(dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir

@@ -26,12 +26,13 @@ var places string
 
 // ErrNoBinaries is returned if this machine has no PostgreSQL server to start.
 var ErrNoBinaries = errors.New("find PostgreSQL: no initdb and postgres on this machine; install them with " +
-	"`apt-get install postgresql` (Debian, Ubuntu), `dnf install postgresql-server` (Fedora) or `brew install postgresql` (macOS), " +
+	"`apt-get install postgresql` (Debian, Ubuntu), `dnf install postgresql-server` (Fedora) or `brew install " +
+	"postgresql` (macOS), " +
 	"set " + BinVariable + " to their folder, or fetch them with `make postgres` in a checkout of outboxgen")
 
-// Find returns the folder of initdb and postgres. It takes the first of these: OUTBOXGEN_PG_BIN, the folder that pg_config
-// prints, the newest of the folders that the usual packages install to, the folder on PATH, the newest that tools/postgres.sh
-// has fetched.
+// Find returns the folder of initdb and postgres. It takes the first of these: OUTBOXGEN_PG_BIN, the folder that
+// pg_config prints, the newest of the folders that the usual packages install to, the folder on PATH, the newest that
+// tools/postgres.sh has fetched.
 func Find() (string, error) {
 	if dir := os.Getenv(BinVariable); dir != "" {
 		if !hasServer(dir) {
@@ -84,8 +85,8 @@ func cacheDir() string {
 	return ""
 }
 
-// platform returns the pattern of the builds that run here, with the names that tools/postgres.sh uses. A build for macOS
-// runs on both kinds of processor.
+// platform returns the pattern of the builds that run here, with the names that tools/postgres.sh uses. A build for
+// macOS runs on both kinds of processor.
 func platform(system, processor string) string {
 	switch {
 	case system == "darwin":
@@ -111,7 +112,9 @@ func newestFirst(dirs []string) []string {
 // version returns the numbers in the name of the folder above bin.
 func version(bin string) []int {
 	var numbers []int
-	for _, digits := range strings.FieldsFunc(filepath.Base(filepath.Dir(bin)), func(r rune) bool { return r < '0' || r > '9' }) {
+	for _, digits := range strings.FieldsFunc(filepath.Base(filepath.Dir(bin)), func(r rune) bool {
+		return r < '0' || r > '9'
+	}) {
 		if n, err := strconv.Atoi(digits); err == nil {
 			numbers = append(numbers, n)
 		}

@@ -20,8 +20,8 @@ const (
 	fresh = time.Minute
 )
 
-// guardScript waits until its input ends. The kernel closes the input when this process ends, for whatever reason. Then the
-// script shuts the server down and removes the folder $0.
+// guardScript waits until its input ends. The kernel closes the input when this process ends, for whatever reason. Then
+// the script shuts the server down and removes the folder $0.
 const guardScript = `read -r line
 pid=$(head -n 1 data/postmaster.pid 2>/dev/null)
 if [ -n "$pid" ]; then

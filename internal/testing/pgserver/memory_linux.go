@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// memoryDir is where Linux keeps files in memory. To copy a database there takes less than a tenth of the processor time
-	// that it takes on disk.
+	// memoryDir is where Linux keeps files in memory. To copy a database there takes less than a tenth of the processor
+	// time that it takes on disk.
 	memoryDir = "/dev/shm"
 	// enoughMemory is how many bytes must be free: more than the servers write whose tests run concurrently.
 	enoughMemory = 6 << 30
 	tmpfsMagic   = 0x01021994
 )
 
-// memoryParent returns a folder in memory, for the files of servers of tests, or "" if there is none with enough space. It
-// respects a TMPDIR that somebody has set.
+// memoryParent returns a folder in memory, for the files of servers of tests, or "" if there is none with enough space.
+// It respects a TMPDIR that somebody has set.
 func memoryParent() string {
 	var fs syscall.Statfs_t
 	if os.Getenv("TMPDIR") != "" || syscall.Statfs(memoryDir, &fs) != nil || fs.Type != tmpfsMagic {

@@ -1,6 +1,6 @@
-// Package pgserver runs private PostgreSQL servers from the binaries of this machine, for tests, the demo and the mains of
-// the examples. A server has its own folder and listens on loopback with a random password. It ends with the process that
-// started it, however that process ends.
+// Package pgserver runs private PostgreSQL servers from the binaries of this machine, for tests, the demo and the mains
+// of the examples. A server has its own folder and listens on loopback with a random password. It ends with the process
+// that started it, however that process ends.
 package pgserver
 
 import (
@@ -21,6 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/testing/freeport"
 )
 
@@ -35,9 +36,9 @@ const (
 
 // Options configure a server. The zero value is a server for tests.
 type Options struct {
-	// Durable keeps PostgreSQL's defaults of fsync, full_page_writes and jit. Without it a crash of the machine may corrupt the
-	// data, and no plan is compiled, which matters to a demo or a benchmark, but not to a test. Tests that forbid a kind of plan
-	// make costs that PostgreSQL would spend seconds of compiling on.
+	// Durable keeps PostgreSQL's defaults of fsync, full_page_writes and jit. Without it a crash of the machine may
+	// corrupt the data, and no plan is compiled, which matters to a demo or a benchmark, but not to a test. Tests that
+	// forbid a kind of plan make costs that PostgreSQL would spend seconds of compiling on.
 	Durable bool
 	// Dir is the folder in which the server creates its own folder. Empty means the folder for temporary files, or, unless
 	// the server is Durable or TMPDIR is set, a folder in memory if this system has one with enough space.
@@ -65,8 +66,8 @@ type Server struct {
 	removed bool
 }
 
-// Start creates a new cluster and runs a server on it. The caller must Stop it. If the process dies first, the server is
-// still shut down and its folder removed.
+// Start creates a new cluster and runs a server on it. The caller must Stop it. If the process dies first, the server
+// is still shut down and its folder removed.
 func Start(opts Options) (*Server, error) {
 	bin := opts.Bin
 	if bin == "" {
@@ -149,15 +150,16 @@ func (s *Server) Stop() error {
 	return errors.Join(s.halt(signalFast), s.remove())
 }
 
-// Kill ends the postmaster with SIGKILL, like a crash. Its backends notice that and end soon. The data stays for Restart.
+// Kill ends the postmaster with SIGKILL, like a crash. Its backends notice that and end soon. The data stays for
+// Restart.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.halt(signalKill)
 }
 
-// Restart starts the server again on the same port and data. If it is still running, Restart first shuts it down in pg_ctl's
-// immediate mode: without a checkpoint, so that the start goes through recovery.
+// Restart starts the server again on the same port and data. If it is still running, Restart first shuts it down in
+// pg_ctl's immediate mode: without a checkpoint, so that the start goes through recovery.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,8 +282,8 @@ func (s *Server) launch() error {
 	return err
 }
 
-// run starts the postmaster and waits until it answers. After a SIGKILL the orphaned backends keep the shared memory for a
-// moment. A start is refused meanwhile, and run tries again.
+// run starts the postmaster and waits until it answers. After a SIGKILL the orphaned backends keep the shared memory
+// for a moment. A start is refused meanwhile, and run tries again.
 func (s *Server) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -290,7 +292,7 @@ func (s *Server) run() error {
 		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "shared memory block") {
 			return err
 		}
-		pause(ctx)
+		backoff.Sleep(ctx, probeEvery)
 	}
 }
 
@@ -313,7 +315,7 @@ func (s *Server) attempt(ctx context.Context) error {
 			p.stop(signalKill, stopTimeout)
 			return fmt.Errorf("server does not answer: %w", err)
 		default:
-			pause(ctx)
+			backoff.Sleep(ctx, probeEvery)
 		}
 	}
 }
@@ -362,16 +364,6 @@ func randomHex(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails since Go 1.24
 	return hex.EncodeToString(b)
-}
-
-// pause waits one probe interval or until ctx ends.
-func pause(ctx context.Context) {
-	t := time.NewTimer(probeEvery)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // tail returns the last n lines of text that are not empty, joined to one line.

@@ -18,9 +18,9 @@ type process struct {
 	server *Server
 }
 
-// startProcess runs a program as the owner of s and appends its output to the log. The goroutine that forks keeps its thread
-// until the program has ended, because the kernel sends a parent-death signal when the forking thread ends, not when the
-// process ends.
+// startProcess runs a program as the owner of s and appends its output to the log. The goroutine that forks keeps its
+// thread until the program has ended, because the kernel sends a parent-death signal when the forking thread ends, not
+// when the process ends.
 func startProcess(s *Server, name string, args ...string) (*process, error) {
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -95,13 +95,14 @@ func Dashboard(c Config) ([]byte, error) {
 		uid += "-" + c.Name
 	}
 	d := dashboard{
-		Title: title("Outbox", c.Name), UID: uid, Tags: []string{"outboxgen"}, SchemaVersion: 39, Editable: true, Refresh: "30s",
-		Time: timeRange{"now-3h", "now"},
+		Title: title("Outbox", c.Name), UID: uid, Tags: []string{"outboxgen"}, SchemaVersion: 39, Editable: true,
+		Refresh: "30s", Time: timeRange{"now-3h", "now"},
 		Templating: templating{[]variable{
 			{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus"},
 			c.choice("topic", "Topic", slices.Sorted(maps.Keys(c.Topics)), "outboxgen_due_events"),
 			c.choice("listener", "Listener", slices.Sorted(maps.Keys(c.Listeners)), "outboxgen_listener_lag_seconds"),
-			c.choice("consumer", "Consumer", nil, "outboxgen_consumer_dead_letters"), // the YAML does not name those of this database
+			// the YAML does not name those of this database
+			c.choice("consumer", "Consumer", nil, "outboxgen_consumer_dead_letters"),
 		}},
 	}
 	for i, p := range c.panels() {
@@ -163,7 +164,8 @@ func (c Config) panels() []panel {
 			rate("topic", "outboxgen_enqueue_duplicates_total", ofTopic), "{{topic}} duplicates",
 			rate("topic", "outboxgen_enqueue_failures_total", ofTopic), "{{topic}} failures"),
 		newPanel("Settled per second", "How attempts end.", "ops",
-			rate("topic, listener, settlement", "outboxgen_settled_events_total", ofTopic, ofListener), "{{topic}} {{listener}} {{settlement}}",
+			rate("topic, listener, settlement", "outboxgen_settled_events_total", ofTopic, ofListener),
+			"{{topic}} {{listener}} {{settlement}}",
 			rate("topic, listener", "outboxgen_lost_events_total", ofTopic, ofListener), "{{topic}} {{listener}} lost"),
 		newPanel("Unread by listeners", "An estimate, and the events that are parked behind a failed one.", "short",
 			gauge("outboxgen_listener_unread_events", ofListener), "{{listener}} unread",
@@ -171,18 +173,23 @@ func (c Config) panels() []panel {
 		newPanel("Dead letters", "Kept dead letters, and new ones per second.", "short",
 			gauge("outboxgen_dead_letters", ofTopic, ofListener), "{{topic}}{{listener}}",
 			rate("topic, listener", "outboxgen_dead_events_total", ofTopic, ofListener), "{{topic}} {{listener}} per second"),
-		newPanel("Kept by consumers", "Messages of other services that could not be applied. Parked ones are tried again, or wait behind one of their key.", "short",
+		newPanel("Kept by consumers", "Messages of other services that could not be applied. Parked ones are tried again, "+
+			"or wait behind one of their key.", "short",
 			gauge("outboxgen_consumer_parked_messages", ofConsumer), "{{consumer}} parked",
 			gauge("outboxgen_consumer_dead_letters", ofConsumer), "{{consumer}} dead"),
-		newPanel("Oldest parked by consumers", "How long it has been kept. If one is due for minutes, no process of the consumer runs.", "s",
+		newPanel("Oldest parked by consumers",
+			"How long it has been kept. If one is due for minutes, no process of the consumer runs.", "s",
 			gauge("outboxgen_consumer_oldest_parked_seconds", ofConsumer), "{{consumer}}",
 			gauge("outboxgen_consumer_overdue_seconds", ofConsumer), "{{consumer}} due and not tried"),
 		newPanel("Handler calls per second", "By outcome.", "ops",
-			rate("topic, listener, outcome", "outboxgen_handled_events_total", ofTopic, ofListener), "{{topic}} {{listener}} {{outcome}}"),
+			rate("topic, listener, outcome", "outboxgen_handled_events_total", ofTopic, ofListener),
+			"{{topic}} {{listener}} {{outcome}}"),
 		newPanel("Handler time", "95th percentile of the calls of handlers and publishers.", "s",
-			quantile("0.95", "topic, listener", "outboxgen_handler_duration_seconds", ofTopic, ofListener), "{{topic}} {{listener}}"),
+			quantile("0.95", "topic, listener", "outboxgen_handler_duration_seconds", ofTopic, ofListener),
+			"{{topic}} {{listener}}"),
 		newPanel("Claim time", "95th percentile. It grows if old row versions are kept: compare with the held snapshot.", "s",
-			quantile("0.95", "dispatcher, listener", "outboxgen_claim_duration_seconds", ofListener), "{{dispatcher}}{{listener}}"),
+			quantile("0.95", "dispatcher, listener", "outboxgen_claim_duration_seconds", ofListener),
+			"{{dispatcher}}{{listener}}"),
 		newPanel("Enqueue time", "95th percentile.", "s",
 			quantile("0.95", "topic", "outboxgen_enqueue_duration_seconds", ofTopic), "{{topic}}"),
 		newPanel("Held snapshot", "Age of the oldest transaction that keeps old row versions.", "s",

@@ -65,7 +65,8 @@ func consequence(pass *analysis.Pass, call *ast.CallExpr) string {
 // runsOperation reports whether a function of sig gets a function that returns an outcome: it runs an operation.
 func runsOperation(sig *types.Signature) bool {
 	for param := range sig.Params().Variables() {
-		if do, ok := param.Type().Underlying().(*types.Signature); ok && do.Results().Len() == 2 && isOutcome(do.Results().At(0).Type()) {
+		if do, ok := param.Type().Underlying().(*types.Signature); ok && do.Results().Len() == 2 &&
+			isOutcome(do.Results().At(0).Type()) {
 			return true
 		}
 	}

@@ -67,7 +67,8 @@ func checkReturns(pass *analysis.Pass, sig *types.Signature, body *ast.BlockStmt
 			zero = isZero(pass, body, r.Results[at]) && (!fails || isNil(pass, r.Results[last]))
 		}
 		if zero {
-			pass.Reportf(r.Pos(), "this return ends the operation with a zero outcome, which rolls it back: return the outcome of a method of its transaction, or an error")
+			pass.Reportf(r.Pos(), "this return ends the operation with a zero outcome, which rolls it back: return the "+
+				"outcome of a method of its transaction, or an error")
 		}
 		return true
 	})
@@ -75,8 +76,8 @@ func checkReturns(pass *analysis.Pass, sig *types.Signature, body *ast.BlockStmt
 
 func isNil(pass *analysis.Pass, e ast.Expr) bool { return pass.TypesInfo.Types[e].IsNil() }
 
-// isZero reports whether e is certainly a zero outcome: an empty composite literal, *new(T), or a variable of the function
-// that nothing sets.
+// isZero reports whether e is certainly a zero outcome: an empty composite literal, *new(T), or a variable of the
+// function that nothing sets.
 func isZero(pass *analysis.Pass, body *ast.BlockStmt, e ast.Expr) bool {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.CompositeLit:

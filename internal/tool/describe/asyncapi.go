@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,8 +31,8 @@ type AsyncAPIConfig struct {
 	Source   string // the source of the CloudEvents; "" means a slash and the namespace
 }
 
-// AsyncAPI returns an AsyncAPI 3.0 document of the published topics of m: a channel per destination, a message per version of a
-// payload, and an operation per topic.
+// AsyncAPI returns an AsyncAPI 3.0 document of the published topics of m: a channel per destination, a message per
+// version of a payload, and an operation per topic.
 func AsyncAPI(m *model.Model, cfg AsyncAPIConfig) ([]byte, error) {
 	a := &asyncapi{cfg: cfg, schemas: newSchemas("#/components/schemas/", true), ids: make(map[string]bool)}
 	for _, k := range Kinds(m) {
@@ -117,7 +118,8 @@ func (a *asyncapi) channel(t *model.Topic) *channel {
 		address = t.Namespace.Name + "." + t.Name
 	}
 	id := string(p.Broker) + "." + strings.Map(func(r rune) rune {
-		if r < 0x80 && (r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._-", r)) {
+		if r < 0x80 &&
+			(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._-", r)) {
 			return r
 		}
 		return '_'
@@ -144,7 +146,10 @@ func (c *channel) object() object {
 	case c.address == "":
 		o = object{{"address", nil}, {"description", "The address is a field of each event."}}
 	case c.broker == model.Webhook:
-		o = object{{"address", nil}, {"title", "Webhook " + c.address}, {"description", "The producer's configuration has the URL of endpoint " + c.address + "."}}
+		o = object{
+			{"address", nil}, {"title", "Webhook " + c.address},
+			{"description", "The producer's configuration has the URL of endpoint " + c.address + "."},
+		}
 	default:
 		o = object{{"address", c.address}}
 	}
@@ -220,7 +225,9 @@ func (a *asyncapi) message(k Kind) object {
 		id := text("The id of the event.")
 		header(fact{schema: append(id, member{"format", "uuid"}), required: true}, "webhook-id")
 		header(fact{schema: text("Seconds since 1970, part of what is signed."), required: true}, "webhook-timestamp")
-		header(fact{schema: text("Signatures as Standard Webhooks specifies, separated by spaces, if the endpoint has a secret.")}, "webhook-signature")
+		header(fact{
+			schema: text("Signatures as Standard Webhooks specifies, separated by spaces, if the endpoint has a secret."),
+		}, "webhook-signature")
 	}
 	if k.current() {
 		for _, h := range t.Publish.Headers {
@@ -229,22 +236,23 @@ func (a *asyncapi) message(k Kind) object {
 		}
 	}
 	if t.Publish.Tombstone {
-		header(fact{schema: text("The payload as JSON: the record has no value. Its form: " + k.Name() + "."), required: true}, "outbox-tombstone")
+		header(fact{
+			schema: text("The payload as JSON: the record has no value. Its form: " + k.Name() + "."), required: true,
+		}, "outbox-tombstone")
 		payload = object{{"type", "null"}}
 	}
 	o.add("contentType", contentType)
 	described := object{{"type", "object"}}
 	if !t.Publish.Broker.BuiltIn() {
-		described.add("description", "The names are those of CloudEvents and of the built-in publishers. The producer's own publisher "+
-			strconv.Quote(string(t.Publish.Broker))+" may use other names.")
+		described.add("description",
+			"The names are those of CloudEvents and of the built-in publishers. The producer's own publisher "+
+				strconv.Quote(string(t.Publish.Broker))+" may use other names.")
 	}
 	o.add("headers", append(described, member{"properties", headers}, member{"required", required}))
 	o.add("payload", payload)
 	if t.Publish.Broker == model.Kafka {
 		key := t.Publish.Key
-		if key == nil {
-			key = t.PartitionKey
-		}
+		key = cmp.Or(key, t.PartitionKey)
 		if key != nil {
 			o.add("bindings", object{{"kafka", object{
 				{"key", text("Of the form " + key.Text + ". Records with one key are in order.")}, {"bindingVersion", "0.5.0"},
@@ -326,11 +334,15 @@ func (a *asyncapi) attributes(k Kind) []fact {
 			fact{"entitytype", "outbox-entity-type", constant(e.Type), true},
 			fact{"entityid", "outbox-entity-id", text("Of the form " + e.ID.Text + "."), true})
 		if e.Version != nil {
-			facts = append(facts, fact{"entityversion", "outbox-entity-version", text("The field " + e.Version.Name + ", unless it is 0."), false})
+			facts = append(facts, fact{
+				"entityversion", "outbox-entity-version", text("The field " + e.Version.Name + ", unless it is 0."), false,
+			})
 		}
 	}
 	if t.PartitionKey != nil {
-		facts = append(facts, fact{"partitionkey", "outbox-partition-key", text("Of the form " + t.PartitionKey.Text + "."), true})
+		facts = append(facts, fact{
+			"partitionkey", "outbox-partition-key", text("Of the form " + t.PartitionKey.Text + "."), true,
+		})
 	}
 	if t.DedupeKey != nil {
 		facts = append(facts, fact{"dedupekey", "outbox-dedupe-key", text("Of the form " + t.DedupeKey.Text + "."), true})

@@ -31,8 +31,8 @@ type Debezium struct {
 	Notes     []string // what is different from our publishers
 }
 
-// The columns of an outbox table, and the header in which each is sent: the names that package consume reads. The event router
-// has no way to join namespace and topic, or to send the members of headers as headers, so consume does it.
+// The columns of an outbox table, and the header in which each is sent: the names that package consume reads. The event
+// router has no way to join namespace and topic, or to send the members of headers as headers, so consume does it.
 var debeziumHeaders = [][2]string{
 	{"id", "outbox-id"},
 	{"namespace", "outbox-namespace"},
@@ -57,8 +57,8 @@ type route struct {
 	destination string // "" drops them
 }
 
-// ExportDebezium returns the configuration of Debezium that publishes the topics of m to Kafka in place of our publishers. Its
-// errors are about the YAML or cfg, in the words of the user.
+// ExportDebezium returns the configuration of Debezium that publishes the topics of m to Kafka in place of our
+// publishers. Its errors are about the YAML or cfg, in the words of the user.
 func ExportDebezium(m *model.Model, cfg DebeziumConfig) (*Debezium, error) {
 	suffix := "_debezium"
 	if cfg.Namespace != "" {
@@ -67,7 +67,8 @@ func ExportDebezium(m *model.Model, cfg DebeziumConfig) (*Debezium, error) {
 	cfg.Name, cfg.Role = cmp.Or(cfg.Name, m.Schema+suffix), cmp.Or(cfg.Role, "debezium")
 	for _, name := range []struct{ flag, value string }{{"--name", cfg.Name}, {"--role", cfg.Role}} {
 		if !debeziumName.MatchString(name.value) {
-			return nil, fmt.Errorf("%s: %q is not a valid name: use a lower-case letter, then up to 62 of a-z, 0-9 or _", name.flag, name.value)
+			return nil, fmt.Errorf("%s: %q is not a valid name: use a lower-case letter, then up to 62 of a-z, 0-9 or _",
+				name.flag, name.value)
 		}
 	}
 	cfg.File = cmp.Or(cfg.File, m.Source)
@@ -76,7 +77,8 @@ func ExportDebezium(m *model.Model, cfg DebeziumConfig) (*Debezium, error) {
 		namespaces = append(namespaces, n.Name)
 	}
 	if cfg.Namespace != "" && !slices.Contains(namespaces, cfg.Namespace) {
-		return nil, fmt.Errorf("--namespace: %s has no namespace %q%s", cfg.File, cfg.Namespace, diag.NewReporter("").DidYouMean(cfg.Namespace, namespaces))
+		return nil, fmt.Errorf("--namespace: %s has no namespace %q%s", cfg.File, cfg.Namespace,
+			diag.NewReporter("").DidYouMean(cfg.Namespace, namespaces))
 	}
 	d := &Debezium{}
 	routes, queued, err := d.routes(m, cfg)
@@ -113,55 +115,72 @@ func ExportDebezium(m *model.Model, cfg DebeziumConfig) (*Debezium, error) {
 // unknownTopic is the Kafka topic of events whose topic the export did not know.
 func unknownTopic(cfg DebeziumConfig) string { return cfg.Name + ".unknown" }
 
-// routes says where the events of each topic go. The router can only look at the name of a topic, without its namespace.
+// routes says where the events of each topic go. The router can only look at the name of a topic, without its
+// namespace.
 func (d *Debezium) routes(m *model.Model, cfg DebeziumConfig) (routes []*route, queued []*model.Topic, err error) {
-	owners := make(map[string]*model.Topic)
-	target := make(map[*model.Topic]string)
+	var topics []*model.Topic
 	for _, n := range m.Namespaces {
-		for _, t := range n.Topics {
-			if cfg.Namespace != "" && n.Name != cfg.Namespace || t.Delivery == model.Queue && !cfg.Queue {
-				continue
-			}
-			if to := d.destination(t); to != "" {
-				target[t] = to
-				d.Topics = append(d.Topics, t.FullName())
-				if t.Delivery == model.Queue {
-					queued = append(queued, t)
-				}
+		if cfg.Namespace == "" || n.Name == cfg.Namespace {
+			topics = append(topics, n.Topics...)
+		}
+	}
+	r := router{owners: make(map[string]*model.Topic), target: make(map[*model.Topic]string)}
+	for _, t := range topics {
+		if t.Delivery == model.Queue && !cfg.Queue {
+			continue
+		}
+		if to := d.destination(t); to != "" {
+			r.target[t] = to
+			d.Topics = append(d.Topics, t.FullName())
+			if t.Delivery == model.Queue {
+				queued = append(queued, t)
 			}
 		}
 	}
 	if len(d.Topics) == 0 {
 		return nil, nil, nothing(m, cfg)
 	}
-	for _, n := range m.Namespaces {
-		for _, t := range n.Topics {
-			if cfg.Namespace != "" && n.Name != cfg.Namespace || t.Delivery == model.Queue && len(queued) == 0 ||
-				t.Delivery == model.Log && len(queued) == len(d.Topics) {
-				continue // its table is not captured
-			}
-			for _, name := range append([]string{t.Name}, t.Renamed...) {
-				other := owners[name]
-				if other != nil && target[other] != target[t] {
-					return nil, nil, fmt.Errorf("topics %s and %s have the same name and different destinations, and Debezium's router sees only the name: export each namespace with --namespace into its own connector, or rename one", other.FullName(), t.FullName())
-				}
-				owners[name] = t
-				at := slices.IndexFunc(routes, func(r *route) bool { return r.destination == target[t] })
-				if at < 0 {
-					at = len(routes)
-					routes = append(routes, &route{destination: target[t]})
-				}
-				if !slices.Contains(routes[at].names, name) {
-					routes[at].names = append(routes[at].names, name)
-				}
+	for _, t := range topics {
+		if t.Delivery == model.Queue && len(queued) == 0 || t.Delivery == model.Log && len(queued) == len(d.Topics) {
+			continue // its table is not captured
+		}
+		for _, name := range append([]string{t.Name}, t.Renamed...) {
+			if err := r.add(t, name); err != nil {
+				return nil, nil, err
 			}
 		}
 	}
 	// What is dropped comes last.
-	slices.SortStableFunc(routes, func(a, b *route) int {
+	slices.SortStableFunc(r.routes, func(a, b *route) int {
 		return cmp.Compare(fmt.Sprint(a.destination == ""), fmt.Sprint(b.destination == ""))
 	})
-	return routes, queued, nil
+	return r.routes, queued, nil
+}
+
+// router collects routes.
+type router struct {
+	owners map[string]*model.Topic // by the name of a topic
+	target map[*model.Topic]string
+	routes []*route
+}
+
+// add adds a name of a topic to the route of its destination.
+func (r *router) add(t *model.Topic, name string) error {
+	if other := r.owners[name]; other != nil && r.target[other] != r.target[t] {
+		return fmt.Errorf("topics %s and %s have the same name and different destinations, and Debezium's router sees only "+
+			"the name: export each namespace with --namespace into its own connector, or rename one", other.FullName(),
+			t.FullName())
+	}
+	r.owners[name] = t
+	at := slices.IndexFunc(r.routes, func(to *route) bool { return to.destination == r.target[t] })
+	if at < 0 {
+		at = len(r.routes)
+		r.routes = append(r.routes, &route{destination: r.target[t]})
+	}
+	if !slices.Contains(r.routes[at].names, name) {
+		r.routes[at].names = append(r.routes[at].names, name)
+	}
+	return nil
 }
 
 // destination returns the Kafka topic of t, "" if Debezium does not publish it, and notes what is different.
@@ -204,8 +223,11 @@ func (d *Debezium) note(format string, t *model.Topic, args ...any) {
 func nothing(m *model.Model, cfg DebeziumConfig) error {
 	for _, n := range m.Namespaces {
 		for _, t := range n.Published() {
-			if (cfg.Namespace == "" || n.Name == cfg.Namespace) && t.Publish.Broker == model.Kafka && t.Publish.Destination != "" {
-				return fmt.Errorf("no log topic%s has a publish with kafka: add one, or export queue topics such as %s with --queue-topics", cfg.where(), t.FullName())
+			if (cfg.Namespace == "" || n.Name == cfg.Namespace) && t.Publish.Broker == model.Kafka &&
+				t.Publish.Destination != "" {
+				return fmt.Errorf(
+					"no log topic%s has a publish with kafka: add one, or export queue topics such as %s with --queue-topics",
+					cfg.where(), t.FullName())
 			}
 		}
 	}
@@ -275,12 +297,15 @@ func connector(schema string, cfg DebeziumConfig, tables []string, routes []*rou
 	if cfg.Source != "" {
 		transforms = append(transforms, "source")
 		set("source", object{
-			{"type", "org.apache.kafka.connect.transforms.InsertHeader"}, {"header", "outbox-source"}, {"value.literal", cfg.Source},
+			{"type", "org.apache.kafka.connect.transforms.InsertHeader"}, {"header", "outbox-source"},
+			{"value.literal", cfg.Source},
 		})
 	}
 	reroute := func(name, pattern, to string) {
 		transforms = append(transforms, name)
-		set(name, object{{"type", "org.apache.kafka.connect.transforms.RegexRouter"}, {"regex", pattern}, {"replacement", to}})
+		set(name, object{
+			{"type", "org.apache.kafka.connect.transforms.RegexRouter"}, {"regex", pattern}, {"replacement", to},
+		})
 	}
 	predicates := object{}
 	stem := regexp.QuoteMeta(unrouted)

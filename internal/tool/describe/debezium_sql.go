@@ -8,8 +8,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// debeziumSetup returns the SQL that Debezium needs. It can be run again: it creates what is missing. The names in it have only
-// letters, digits and _.
+// debeziumSetup returns the SQL that Debezium needs. It can be run again: it creates what is missing. The names in it
+// have only letters, digits and _.
 func debeziumSetup(schema string, cfg DebeziumConfig, tables []string) []byte {
 	var full []string
 	for _, table := range tables {
@@ -27,7 +27,8 @@ func debeziumSetup(schema string, cfg DebeziumConfig, tables []string) []byte {
     END IF;
 `
 	}
-	return []byte(strings.NewReplacer("{name}", cfg.Name, "{role}", cfg.Role, "{schema}", schema, "{tables}", of, "{published}", quoted(filtered),
+	return []byte(strings.NewReplacer("{name}", cfg.Name, "{role}", cfg.Role, "{schema}", schema, "{tables}", of,
+		"{published}", quoted(filtered),
 		"{check}\n", check).Replace(setupSQL))
 }
 
@@ -71,10 +72,12 @@ SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')
 WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = '{name}');
 `
 
-// debeziumCleanup returns the SQL that deletes the events of queue topics, which no dispatcher delivers, by their retention.
+// debeziumCleanup returns the SQL that deletes the events of queue topics, which no dispatcher delivers, by their
+// retention.
 func debeziumCleanup(schema string, topics []*model.Topic) []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, `-- Deletes the events that Debezium has published from the queue, because no dispatcher delivers them. Run it every hour.
+	fmt.Fprintf(&b,
+		`-- Deletes the events that Debezium has published from the queue, because no dispatcher delivers them. Run it every hour.
 -- It does not look at Debezium: an event that is deleted here is still in the WAL, from which Debezium reads it. Until then
 -- the dedupe key of an event is taken.
 `)

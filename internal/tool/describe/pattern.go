@@ -8,9 +8,9 @@ import (
 	"unicode"
 )
 
-// ecmaPattern rewrites a pattern of Go (RE2) as a regular expression of ECMA-262 with the flag u, which JSON Schema uses
-// (https://json-schema.org/draft/2020-12/json-schema-core#section-6.4). It matches the same texts. It is written from the parsed
-// pattern, because the same text can mean something else there: \s, ., (?i), \z, [[:alpha:]].
+// ecmaPattern rewrites a pattern of Go (RE2) as a regular expression of ECMA-262 with the flag u, which JSON Schema
+// uses (https://json-schema.org/draft/2020-12/json-schema-core#section-6.4). It matches the same texts. It is written
+// from the parsed pattern, because the same text can mean something else there: \s, ., (?i), \z, [[:alpha:]].
 func ecmaPattern(pattern string) string {
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -21,12 +21,22 @@ func ecmaPattern(pattern string) string {
 	return b.String()
 }
 
+// plainPatterns are what always has the same form.
+var plainPatterns = map[syntax.Op]string{
+	syntax.OpNoMatch:        `[^\s\S]`,
+	syntax.OpEmptyMatch:     "(?:)",
+	syntax.OpAnyCharNotNL:   `[^\n]`,
+	syntax.OpAnyChar:        `[\s\S]`,
+	syntax.OpBeginLine:      `(?<![^\n])`,
+	syntax.OpEndLine:        `(?![^\n])`,
+	syntax.OpBeginText:      "^",
+	syntax.OpEndText:        "$",
+	syntax.OpWordBoundary:   `\b`,
+	syntax.OpNoWordBoundary: `\B`,
+}
+
 func writePattern(b *strings.Builder, re *syntax.Regexp) {
 	switch re.Op {
-	case syntax.OpNoMatch:
-		b.WriteString(`[^\s\S]`)
-	case syntax.OpEmptyMatch:
-		b.WriteString("(?:)")
 	case syntax.OpLiteral:
 		for _, r := range re.Rune {
 			if re.Flags&syntax.FoldCase != 0 && unicode.SimpleFold(r) != r {
@@ -37,22 +47,6 @@ func writePattern(b *strings.Builder, re *syntax.Regexp) {
 		}
 	case syntax.OpCharClass:
 		writeClass(b, re.Rune)
-	case syntax.OpAnyCharNotNL:
-		b.WriteString(`[^\n]`)
-	case syntax.OpAnyChar:
-		b.WriteString(`[\s\S]`)
-	case syntax.OpBeginLine:
-		b.WriteString(`(?<![^\n])`)
-	case syntax.OpEndLine:
-		b.WriteString(`(?![^\n])`)
-	case syntax.OpBeginText:
-		b.WriteByte('^')
-	case syntax.OpEndText:
-		b.WriteByte('$')
-	case syntax.OpWordBoundary:
-		b.WriteString(`\b`)
-	case syntax.OpNoWordBoundary:
-		b.WriteString(`\B`)
 	case syntax.OpCapture:
 		group(b, re.Sub[0])
 	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
@@ -73,6 +67,8 @@ func writePattern(b *strings.Builder, re *syntax.Regexp) {
 			}
 			writePattern(b, sub)
 		}
+	default:
+		b.WriteString(plainPatterns[re.Op])
 	}
 }
 
@@ -186,8 +182,8 @@ func complement(ranges []rune) []rune {
 	return rest
 }
 
-// categories returns the general categories of Unicode that are within ranges, as escapes of ECMA-262, and the rest. Larger ones
-// go first.
+// categories returns the general categories of Unicode that are within ranges, as escapes of ECMA-262, and the rest.
+// Larger ones go first.
 func categories(ranges []rune) (names []string, rest []rune) {
 	var known []string
 	for name := range unicode.Categories {

@@ -41,8 +41,8 @@ func JSONSchema(k Kind, base string) ([]byte, error) {
 	return document(root)
 }
 
-// JSONSchemas returns one JSON Schema (2020-12) with the payloads of kinds among its definitions. It accepts what one of them
-// accepts.
+// JSONSchemas returns one JSON Schema (2020-12) with the payloads of kinds among its definitions. It accepts what one
+// of them accepts.
 func JSONSchemas(kinds []Kind, base string) ([]byte, error) {
 	s := newSchemas("#/$defs/", false)
 	var payloads, anyOf []any
@@ -116,7 +116,9 @@ func (s *schemas) field(f *model.Field) object {
 		if s.old && o.has("$ref") {
 			o = object{{"allOf", []any{o}}}
 		}
-		o = append(object{{"description", doc}}, slices.DeleteFunc(o, func(m member) bool { return m.name == "description" })...)
+		o = append(object{{"description", doc}}, slices.DeleteFunc(o, func(m member) bool {
+			return m.name == "description"
+		})...)
 	}
 	return o
 }

@@ -1,5 +1,5 @@
-// Package attributes lists the attributes of the CloudEvent that an event becomes. The encoders of package publish and the
-// publishers that write attributes without an encoder share it.
+// Package attributes lists the attributes of the CloudEvent that an event becomes. The encoders of package publish and
+// the publishers that write attributes without an encoder share it.
 package attributes
 
 import (
@@ -37,8 +37,8 @@ const (
 
 // Names are the texts of the names.
 var Names = [Count]string{
-	"dataversion", "dedupekey", "entityid", "entitytype", "entityversion", "id", "partitionkey", "source", "specversion", "subject",
-	"tenantid", "time", "traceparent", "tracestate", "type",
+	"dataversion", "dedupekey", "entityid", "entitytype", "entityversion", "id", "partitionkey", "source", "specversion",
+	"subject", "tenantid", "time", "traceparent", "tracestate", "type",
 }
 
 func (n Name) String() string { return Names[n] }
@@ -73,8 +73,8 @@ const roomSize = 16 << 10
 
 var specVersion = []byte("1.0")
 
-// Append adds the attributes of e to to, in the order of their names. An empty source means "/" and the namespace. If a value
-// cannot be an attribute, the error is permanent.
+// Append adds the attributes of e to to, in the order of their names. An empty source means "/" and the namespace. If a
+// value cannot be an attribute, the error is permanent.
 func (l *List) Append(to []Attribute, source, wireType string, e *outbox.Event) ([]Attribute, error) {
 	start := len(to)
 	to = append(to, Attribute{DataVersion, l.number(int64(max(e.Version, 1)))})

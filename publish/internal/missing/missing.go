@@ -1,6 +1,6 @@
-// Package missing decides what happens to events whose destination the broker does not know. They wait until the destination is
-// created or the broker finds it again, however long that takes, because an outage must not make dead letters of a backlog. Who
-// would rather give up sets a limit.
+// Package missing decides what happens to events whose destination the broker does not know. They wait until the
+// destination is created or the broker finds it again, however long that takes, because an outage must not make dead
+// letters of a backlog. Who would rather give up sets a limit.
 package missing
 
 import (
@@ -16,7 +16,8 @@ const forgotten = time.Hour
 
 // Destinations remembers which destinations a broker does not know, and since when. It is safe for concurrent use.
 type Destinations struct {
-	// Timeout is how long events wait. Zero means that they wait however long; a negative value means that they do not wait.
+	// Timeout is how long events wait. Zero means that they wait however long; a negative value means that they do not
+	// wait.
 	Timeout time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -36,9 +37,9 @@ func (d *Destinations) Forget(destination string) {
 	delete(d.spans, destination)
 }
 
-// Missing marks err, which says that the broker does not know a destination and what to do. It marks err as unavailable, and
-// with a Timeout as permanent when that has passed since the first call for the destination without a call of Forget. The text
-// says since when, or from when on events are refused.
+// Missing marks err, which says that the broker does not know a destination and what to do. It marks err as
+// unavailable, and with a Timeout as permanent when that has passed since the first call for the destination without a
+// call of Forget. The text says since when, or from when on events are refused.
 func (d *Destinations) Missing(destination string, err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

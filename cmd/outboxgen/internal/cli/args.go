@@ -30,7 +30,9 @@ func explainArgs(c *cobra.Command) {
 		file := ""
 		if inFolder := filepath.Join(surplus, defaultConfig); isFile(inFolder) {
 			file = filepath.ToSlash(inFolder)
-		} else if slices.ContainsFunc([]string{".yaml", ".yml"}, func(end string) bool { return strings.HasSuffix(surplus, end) }) {
+		} else if slices.ContainsFunc([]string{".yaml", ".yml"}, func(end string) bool {
+			return strings.HasSuffix(surplus, end)
+		}) {
 			file = surplus
 		}
 		if file != "" && c.Flags().Lookup("config") != nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -23,18 +22,6 @@ func (f *personFlags) flags(c *cobra.Command) {
 // as returns an Admin that acts for the person.
 func (f *personFlags) as(ops *admin.Admin) *admin.Admin {
 	return ops.As(cmp.Or(f.who, defaultWho()), f.why)
-}
-
-// auditRow is an entry of the audit in the --json document.
-type auditRow struct {
-	No     int64           `json:"no"`
-	At     time.Time       `json:"at"`
-	Who    string          `json:"who"`
-	Action string          `json:"action"`
-	Why    string          `json:"why,omitempty"`
-	Scope  string          `json:"scope"`
-	Filter json.RawMessage `json:"filter"`
-	Events int64           `json:"events"`
 }
 
 func (a *app) auditCommand() *cobra.Command {
@@ -75,36 +62,28 @@ If there are more entries, the command for the next page is printed on stderr.`,
 		if err != nil {
 			return asUsage(err)
 		}
-		rows := make([]auditRow, len(p.Entries))
 		table := [][]any{{"AT", "WHO", "ACTION", "EVENTS", "SCOPE", "WHY"}}
-		for i, e := range p.Entries {
-			rows[i] = auditRow{No: e.No, At: e.At.UTC(), Who: e.Who, Action: e.Action, Why: e.Why, Scope: e.Scope, Filter: e.Filter, Events: e.Events}
-			table = append(table, []any{second(e.At), brief(e.Who), brief(e.Action), commas(e.Events), brief(e.Scope), dash(brief(e.Why))})
+		for _, e := range p.Entries {
+			table = append(table, []any{
+				second(e.At), brief(e.Who), brief(e.Action), commas(e.Events), brief(e.Scope), dash(brief(e.Why)),
+			})
 		}
-		switch {
-		case a.json:
-			return a.printJSON(struct {
-				Entries []auditRow `json:"entries"`
-				Next    string     `json:"next,omitempty"`
-			}{rows, p.Next})
-		case len(rows) == 0:
-			a.notef("no act is recorded")
-			return nil
-		}
-		if err := a.printTable(table); err != nil {
-			return err
-		}
-		if p.Next != "" {
+		p.Entries = append([]admin.AuditEntry{}, p.Entries...) // nil would be null
+		err = a.printList(p, table, "no act is recorded")
+		if p.Next != "" && !a.json {
 			a.notef("more: %s", a.nextCommand(p.Next))
 		}
-		return nil
+		return err
 	})
 	db.flags(c)
 	c.Flags().StringVar(&f.Who, "who", "", "only acts of this `name`")
-	c.Flags().StringVar(&f.Action, "action", "", "only this `act`: replay, discard, pause, resume, skip, rewind, detach, rebase or prune")
-	c.Flags().StringVar(&since, "since", "", "only acts since this `time`, like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), or an age like 90m")
+	c.Flags().StringVar(&f.Action, "action", "",
+		"only this `act`: replay, discard, pause, resume, skip, rewind, detach, rebase or prune")
+	c.Flags().StringVar(&since, "since", "",
+		"only acts since this `time`, like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), or an age like 90m")
 	c.Flags().StringVar(&until, "until", "", "only acts before this `time` or age")
 	c.Flags().IntVar(&page.Limit, "limit", 50, "`number` of entries per page, up to 1000")
-	c.Flags().StringVar(&page.After, "after", "", "continue with the page behind this `mark`, which the page before has printed")
+	c.Flags().StringVar(&page.After, "after", "",
+		"continue with the page behind this `mark`, which the page before has printed")
 	return c
 }

@@ -56,12 +56,15 @@ uses and stored events are not affected; with --strict they count too.`,
 			if err != nil {
 				return err
 			}
-			l, err := generator.Breaking(old, text, name, generator.Options{Source: a.shown(src.path), Folder: inModule(filepath.Dir(src.path))})
+			l, err := generator.Breaking(old, text, name, generator.Options{
+				Source: a.shown(src.path), Folder: inModule(filepath.Dir(src.path)),
+			})
 			var findings diag.List
 			switch {
 			case errors.As(err, &findings):
 				_ = diag.Print(a.Stderr, diag.Text, findings)
-				return usage(fmt.Errorf("read %s: it has %s for this outboxgen: compare with a newer file", name, count(len(findings), "finding")))
+				return usage(fmt.Errorf("read %s: it has %s for this outboxgen: compare with a newer file", name,
+					count(len(findings), "finding")))
 			case err != nil:
 				return err
 			}
@@ -140,7 +143,8 @@ func atCommit(ctx context.Context, path, commit string) ([]byte, string, error) 
 		return refuse("%s is not a file or folder, and %s is not in a git repository: %w", commit, filepath.Dir(path), err)
 	}
 	if _, err := git("rev-parse", "--verify", "--quiet", commit+"^{commit}"); err != nil {
-		return refuse("%s is not a file, a folder or a git commit that is here: fetch it first, for example with git fetch origin %s (a checkout in CI often has one commit only)", commit, strings.TrimPrefix(commit, "origin/"))
+		return refuse("%s is not a file, a folder or a git commit that is here: fetch it first, for example with git fetch "+
+			"origin %s (a checkout in CI often has one commit only)", commit, strings.TrimPrefix(commit, "origin/"))
 	}
 	object := commit + ":./" + filepath.Base(path)
 	if _, err := git("cat-file", "-e", object); err != nil {

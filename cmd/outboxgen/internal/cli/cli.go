@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -47,9 +48,10 @@ func Run(ctx context.Context, env Env, args []string) int {
 // app is one run of the program.
 type app struct {
 	Env
-	args  []string
-	json  bool      // --json
-	found diag.List // findings for the --json document
+	args    []string
+	json    bool      // --json
+	found   diag.List // findings for the --json document
+	failure error     // of stdout
 }
 
 func (a *app) root() *cobra.Command {
@@ -199,7 +201,8 @@ func (a *app) report(err error) int {
 	return exitUsage
 }
 
-// unknownCommand adds to cobra's error about a command what there is instead. Cobra has its guesses on lines of their own.
+// unknownCommand adds to cobra's error about a command what there is instead. Cobra has its guesses on lines of their
+// own.
 func unknownCommand(text string) string {
 	what, guesses, guessed := strings.Cut(text, "\n\nDid you mean this?\n")
 	_, parent, unknown := strings.Cut(what, " for ")
@@ -252,37 +255,85 @@ func (a *app) notef(format string, args ...any) {
 	_, _ = fmt.Fprintln(a.Stderr, redact.Mask(text)) // a note that cannot be written does not fail the command
 }
 
+// Write writes data to stdout. After an error it writes nothing more and returns that error again, so of several prints
+// in a row only the last one need be checked.
+func (a *app) Write(data []byte) (n int, err error) {
+	if a.failure == nil {
+		n, a.failure = a.Stdout.Write(data)
+	}
+	return n, a.failure
+}
+
 // printf writes data to stdout.
 func (a *app) printf(format string, args ...any) error {
-	_, err := fmt.Fprintf(a.Stdout, format, args...)
+	_, err := fmt.Fprintf(a, format, args...)
 	return err
 }
 
-// printJSON writes the --json document, indented: an object with the findings, then the members of v, which must be a
-// struct.
-func (a *app) printJSON(v any) error {
+// printTable prints rows of cells in columns. The first row has the titles.
+func (a *app) printTable(table [][]any) error {
+	w := tabwriter.NewWriter(a, 0, 0, 2, ' ', 0)
+	for _, row := range table {
+		for i, cell := range row {
+			if i > 0 {
+				_, _ = fmt.Fprint(w, "\t") // Flush reports an error
+			}
+			_, _ = fmt.Fprint(w, cell)
+		}
+		_, _ = fmt.Fprintln(w)
+	}
+	return w.Flush()
+}
+
+// printTables prints the tables that have rows, with an empty line between two.
+func (a *app) printTables(tables ...[][]any) error {
+	var err error
+	for i, table := range slices.DeleteFunc(tables, func(table [][]any) bool { return len(table) < 2 }) {
+		if i > 0 {
+			_ = a.printf("\n")
+		}
+		err = a.printTable(table)
+	}
+	return err
+}
+
+// printList prints a list: with --json the document, otherwise the table, or a note if it has no rows.
+func (a *app) printList(document any, table [][]any, none string) error {
+	switch {
+	case a.json:
+		return a.printJSON(document)
+	case len(table) < 2:
+		a.notef("%s", none)
+		return nil
+	}
+	return a.printTable(table)
+}
+
+// printJSON writes the --json document, indented: an object with the findings, then the members of parts, which must be
+// structs.
+func (a *app) printJSON(parts ...any) error {
 	findings, err := diag.Marshal(a.found)
 	if err != nil {
 		return err
 	}
-	var result bytes.Buffer
-	e := json.NewEncoder(&result)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	members := bytes.TrimPrefix(bytes.TrimSpace(result.Bytes()), []byte("{"))
 	document := slices.Concat([]byte(`{"findings":`), findings)
-	if !bytes.Equal(members, []byte("}")) {
-		document = append(document, ',')
+	for _, part := range parts {
+		var text bytes.Buffer
+		e := json.NewEncoder(&text)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(part); err != nil {
+			return err
+		}
+		object := bytes.TrimSpace(text.Bytes())
+		if members := object[1 : len(object)-1]; len(members) > 0 {
+			document = append(append(document, ','), members...)
+		}
 	}
 	var indented bytes.Buffer
-	if err := json.Indent(&indented, append(document, members...), "", "  "); err != nil {
+	if err := json.Indent(&indented, append(document, '}'), "", "  "); err != nil {
 		return err
 	}
-	indented.WriteByte('\n')
-	_, err = a.Stdout.Write(indented.Bytes())
-	return err
+	return a.printf("%s\n", indented.Bytes())
 }
 
 // oneLine joins the distinct lines of an error.

@@ -44,7 +44,8 @@ func (a *app) dashboardCommand() *cobra.Command {
 		Short: "Serve a web page that shows topics, listeners and events, and acts on them",
 		Long: `dashboard serves a web page until Ctrl-C, and prints its address on stdout. The page shows what status, events,
 dead, listener, doctor and audit show, and does what pause, resume, dead replay, dead discard, listener skip, listener
-rewind and listener detach do. It asks before each act, shows how many events are concerned, and records the act in the audit.
+rewind and listener detach do. It asks before each act, shows how many events are concerned, and records the act in the
+audit.
 
 Without a password the page is for this machine only: it refuses other addresses, and requests that a proxy has passed
 on. With a password, from ` + passwordVar + ` or --password-file, it asks for it together with a name. The name goes
@@ -60,14 +61,18 @@ Payloads are masked as outbox.yaml says. Without that file they are only shown w
 	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8088", "`host:port` to listen on; port 0 means any free one")
 	c.Flags().BoolVar(&f.readOnly, "read-only", false, "leave out everything that changes something")
 	c.Flags().BoolVar(&f.payload, "payload", false, "show payloads as they are, with their sensitive fields")
-	c.Flags().StringVar(&f.who, "who", "", "`name` for the table audit if there is no password (default: user@host of the operating system)")
-	c.Flags().StringVar(&f.passwordFile, "password-file", "", "`file` with the password that lets people in (default: "+passwordVar+")")
+	c.Flags().StringVar(&f.who, "who", "",
+		"`name` for the table audit if there is no password (default: user@host of the operating system)")
+	c.Flags().StringVar(&f.passwordFile, "password-file", "",
+		"`file` with the password that lets people in (default: "+passwordVar+")")
 	c.Flags().StringVar(&f.tlsCert, "tls-cert", "", "`file` with the certificates, in PEM")
 	c.Flags().StringVar(&f.tlsKey, "tls-key", "", "`file` with the private key, in PEM")
 	c.Flags().StringVar(&f.prefix, "prefix", "", "`path` at which the page is, like /outbox, if a proxy keeps it")
 	c.Flags().StringVar(&f.title, "title", "", "`name` of what is shown, like production")
-	c.Flags().StringVar(&f.trace, "trace-url", "", "`URL` of a trace, with {trace_id} and {span_id} of the event's traceparent")
-	c.Flags().StringVar(&f.metricURL, "prometheus", "", "base `URL` of a Prometheus, for the hour before the page was started")
+	c.Flags().StringVar(&f.trace, "trace-url", "",
+		"`URL` of a trace, with {trace_id} and {span_id} of the event's traceparent")
+	c.Flags().StringVar(&f.metricURL, "prometheus", "",
+		"base `URL` of a Prometheus, for the hour before the page was started")
 	for _, name := range []string{"password-file", "tls-cert", "tls-key"} {
 		_ = c.MarkFlagFilename(name) // fails only for an undefined flag
 	}
@@ -81,7 +86,7 @@ Payloads are masked as outbox.yaml says. Without that file they are only shown w
 		return nil
 	}
 	c.RunE = run(func(ctx context.Context, _ []string) error {
-		m, schema, err := f.db.modelAndSchema(a, c.Flags().Changed("config"))
+		m, schema, err := f.db.modelAndSchema(a)
 		if err != nil {
 			return err
 		}
@@ -105,7 +110,9 @@ func (a *app) serveDashboard(ctx context.Context, f *dashboardFlags, m *model.Mo
 	}
 	defer listener.Close()
 	if at, ok := listener.Addr().(*net.TCPAddr); password == "" && (!ok || !at.IP.IsLoopback()) {
-		return usage(fmt.Errorf("--addr: %s can be reached from other machines: set %s or --password-file, or listen on 127.0.0.1", f.addr, passwordVar))
+		return usage(fmt.Errorf(
+			"--addr: %s can be reached from other machines: set %s or --password-file, or listen on 127.0.0.1", f.addr,
+			passwordVar))
 	}
 	pool, err := f.db.pool(ctx, a)
 	if err != nil {
@@ -116,19 +123,23 @@ func (a *app) serveDashboard(ctx context.Context, f *dashboardFlags, m *model.Mo
 	if err != nil {
 		return usage(err)
 	}
-	if _, err := ops.Pauses(ctx); err != nil { // a page without tables or privileges would only say so to whoever looks at it
+	// a page without tables or privileges would only say so to whoever looks at it
+	if _, err := ops.Pauses(ctx); err != nil {
 		return explained(ctx, pool, ops, schema, err)
 	}
 	page, err := dashboard.New(dashboard.Config{
-		Pool: pool, Schema: schema, Authorize: authorize, ReadOnly: f.readOnly, Prefix: f.prefix, Title: f.title, Mask: f.mask(m),
-		TraceURL: f.trace, Prometheus: f.metricURL, Logger: slog.New(slog.NewTextHandler(a.Stderr, nil)),
+		Pool: pool, Schema: schema, Authorize: authorize, ReadOnly: f.readOnly, Prefix: f.prefix, Title: f.title,
+		Mask: f.mask(m), TraceURL: f.trace, Prometheus: f.metricURL, Logger: slog.New(slog.NewTextHandler(a.Stderr, nil)),
 	})
 	if err != nil {
 		return usage(err)
 	}
 	defer page.Close()
 
-	server := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.NewTextHandler(a.Stderr, nil), slog.LevelWarn)}
+	server := &http.Server{
+		Handler: page, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(a.Stderr, nil), slog.LevelWarn),
+	}
 	scheme := "http"
 	if f.tlsCert != "" {
 		scheme = "https"

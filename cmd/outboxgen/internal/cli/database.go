@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/internal/tool/redact"
@@ -27,6 +31,7 @@ type database struct {
 	url    string
 	schema string
 	config string
+	set    *pflag.FlagSet // has --config
 }
 
 func (d *database) flags(c *cobra.Command) {
@@ -38,28 +43,54 @@ func (d *database) flags(c *cobra.Command) {
 func (d *database) schemaFlags(c *cobra.Command) {
 	c.PersistentFlags().StringVar(&d.schema, "schema", "",
 		"`schema` of the tables (default: the schema of outbox.yaml if that file exists, else outbox)")
-	c.PersistentFlags().StringVar(&d.config, "config", defaultConfig, "the YAML `file` that names the schema")
+	d.set = c.PersistentFlags()
+	d.set.StringVar(&d.config, "config", defaultConfig, "the YAML `file` that names the schema")
 	_ = c.MarkPersistentFlagFilename("config", "yaml", "yml") // fails only for an undefined flag
 }
 
 // schemaName returns the schema from the first of these that is present: --schema, the file of --config, an outbox.yaml
 // in the current folder, the default.
-func (d *database) schemaName(a *app, configGiven bool) (string, error) {
+func (d *database) schemaName(a *app) (string, error) {
 	if d.schema != "" {
 		if err := pgname.Check(d.schema); err != nil {
 			return "", usage(fmt.Errorf("--schema: %w", err))
 		}
 		return d.schema, nil
 	}
-	src := source{path: d.config, format: "text"}
-	if !configGiven && !isFile(d.config) {
+	if !d.hasConfig() {
 		return "outbox", nil
 	}
-	m, err := src.model(a)
+	m, err := d.model(a)
 	if err != nil {
 		return "", err
 	}
 	return m.Schema, nil
+}
+
+// hasConfig reports whether --config names a file, or there is one where it looks without that flag.
+func (d *database) hasConfig() bool { return d.set.Changed("config") || isFile(d.config) }
+
+// model reads the YAML.
+func (d *database) model(a *app) (*model.Model, error) {
+	return (&source{path: d.config, format: string(diag.Text)}).model(a)
+}
+
+// modelAndSchema returns the model of the YAML, nil if there is no such file or if it is of another schema, and the
+// schema.
+func (d *database) modelAndSchema(a *app) (m *model.Model, schema string, err error) {
+	if d.hasConfig() {
+		if m, err = d.model(a); err != nil {
+			return nil, "", err
+		}
+		schema = m.Schema
+	}
+	if d.schema != "" || m == nil {
+		schema, err = d.schemaName(a)
+	}
+	if m != nil && m.Schema != schema {
+		m = nil
+	}
+	return m, schema, err
 }
 
 // connect opens a connection. The caller closes it.
@@ -119,13 +150,9 @@ func (d *database) dsn(a *app) (dsn, from string) {
 
 // tune sets our defaults for what the connection string does not set.
 func (a *app) tune(cfg *pgx.ConnConfig) {
-	if cfg.ConnectTimeout == 0 {
-		cfg.ConnectTimeout = connectTimeout
-	}
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, connectTimeout)
 	cfg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { a.notef("%s: %s", n.Severity, n.Message) }
-	if cfg.RuntimeParams["application_name"] == "" {
-		cfg.RuntimeParams["application_name"] = "outboxgen"
-	}
+	cfg.RuntimeParams["application_name"] = cmp.Or(cfg.RuntimeParams["application_name"], "outboxgen")
 }
 
 // checkDSN returns what is wrong with a connection string, given the error with which pgx parsed it. It also refuses an
@@ -135,15 +162,16 @@ func checkDSN(dsn, from string, err error) error {
 	case ambiguous != nil:
 		return usage(fmt.Errorf("%s: %w", from, ambiguous))
 	case !strings.Contains(dsn, "://") && strings.Contains(dsn, "=") && oddSetting(dsn):
-		return usage(fmt.Errorf("%s: bad connection string: quote a value that contains a space or a quote, as in password='two words'", from))
+		return usage(fmt.Errorf(
+			"%s: bad connection string: quote a value that contains a space or a quote, as in password='two words'", from))
 	case err != nil:
 		return usage(fmt.Errorf("%s: %s", from, parseProblem(err)))
 	}
 	return nil
 }
 
-// oddSetting reports whether the key=value string dsn has a key that contains a space, which happens when a password with
-// a space is not quoted.
+// oddSetting reports whether the key=value string dsn has a key that contains a space, which happens when a password
+// with a space is not quoted.
 func oddSetting(dsn string) bool {
 	rest := dsn
 	for {
@@ -151,7 +179,9 @@ func oddSetting(dsn string) bool {
 		if !ok {
 			return strings.TrimSpace(rest) != ""
 		}
-		if key = strings.TrimSpace(key); strings.ContainsFunc(key, func(r rune) bool { return r != '_' && r != '.' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		if key = strings.TrimSpace(key); strings.ContainsFunc(key, func(r rune) bool {
+			return r != '_' && r != '.' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+		}) {
 			return true
 		}
 		rest = afterValue(strings.TrimLeft(value, " \t\n\r"))
@@ -192,12 +222,13 @@ func connectProblem(cfg *pgx.ConnConfig, dsn, from string, err error) error {
 	return fmt.Errorf("connect to database %q as user %q (%s): %s", schemadb.DatabaseName(cfg), cfg.User, from, text)
 }
 
-// withoutTLS removes the lines that say that the server has no TLS, if there are others: pgx then went on without it, as
-// sslmode=prefer says, and the others say why that failed.
+// withoutTLS removes the lines that say that the server has no TLS, if there are others: pgx then went on without it,
+// as sslmode=prefer says, and the others say why that failed.
 func withoutTLS(text string) string {
 	var others []string
 	for line := range strings.Lines(text) {
-		if !strings.HasSuffix(strings.TrimSpace(line), "tls error: server refused TLS connection") && strings.TrimSpace(line) != "" {
+		if !strings.HasSuffix(strings.TrimSpace(line), "tls error: server refused TLS connection") &&
+			strings.TrimSpace(line) != "" {
 			others = append(others, line)
 		}
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
-	"github.com/outboxgen/outboxgen/internal/tool/humantime"
 )
 
 func (a *app) deadCommand() *cobra.Command {
@@ -24,29 +23,24 @@ func (a *app) deadCommand() *cobra.Command {
 		`dead shows the events that were given up: by the dispatchers of a queue topic or by a listener, which may also have
 been told to skip them. It gives them back to those who gave them up, or deletes them. It needs neither handlers nor
 their processes, which may keep running.`,
-		a.deadList(&db), a.deadGroups(&db), a.deadParked(&db), a.deadShow(&db), a.deadReplay(&db), a.deadDiscard(&db), a.deadExport(&db))
+		a.deadList(&db), a.deadGroups(&db), a.deadParked(&db), a.deadShow(&db), a.deadReplay(&db), a.deadDiscard(&db),
+		a.deadExport(&db))
 	db.flags(c)
 	return c
 }
 
 // deadFlags select dead letters.
 type deadFlags struct {
-	ids                                                 []string
-	listener, consumer, tenant, key, since, until, text string
-	group                                               string
-	all                                                 bool
+	filterFlags
+	consumer, group string
+	all             bool
 }
 
 // flags adds the flags to c. act is set for a command that changes what it selects: it wants a selection.
 func (f *deadFlags) flags(c *cobra.Command, act bool) {
-	c.Flags().StringArrayVar(&f.ids, "id", nil, "`id` of an event; may be repeated")
-	c.Flags().StringVar(&f.listener, "listener", "", "only dead letters of this `listener`")
-	c.Flags().StringVar(&f.consumer, "consumer", "", "only messages that this consumer `group` could not apply; without it none of them")
-	c.Flags().StringVar(&f.tenant, "tenant", "", "only events of this tenant, a `UUID`")
-	c.Flags().StringVar(&f.key, "key", "", "only events with this dedupe `key` or partition key")
-	c.Flags().StringVar(&f.since, "since", "", "only events enqueued at or after this `time`, like 2026-05-01T12:00:00Z, 2026-05-01 (UTC), or an age like 90m")
-	c.Flags().StringVar(&f.until, "until", "", "only events enqueued before this `time`")
-	c.Flags().StringVar(&f.text, "error", "", "only dead letters whose error contains this `text`")
+	f.filterFlags.flags(c)
+	c.Flags().StringVar(&f.consumer, "consumer", "",
+		"only messages that this consumer `group` could not apply; without it none of them")
 	c.Flags().StringVar(&f.group, "group", "", "only dead letters of this `group`, as dead groups shows it")
 	if act {
 		c.Flags().BoolVar(&f.all, "all", false, "select all dead letters; needed if nothing else selects")
@@ -61,42 +55,23 @@ var groupID = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
 // filter returns the filter of the flags and of the arguments, which are a topic or a namespace.
 func (f *deadFlags) filter(args []string, now time.Time) (admin.Filter, error) {
-	r := admin.Filter{Listener: f.listener, Consumer: f.consumer, Key: f.key, Error: f.text, Group: f.group}
+	r, err := f.filterFlags.filter(now)
+	if err != nil {
+		return r, err
+	}
+	r.Consumer, r.Group = f.consumer, f.group
 	if len(args) > 0 {
 		r.Namespace, r.Topic, _ = strings.Cut(args[0], "/")
 		if r.Namespace == "" || strings.HasSuffix(args[0], "/") {
 			return r, fmt.Errorf("%q is not a valid topic: use a name like mini_chat/turn_finalized, or a namespace", args[0])
 		}
 	}
-	for _, text := range f.ids {
-		id, err := parseID(text)
-		if err != nil {
-			return r, fmt.Errorf("--id: %w", err)
-		}
-		r.IDs = append(r.IDs, id)
-	}
-	if f.tenant != "" {
-		id, err := parseID(f.tenant)
-		if err != nil {
-			return r, fmt.Errorf("--tenant: %q is not a valid tenant: use a UUID", f.tenant)
-		}
-		r.TenantID = uuid.NullUUID{UUID: id, Valid: true}
-	}
 	if f.group != "" && !groupID.MatchString(f.group) {
-		return r, fmt.Errorf("--group: %q is not a valid group: use the 12 letters and digits that dead groups shows", f.group)
+		return r, fmt.Errorf("--group: %q is not a valid group: use the 12 letters and digits that dead groups shows",
+			f.group)
 	}
 	if f.consumer != "" && f.listener != "" {
 		return r, errors.New("--consumer and --listener cannot be used together")
-	}
-	var err error
-	if r.Since, err = flagMoment("--since", f.since, now); err != nil {
-		return r, err
-	}
-	if r.Until, err = flagMoment("--until", f.until, now); err != nil {
-		return r, err
-	}
-	if !r.Since.IsZero() && !r.Until.IsZero() && !r.Since.Before(r.Until) {
-		return r, errors.New("--since is not before --until")
 	}
 	return r, nil
 }
@@ -104,36 +79,23 @@ func (f *deadFlags) filter(args []string, now time.Time) (admin.Filter, error) {
 // selective is filter for a command that changes what it selects.
 func (f *deadFlags) selective(args []string, now time.Time) (admin.Filter, error) {
 	r, err := f.filter(args, now)
-	narrow := len(args) > 0 || len(f.ids) > 0 || f.listener+f.consumer+f.tenant+f.key+f.since+f.until+f.text+f.group != ""
+	narrow := len(args) > 0 || len(f.ids) > 0 || f.listener != "" || !f.onlyIDAndListener()
 	switch {
 	case err != nil:
 		return r, err
 	case !narrow && !f.all:
-		return r, errors.New("nothing is selected: name a topic, use --id, --listener, --consumer, --tenant, --key, --since, --until, --error or --group, or --all")
+		return r, errors.New(
+			"nothing is selected: name a topic, use --id, --listener, --consumer, --tenant, --key, --since, " +
+				"--until, --error or --group, or --all")
 	case narrow && f.all:
 		return r, errors.New("--all selects everything: leave it out to select less")
 	}
 	return r, nil
 }
 
-func parseID(text string) (uuid.UUID, error) {
-	id, err := uuid.Parse(text)
-	if err != nil || id == uuid.Nil {
-		return id, fmt.Errorf("%q is not a valid event id: use a UUID", text)
-	}
-	return id, nil
-}
-
-// flagMoment returns the time that the text of a flag means; the zero time for "".
-func flagMoment(flag, text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	t, err := humantime.Parse(text, now)
-	if err != nil {
-		return t, fmt.Errorf("%s: %w", flag, err)
-	}
-	return t, nil
+// onlyIDAndListener reports whether no flag selects except --id and --listener.
+func (f *deadFlags) onlyIDAndListener() bool {
+	return f.consumer+f.tenant+f.key+f.since+f.until+f.text+f.group == ""
 }
 
 // actFlags say who acts and why, and how much of it.
@@ -166,27 +128,14 @@ func (f *actFlags) act() (admin.Act, error) {
 	return admin.Act{Who: who, Why: f.why, DryRun: !f.yes, Limit: f.limit, Rate: f.rate}, nil
 }
 
-// groupRow is one group of dead letters in the --json document.
-type groupRow struct {
-	Group       string    `json:"group"`
-	Count       int64     `json:"count"`
-	Topic       string    `json:"topic"`
-	Listener    string    `json:"listener,omitempty"`
-	Consumer    string    `json:"consumer,omitempty"`
-	Tenants     int       `json:"tenants"`
-	FirstDiedAt time.Time `json:"first_died_at"`
-	LastDiedAt  time.Time `json:"last_died_at"`
-	Error       string    `json:"error"`
-}
-
 func (a *app) deadGroups(db *database) *cobra.Command {
 	var f deadFlags
 	c := &cobra.Command{
 		Use:   "groups [TOPIC]",
 		Short: "Group the dead letters by topic, listener and error",
-		Long: `groups shows how many dead letters there are for each topic, listener and kind of error, the most first. Errors that
-differ only in numbers, ids, hex strings, times, addresses and quoted values are one kind. ERROR is the latest one.
---group of the other commands selects a group. It stays the same as long as the text of the error does.`,
+		Long: `groups shows how many dead letters there are for each topic, listener and kind of error, the most first.
+Errors that differ only in numbers, ids, hex strings, times, addresses and quoted values are one kind. ERROR is the
+latest one. --group of the other commands selects a group. It stays the same as long as the text of the error does.`,
 		Example: `  outboxgen dead groups
   outboxgen dead groups mini_chat/turn_finalized --since 2h
   outboxgen dead replay --group 5f0c1d2e3a4b --yes`,
@@ -205,44 +154,27 @@ differ only in numbers, ids, hex strings, times, addresses and quoted values are
 		if err != nil {
 			return err
 		}
-		rows := make([]groupRow, len(groups))
 		table := [][]any{{"GROUP", "COUNT", "TOPIC", "LISTENER", "TENANTS", "FIRST DIED", "LAST DIED", "ERROR"}}
-		for i, g := range groups {
-			r := groupRow{
-				Group: g.ID, Count: g.Count, Topic: letterTopic(g.Namespace, g.Topic), Listener: g.Listener, Consumer: g.Consumer, Tenants: g.Tenants,
-				FirstDiedAt: g.FirstDiedAt.UTC(), LastDiedAt: g.LastDiedAt.UTC(), Error: g.Error,
-			}
-			rows[i] = r
+		for _, g := range groups {
 			tenants := fmt.Sprint(g.Tenants)
 			if g.Tenants == admin.MaxGroupTenants {
 				tenants += "+"
 			}
-			table = append(table, []any{r.Group, r.Count, r.Topic, dash(r.Listener + r.Consumer), tenants, second(r.FirstDiedAt), second(r.LastDiedAt), dash(errtext.Short(r.Error))})
-		}
-		switch {
-		case a.json:
-			return a.printJSON(struct {
-				Groups []groupRow `json:"groups"`
-			}{rows})
-		case len(rows) == 0:
-			a.notef("no dead letters")
-			return a.noteConsumers(ctx, ops, filter)
+			table = append(table, []any{
+				g.ID, g.Count, g.Name(), dash(g.Listener + g.Consumer), tenants, second(g.FirstDiedAt), second(g.LastDiedAt),
+				dash(errtext.Short(g.Error)),
+			})
 		}
 		if filter.Consumer != "" {
 			table[0][3] = "CONSUMER"
 		}
-		return errors.Join(a.printTable(table), a.noteConsumers(ctx, ops, filter))
+		err = a.printList(struct {
+			Groups []admin.DeadGroup `json:"groups"`
+		}{groups}, table, "no dead letters")
+		return errors.Join(err, a.noteConsumers(ctx, ops, filter))
 	})
 	f.flags(c, false)
 	return c
-}
-
-// letterTopic names the topic of a dead letter. The type of a message may belong to no topic.
-func letterTopic(namespace, topic string) string {
-	if namespace == "" {
-		return topic
-	}
-	return namespace + "/" + topic
 }
 
 // noteConsumers says which consumer groups have dead letters, if filter could select them and does not name one.
@@ -257,8 +189,8 @@ func (a *app) noteConsumers(ctx context.Context, ops *admin.Admin, filter admin.
 	return err
 }
 
-// noteOthers is for an act that has found nothing. Besides what checkNames says, it says which consumer groups have what was
-// selected, if filter does not name one.
+// noteOthers is for an act that has found nothing. Besides what checkNames says, it says which consumer groups have
+// what was selected, if filter does not name one.
 func (a *app) noteOthers(ctx context.Context, ops *admin.Admin, filter admin.Filter) error {
 	if err := a.checkNames(ctx, ops, filter); err != nil || filter.Consumer != "" {
 		return err
@@ -268,7 +200,8 @@ func (a *app) noteOthers(ctx context.Context, ops *admin.Admin, filter admin.Fil
 	}
 	groups, err := groupsWith(ctx, ops, filter.IDs)
 	if err == nil && len(groups) > 0 {
-		a.notef("--id selects no dead letter%s, but one of a consumer: use --consumer %s", ofWhom(filter.Listener, ""), strings.Join(groups, " or --consumer "))
+		a.notef("--id selects no dead letter%s, but one of a consumer: use --consumer %s", ofWhom(filter.Listener, ""),
+			strings.Join(groups, " or --consumer "))
 	}
 	return err
 }
@@ -313,8 +246,8 @@ func (e *unknownGroup) Error() string {
 	return fmt.Sprintf("no consumer group %s; known: %s", e.name, strings.Join(e.known, ", "))
 }
 
-// checkConsumer returns an unknownGroup if nothing is known of the consumer group that was named. It is for a command that has
-// found nothing.
+// checkConsumer returns an unknownGroup if nothing is known of the consumer group that was named. It is for a command
+// that has found nothing.
 func checkConsumer(ctx context.Context, ops *admin.Admin, name string) error {
 	if name == "" {
 		return nil
@@ -326,8 +259,8 @@ func checkConsumer(ctx context.Context, ops *admin.Admin, name string) error {
 	return err
 }
 
-// checkNames is for a command that has found nothing. It returns an unknownGroup for a consumer group of which nothing is known.
-// For a topic or listener it notes that, and is not an error: retention deletes what a name was known by.
+// checkNames is for a command that has found nothing. It returns an unknownGroup for a consumer group of which nothing
+// is known. For a topic or listener it notes that, and is not an error: retention deletes what a name was known by.
 func (a *app) checkNames(ctx context.Context, ops *admin.Admin, filter admin.Filter) error {
 	if filter.Consumer != "" {
 		return checkConsumer(ctx, ops, filter.Consumer)
@@ -350,13 +283,16 @@ func (a *app) checkNames(ctx context.Context, ops *admin.Admin, filter admin.Fil
 		listeners = append(listeners, l.Listener)
 	}
 	named := func(topic string) bool {
-		return topic == filter.Namespace+"/"+filter.Topic || filter.Topic == "" && strings.HasPrefix(topic, filter.Namespace+"/")
+		return topic == filter.Namespace+"/"+filter.Topic ||
+			filter.Topic == "" && strings.HasPrefix(topic, filter.Namespace+"/")
 	}
 	switch {
 	case filter.Topic != "" && !slices.ContainsFunc(topics, named):
-		a.notef("topic %s/%s is not known: no event of it is kept, and no process runs it; known: %s", filter.Namespace, filter.Topic, namesText(topics))
+		a.notef("topic %s/%s is not known: no event of it is kept, and no process runs it; known: %s", filter.Namespace,
+			filter.Topic, namesText(topics))
 	case filter.Namespace != "" && !slices.ContainsFunc(topics, named):
-		a.notef("namespace %s is not known: no event of it is kept, and no process runs it; known: %s", filter.Namespace, namesText(topics))
+		a.notef("namespace %s is not known: no event of it is kept, and no process runs it; known: %s", filter.Namespace,
+			namesText(topics))
 	}
 	if filter.Listener != "" && !slices.Contains(listeners, filter.Listener) {
 		a.notef("listener %s is not attached; attached: %s", filter.Listener, namesText(listeners))
@@ -375,14 +311,6 @@ func namesText(names []string) string {
 // second formats a time for a table.
 func second(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-// actRow is what replay or discard did in the --json document.
-type actRow struct {
-	Done    bool             `json:"done"`
-	Matched int64            `json:"matched"`
-	Changed int64            `json:"changed"`
-	Refused map[string]int64 `json:"refused"`
-}
-
 // printAct prints what an act did. err is the error with which it ended.
 func (a *app) printAct(yes bool, done, undone string, r admin.Report, err error) error {
 	if errors.Is(err, context.Canceled) {
@@ -391,12 +319,11 @@ func (a *app) printAct(yes bool, done, undone string, r admin.Report, err error)
 	if err != nil && r.Done == 0 {
 		return err
 	}
-	refused := r.Refused
-	if refused == nil {
-		refused = map[string]int64{}
+	for _, reason := range slices.Sorted(maps.Keys(r.Refused)) {
+		a.notef("not %s: %s: %s", done, count(int(r.Refused[reason]), "dead letter"), reason)
 	}
-	for _, reason := range slices.Sorted(maps.Keys(refused)) {
-		a.notef("not %s: %s: %s", done, count(int(refused[reason]), "dead letter"), reason)
+	if r.Refused == nil {
+		r.Refused = map[string]int64{}
 	}
 	n := r.Done
 	text := a.verb(yes, done, undone)
@@ -406,7 +333,7 @@ func (a *app) printAct(yes bool, done, undone string, r admin.Report, err error)
 	var printed error
 	switch rest := r.Matched - r.Done; {
 	case a.json:
-		printed = a.printJSON(actRow{Done: yes && err == nil, Matched: r.Matched, Changed: r.Done, Refused: refused})
+		printed = a.printJSON(doneRow{yes && err == nil}, r)
 	case yes && rest > 0:
 		printed = a.printf("%s %d of %s\n", text, n, count(int(r.Matched), "dead letter"))
 	default:
@@ -422,12 +349,13 @@ func (a *app) deadReplay(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay [TOPIC]",
 		Short: "Give dead letters back to those who gave them up",
-		Long: `replay puts dead letters of queue topics back into the queue, due now and with all their attempts, and hands dead
-letters of a listener to that listener alone, in the order of their key. An event keeps its id. Replays may run at the
-same time: one of them puts an event back. A process that still believes to hold the event can no longer settle it.
+		Long: `replay puts dead letters of queue topics back into the queue, due now and with all their attempts, and
+hands dead letters of a listener to that listener alone, in the order of their key. An event keeps its id. Replays may
+run at the same time: one of them puts an event back. A process that still believes to hold the event can no longer
+settle it.
 
-Without --yes replay only shows how many dead letters it would take. It works in chunks. After Ctrl-C it finishes a chunk
-and says how many are done. outboxgen audit shows who replayed what.
+Without --yes replay only shows how many dead letters it would take. It works in chunks. After Ctrl-C it finishes a
+chunk and says how many are done. outboxgen audit shows who replayed what.
 
 With --edit the payload of one dead letter is replaced. It must fit the topic in outbox.yaml, and the fields of its keys
 must stay as they were. Other listeners of the event and the log keep the old payload.`,
@@ -443,29 +371,27 @@ must stay as they were. Other listeners of the event and the log keep the old pa
 		if filter, err = f.selective(args, time.Now()); err != nil {
 			return err
 		}
-		if edit != "" && (len(filter.IDs) != 1 || len(args) > 0 || f.consumer+f.tenant+f.key+f.since+f.until+f.text+f.group != "") {
-			return errors.New("--edit: name the dead letter with one --id, and with --listener if a listener gave it up; nothing else may select")
+		if edit != "" && (len(filter.IDs) != 1 || len(args) > 0 || !f.onlyIDAndListener()) {
+			return errors.New("--edit: name the dead letter with one --id, and with --listener if a listener gave it up; " +
+				"nothing else may select")
 		}
 		doing, err = act.act()
 		return err
 	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		given := c.Flags().Changed("config")
-		return a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
-			if edit != "" {
-				r, err := a.replayEdited(ctx, ops, db, given, filter, edit, doing)
-				if errors.Is(err, errReported) {
-					return err
-				}
-				return a.printAct(act.yes, "replayed", "replay", r, err)
-			}
-			r, err := ops.WithProgress(a.progress("replay")).Replay(ctx, filter, doing)
-			if err == nil && r.Matched == 0 {
-				err = a.noteOthers(ctx, ops, filter)
+	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
+		if edit != "" {
+			r, err := a.replayEdited(ctx, ops, db, filter, edit, doing)
+			if errors.Is(err, errReported) {
+				return err
 			}
 			return a.printAct(act.yes, "replayed", "replay", r, err)
-		})(c, args)
-	}
+		}
+		r, err := ops.WithProgress(a.progress("replay")).Replay(ctx, filter, doing)
+		if err == nil && r.Matched == 0 {
+			err = a.noteOthers(ctx, ops, filter)
+		}
+		return a.printAct(act.yes, "replayed", "replay", r, err)
+	})
 	f.flags(c, true)
 	act.flags(c)
 	c.Flags().StringVar(&edit, "edit", "", "JSON `file` with the new payload of the one dead letter")
@@ -479,9 +405,9 @@ func (a *app) deadDiscard(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "discard [TOPIC]",
 		Short: "Delete dead letters permanently",
-		Long: `discard deletes dead letters that nobody needs any more. It needs a --reason, which outboxgen audit shows. Export them
-before: they cannot be restored. An event of a queue topic is deleted with its dedupe key, so an event with the same key
-can be enqueued again. An event of a log topic stays in the log for its retention.
+		Long: `discard deletes dead letters that nobody needs any more. It needs a --reason, which outboxgen audit
+shows. Export them before: they cannot be restored. An event of a queue topic is deleted with its dedupe key, so an
+event with the same key can be enqueued again. An event of a log topic stays in the log for its retention.
 
 Without --yes discard only shows how many dead letters it would delete.`,
 		Example: `  outboxgen dead export --group 5f0c1d2e3a4b --payload > discarded.jsonl

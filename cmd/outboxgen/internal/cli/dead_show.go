@@ -2,12 +2,12 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -24,55 +24,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/tool/yamlmask"
 )
 
-// letterRow is a dead letter in JSON documents and lines.
-type letterRow struct {
-	No           int64             `json:"no"`
-	Listener     string            `json:"listener,omitempty"`
-	Consumer     string            `json:"consumer,omitempty"`
-	Place        string            `json:"place,omitempty"`
-	ID           uuid.UUID         `json:"id"`
-	Topic        string            `json:"topic"`
-	Version      int               `json:"version"`
-	TenantID     *uuid.UUID        `json:"tenant_id,omitempty"`
-	DedupeKey    string            `json:"dedupe_key,omitempty"`
-	PartitionKey string            `json:"partition_key,omitempty"`
-	Entity       *letterEntity     `json:"entity,omitempty"`
-	Headers      map[string]string `json:"headers,omitempty"`
-	Payload      json.RawMessage   `json:"payload,omitempty"`
-	CreatedAt    time.Time         `json:"created_at"`
-	ReceivedAt   *time.Time        `json:"received_at,omitempty"` // by a consumer
-	DiedAt       time.Time         `json:"died_at"`
-	Attempts     int               `json:"attempts"`
-	MaxAttempts  int               `json:"max_attempts,omitempty"`
-	Error        string            `json:"error"`
-	Failures     []failureRow      `json:"failures,omitempty"`
-}
-
-type letterEntity struct {
-	Type    string `json:"type"`
-	ID      string `json:"id"`
-	Version int64  `json:"version"`
-}
-
-func newLetterRow(d admin.DeadLetter) letterRow {
-	r := letterRow{
-		No: d.No, Listener: d.Listener, Consumer: d.Consumer, Place: d.Place, ID: d.ID, Topic: letterTopic(d.Namespace, d.Topic), Version: d.Version, DedupeKey: d.DedupeKey,
-		PartitionKey: d.PartitionKey, CreatedAt: d.CreatedAt.UTC(), DiedAt: d.DiedAt.UTC(), Attempts: d.Attempt,
-		MaxAttempts: d.MaxAttempts, Error: d.Error, Failures: newFailureRows(d.Failures), Headers: d.Headers,
-	}
-	if d.TenantID.Valid {
-		r.TenantID = &d.TenantID.UUID
-	}
-	if !d.ReceivedAt.IsZero() {
-		received := d.ReceivedAt.UTC()
-		r.ReceivedAt = &received
-	}
-	if d.Entity.Type != "" {
-		r.Entity = &letterEntity{d.Entity.Type, d.Entity.ID, d.Entity.Version}
-	}
-	return r
-}
-
 // payloads says how a command shows payloads: as they are, or masked by the YAML.
 type payloads struct {
 	plain  bool
@@ -81,27 +32,30 @@ type payloads struct {
 }
 
 func (p *payloads) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&p.plain, "payload", false, "show payloads as they are, with the fields that outbox.yaml calls sensitive")
+	c.Flags().BoolVar(&p.plain, "payload", false,
+		"show payloads as they are, with the fields that outbox.yaml calls sensitive")
 }
 
 // load reads the YAML that says what is masked, if there is one.
-func (p *payloads) load(a *app, db *database, configGiven bool) error {
-	if p.plain || !configGiven && !isFile(db.config) {
+func (p *payloads) load(a *app, db *database) error {
+	if p.plain || !db.hasConfig() {
 		return nil
 	}
-	m, err := (&source{path: db.config, format: string(diag.Text)}).model(a)
+	m, err := db.model(a)
 	if err == nil {
 		p.masker = yamlmask.New(m)
 	}
 	return err
 }
 
-func (p *payloads) fill(r *letterRow, d admin.DeadLetter) {
+// hide masks the payload of d, or removes it.
+func (p *payloads) hide(d *admin.DeadLetter) {
 	if p.plain {
-		r.Payload = d.Payload
-	} else if masked, ok := p.masker.Payload(r.Topic, d.Payload); ok {
-		r.Payload = masked
-	} else {
+		return
+	}
+	masked, ok := p.masker.Payload(d.Name(), d.Payload)
+	if d.Payload = masked; !ok {
+		d.Payload = nil
 		p.hidden++
 	}
 }
@@ -109,8 +63,15 @@ func (p *payloads) fill(r *letterRow, d admin.DeadLetter) {
 // note says why payloads are missing.
 func (p *payloads) note(a *app) {
 	if p.hidden > 0 {
-		a.notef("%s left out, because no outbox.yaml says what is sensitive there: use --config, or --payload to show everything", count(p.hidden, "payload"))
+		a.notef(
+			"%s left out, because no outbox.yaml says what is sensitive there: use --config, or --payload to show everything",
+			count(p.hidden, "payload"))
 	}
+}
+
+// deadDocument is a --json document with dead letters.
+type deadDocument struct {
+	Dead []admin.DeadLetter `json:"dead"`
 }
 
 func (a *app) deadList(db *database) *cobra.Command {
@@ -120,9 +81,10 @@ func (a *app) deadList(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list [TOPIC]",
 		Short: "List dead letters, newest first",
-		Long: `list shows dead letters without their payloads, those that died last first. LISTENER is the listener that gave the
-event up; it is - for a queue topic. With --consumer they are those of a consumer group, the messages that arrived last
-first; PLACE is where their broker had them. If there are more than --limit, list says how to get the next page.`,
+		Long: `list shows dead letters without their payloads, those that died last first. LISTENER is the listener that
+gave the event up; it is - for a queue topic. With --consumer they are those of a consumer group, the messages that
+arrived last first; PLACE is where their broker had them. If there are more than --limit, list says how to get the next
+page.`,
 		Example: `  outboxgen dead list
   outboxgen dead list mini_chat/turn_finalized --tenant 6f1f4b0e-3c8a-4a57-9d2e-0f6b7c8d9eab
   outboxgen dead list --listener companion --error timeout --json`,
@@ -152,34 +114,25 @@ first; PLACE is where their broker had them. If there are more than --limit, lis
 			letters = letters[:limit]
 			next = letters[limit-1].No
 		}
-		rows := make([]letterRow, len(letters))
 		table := [][]any{{"DIED", "TOPIC", "LISTENER", "EVENT", "TENANT", "ATTEMPTS", "ERROR"}}
-		for i, d := range letters {
-			r := newLetterRow(d)
-			rows[i] = r
-			tenant := "-"
-			if r.TenantID != nil {
-				tenant = r.TenantID.String()
-			}
-			table = append(table, []any{second(r.DiedAt), r.Topic, dash(r.Listener + r.Place), r.ID, tenant, r.Attempts, dash(errtext.Short(r.Error))})
-		}
-		switch {
-		case a.json:
-			return a.printJSON(struct {
-				Dead []letterRow `json:"dead"`
-				Next int64       `json:"next,omitempty"` // --before of the next page
-			}{rows, next})
-		case len(rows) == 0:
-			a.notef("no dead letters")
-			return a.noteConsumers(ctx, ops, filter)
+		for i := range letters {
+			d := &letters[i]
+			d.Payload = nil
+			table = append(table, []any{
+				second(d.DiedAt), d.Name(), dash(d.Listener + d.Place), d.ID, uuidText(d.TenantID), d.Attempt,
+				dash(errtext.Short(d.Error)),
+			})
 		}
 		if filter.Consumer != "" {
 			table[0][2] = "PLACE"
 		}
-		if err := a.printTable(table); err != nil {
+		if err := a.printList(struct {
+			deadDocument
+			Next int64 `json:"next,omitempty"` // --before of the next page
+		}{deadDocument{letters}, next}, table, "no dead letters"); err != nil {
 			return err
 		}
-		if next > 0 {
+		if next > 0 && !a.json {
 			a.notef("there are more: add --before %d", next)
 		}
 		return a.noteConsumers(ctx, ops, filter)
@@ -199,9 +152,9 @@ func (a *app) deadShow(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show EVENT-ID",
 		Short: "Show one dead letter with its failures and its payload",
-		Long: `show prints the dead letter of an event: of its queue topic, or of each listener that gave it up. Fields that outbox.yaml
-calls sensitive are masked, and so is what outbox.yaml does not describe. Without an outbox.yaml the payload is left out.
---payload shows it as it is.`,
+		Long: `show prints the dead letter of an event: of its queue topic, or of each listener that gave it up. Fields
+that outbox.yaml calls sensitive are masked, and so is what outbox.yaml does not describe. Without an outbox.yaml the
+payload is left out. --payload shows it as it is.`,
 		Example: `  outboxgen dead show 0190a5c2-7b1e-7c00-8000-0123456789ab
   outboxgen dead show 0190a5c2-7b1e-7c00-8000-0123456789ab --listener companion --payload --json`,
 		Args: cobra.ExactArgs(1),
@@ -211,51 +164,41 @@ calls sensitive are masked, and so is what outbox.yaml does not describe. Withou
 		id, err = parseID(args[0])
 		return err
 	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		given := c.Flags().Changed("config")
-		return a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
-			if err := p.load(a, db, given); err != nil {
-				return err
+	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
+		if err := p.load(a, db); err != nil {
+			return err
+		}
+		filter := admin.Filter{IDs: []uuid.UUID{id}, Listener: listener, Consumer: consumer}
+		letters, err := ops.DeadLetters(ctx, filter, 0, maxListed)
+		if err != nil {
+			return err
+		}
+		if len(letters) == 0 {
+			return notDead(ctx, ops, id, listener, consumer)
+		}
+		for i := range letters {
+			p.hide(&letters[i])
+		}
+		p.note(a)
+		if a.json {
+			return a.printJSON(deadDocument{letters})
+		}
+		for i, d := range letters {
+			if i > 0 {
+				_ = a.printf("\n")
 			}
-			letters, err := ops.DeadLetters(ctx, admin.Filter{IDs: []uuid.UUID{id}, Listener: listener, Consumer: consumer}, 0, maxListed)
-			if err != nil {
-				return err
-			}
-			if len(letters) == 0 {
-				return notDead(ctx, ops, id, listener, consumer)
-			}
-			rows := make([]letterRow, len(letters))
-			for i, d := range letters {
-				rows[i] = newLetterRow(d)
-				p.fill(&rows[i], d)
-			}
-			p.note(a)
-			if a.json {
-				return a.printJSON(struct {
-					Dead []letterRow `json:"dead"`
-				}{rows})
-			}
-			for i, r := range rows {
-				if i > 0 {
-					if err := a.printf("\n"); err != nil {
-						return err
-					}
-				}
-				if err := a.printLetter(r); err != nil {
-					return err
-				}
-			}
-			return nil
-		})(c, args)
-	}
+			err = a.printLetter(d)
+		}
+		return err
+	})
 	c.Flags().StringVar(&listener, "listener", "", "only the dead letter of this `listener`")
 	c.Flags().StringVar(&consumer, "consumer", "", "the message that this consumer `group` could not apply")
 	p.flags(c)
 	return c
 }
 
-// notDead returns the error for an event that is not a dead letter of those who were named. It names the consumer groups that
-// have the event as a dead letter.
+// notDead returns the error for an event that is not a dead letter of those who were named. It names the consumer
+// groups that have the event as a dead letter.
 func notDead(ctx context.Context, ops *admin.Admin, id uuid.UUID, listener, consumer string) error {
 	if err := checkConsumer(ctx, ops, consumer); err != nil {
 		return err
@@ -265,7 +208,8 @@ func notDead(ctx context.Context, ops *admin.Admin, id uuid.UUID, listener, cons
 	case err != nil:
 		return err
 	case len(groups) > 0:
-		return usage(fmt.Errorf("event %s is not a dead letter%s, but a consumer has it: --consumer %s", id, ofWhom(listener, consumer), strings.Join(groups, " or --consumer ")))
+		return usage(fmt.Errorf("event %s is not a dead letter%s, but a consumer has it: --consumer %s", id,
+			ofWhom(listener, consumer), strings.Join(groups, " or --consumer ")))
 	case listener+consumer != "":
 		return usage(fmt.Errorf("event %s is not a dead letter%s", id, ofWhom(listener, consumer)))
 	default:
@@ -274,55 +218,61 @@ func notDead(ctx context.Context, ops *admin.Admin, id uuid.UUID, listener, cons
 }
 
 // printLetter prints a dead letter in lines.
-func (a *app) printLetter(r letterRow) error {
+func (a *app) printLetter(d admin.DeadLetter) error {
 	line := func(name string, value any) string { return fmt.Sprintf("%-14s%v\n", name, value) }
 	var b strings.Builder
-	b.WriteString(line("event", r.ID) + line("topic", fmt.Sprintf("%s, version %d", r.Topic, r.Version)))
+	b.WriteString(line("event", d.ID) + line("topic", fmt.Sprintf("%s, version %d", d.Name(), d.Version)))
 	optional := func(name, value string) {
 		if value != "" {
-			b.WriteString(line(name, printable(value)))
+			b.WriteString(line(name, errtext.Line(value)))
 		}
 	}
-	optional("listener", r.Listener)
-	optional("consumer", r.Consumer)
-	optional("place", r.Place)
-	if r.TenantID != nil {
-		b.WriteString(line("tenant", r.TenantID))
+	at := func(name string, t time.Time) {
+		if !t.IsZero() {
+			b.WriteString(line(name, t.Format(time.RFC3339Nano)))
+		}
 	}
-	optional("dedupe key", r.DedupeKey)
-	optional("partition key", r.PartitionKey)
-	if r.Entity != nil {
-		optional("entity", fmt.Sprintf("%s %s, version %d", r.Entity.Type, r.Entity.ID, r.Entity.Version))
+	optional("listener", d.Listener)
+	optional("consumer", d.Consumer)
+	optional("place", d.Place)
+	if d.TenantID.Valid {
+		b.WriteString(line("tenant", d.TenantID.UUID))
 	}
-	if r.ReceivedAt == nil || !r.ReceivedAt.Equal(r.CreatedAt) {
-		b.WriteString(line("enqueued", r.CreatedAt.Format(time.RFC3339Nano)))
+	optional("dedupe key", d.DedupeKey)
+	optional("partition key", d.PartitionKey)
+	if d.Entity.Type != "" {
+		optional("entity", entityText(d.Entity))
 	}
-	if r.ReceivedAt != nil {
-		b.WriteString(line("received", r.ReceivedAt.Format(time.RFC3339Nano)))
+	if !d.ReceivedAt.Equal(d.CreatedAt) {
+		at("enqueued", d.CreatedAt)
 	}
-	b.WriteString(line("died", r.DiedAt.Format(time.RFC3339Nano)))
-	attempts := fmt.Sprint(r.Attempts)
-	if r.MaxAttempts > 0 {
-		attempts = fmt.Sprintf("%d of %d", r.Attempts, r.MaxAttempts)
+	at("received", d.ReceivedAt)
+	at("died", d.DiedAt)
+	attempts := fmt.Sprint(d.Attempt)
+	if d.MaxAttempts > 0 {
+		attempts = fmt.Sprintf("%d of %d", d.Attempt, d.MaxAttempts)
 	}
-	b.WriteString(line("attempts", attempts) + line("error", printable(r.Error)))
-	for _, f := range r.Failures {
-		at := "-"
-		if f.At != nil {
+	b.WriteString(line("attempts", attempts) + line("error", errtext.Line(d.Error)))
+	for _, f := range d.Failures {
+		at, by := "-", "-"
+		if !f.At.IsZero() {
 			at = f.At.Format(time.RFC3339Nano)
 		}
-		b.WriteString(line("failure", fmt.Sprintf("attempt %d at %s by %s: %s", f.Attempt, at, cmp.Or(f.Worker, "-"), printable(f.Error))))
+		if f.Worker != uuid.Nil {
+			by = f.Worker.String()
+		}
+		b.WriteString(line("failure", fmt.Sprintf("attempt %d at %s by %s: %s", f.Attempt, at, by, errtext.Line(f.Error))))
 	}
-	if len(r.Headers) > 0 {
-		text, err := json.Marshal(r.Headers)
+	if len(d.Headers) > 0 {
+		text, err := json.Marshal(d.Headers)
 		if err != nil {
 			return err
 		}
 		b.WriteString(line("headers", string(text)))
 	}
-	if r.Payload != nil {
+	if d.Payload != nil {
 		var indented bytes.Buffer
-		if err := json.Indent(&indented, r.Payload, "", "  "); err != nil {
+		if err := json.Indent(&indented, d.Payload, "", "  "); err != nil {
 			return err
 		}
 		b.WriteString(line("payload", printableLines(indented.String())))
@@ -330,12 +280,7 @@ func (a *app) printLetter(r letterRow) error {
 	return a.printf("%s", b.String())
 }
 
-// printable returns text on one line, without characters that control a terminal.
-func printable(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
-}
-
-// printableLines is printable for text of several lines: it keeps them, and replaces what is not printable.
+// printableLines is errtext.Line for text of several lines: it keeps them, and replaces what is not printable.
 func printableLines(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {
@@ -351,9 +296,9 @@ func (a *app) deadExport(db *database) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export [TOPIC]",
 		Short: "Write dead letters to stdout as lines of JSON",
-		Long: `export writes a line of JSON for each dead letter, newest first, with all its columns. Fields that outbox.yaml calls
-sensitive are masked, and so is what outbox.yaml does not describe. Without an outbox.yaml payloads are left out.
---payload writes them as they are. With --json export writes one document instead of lines.`,
+		Long: `export writes a line of JSON for each dead letter, newest first, with all its columns. Fields that
+outbox.yaml calls sensitive are masked, and so is what outbox.yaml does not describe. Without an outbox.yaml payloads
+are left out. --payload writes them as they are. With --json export writes one document instead of lines.`,
 		Example: `  outboxgen dead export --payload > dead.jsonl
   outboxgen dead export mini_chat/turn_finalized --since 24h | jq -r .error | sort | uniq -c`,
 		Args: topicArgs,
@@ -363,43 +308,37 @@ sensitive are masked, and so is what outbox.yaml does not describe. Without an o
 		filter, err = f.filter(args, time.Now())
 		return err
 	}
-	c.RunE = func(c *cobra.Command, args []string) error {
-		given := c.Flags().Changed("config")
-		return a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
-			if err := p.load(a, db, given); err != nil {
+	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
+		if err := p.load(a, db); err != nil {
+			return err
+		}
+		all := []admin.DeadLetter{}
+		e := json.NewEncoder(a)
+		e.SetEscapeHTML(false)
+		for before := int64(0); ; {
+			letters, err := ops.DeadLetters(ctx, filter, before, exportPage)
+			if err != nil {
 				return err
 			}
-			rows := []letterRow{}
-			e := json.NewEncoder(a.Stdout)
-			e.SetEscapeHTML(false)
-			for before := int64(0); ; {
-				letters, err := ops.DeadLetters(ctx, filter, before, exportPage)
-				if err != nil {
+			for _, d := range letters {
+				p.hide(&d)
+				if a.json {
+					all = append(all, d)
+				} else if err := e.Encode(d); err != nil {
 					return err
 				}
-				for _, d := range letters {
-					r := newLetterRow(d)
-					p.fill(&r, d)
-					if a.json {
-						rows = append(rows, r)
-					} else if err := e.Encode(r); err != nil {
-						return err
-					}
-				}
-				if len(letters) < exportPage {
-					break
-				}
-				before = letters[len(letters)-1].No
 			}
-			p.note(a)
-			if a.json {
-				return a.printJSON(struct {
-					Dead []letterRow `json:"dead"`
-				}{rows})
+			if len(letters) < exportPage {
+				break
 			}
-			return nil
-		})(c, args)
-	}
+			before = letters[len(letters)-1].No
+		}
+		p.note(a)
+		if a.json {
+			return a.printJSON(deadDocument{all})
+		}
+		return nil
+	})
 	f.flags(c, false)
 	p.flags(c)
 	return c
@@ -409,15 +348,18 @@ sensitive are masked, and so is what outbox.yaml does not describe. Without an o
 const exportPage = 100
 
 // replayEdited replays one dead letter with the payload in file, after it has checked it against the YAML.
-func (a *app) replayEdited(ctx context.Context, ops *admin.Admin, db *database, configGiven bool, filter admin.Filter, file string, act admin.Act) (admin.Report, error) {
+func (a *app) replayEdited(
+	ctx context.Context, ops *admin.Admin, db *database, filter admin.Filter, file string, act admin.Act,
+) (admin.Report, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return admin.Report{}, usage(fmt.Errorf("--edit: %w", err))
 	}
-	if !configGiven && !isFile(db.config) {
-		return admin.Report{}, usage(errors.New("--edit: the payload cannot be checked without the YAML: name it with --config"))
+	if !db.hasConfig() {
+		return admin.Report{}, usage(errors.New(
+			"--edit: the payload cannot be checked without the YAML: name it with --config"))
 	}
-	m, err := (&source{path: db.config, format: string(diag.Text)}).model(a)
+	m, err := db.model(a)
 	if err != nil {
 		return admin.Report{}, err
 	}
@@ -425,24 +367,20 @@ func (a *app) replayEdited(ctx context.Context, ops *admin.Admin, db *database, 
 	if err != nil {
 		return admin.Report{}, err
 	}
-	letter := -1
-	for i, d := range letters {
-		if d.Listener != filter.Listener {
-			continue
-		}
-		letter = i
-		break // the latest
-	}
-	if letter < 0 {
+	latest := slices.IndexFunc(letters, func(d admin.DeadLetter) bool { return d.Listener == filter.Listener })
+	if latest < 0 {
 		if len(letters) > 0 {
-			return admin.Report{}, usage(fmt.Errorf("event %s is a dead letter of listeners: name one with --listener", filter.IDs[0]))
+			return admin.Report{}, usage(fmt.Errorf("event %s is a dead letter of listeners: name one with --listener",
+				filter.IDs[0]))
 		}
 		if groups, err := groupsWith(ctx, ops, filter.IDs); err == nil && len(groups) > 0 {
-			return admin.Report{}, usage(fmt.Errorf("--edit: only consumer %s has a dead letter of event %s, and what a consumer has received cannot be changed", strings.Join(groups, ", "), filter.IDs[0]))
+			return admin.Report{}, usage(fmt.Errorf(
+				"--edit: only consumer %s has a dead letter of event %s, and what a consumer has received cannot be changed",
+				strings.Join(groups, ", "), filter.IDs[0]))
 		}
 		return admin.Report{}, notDead(ctx, ops, filter.IDs[0], filter.Listener, "")
 	}
-	d := letters[letter]
+	d := letters[latest]
 	t, err := a.topicOfVersion(m, db.config, d.Namespace, d.Topic, d.Version)
 	if err != nil {
 		return admin.Report{}, err
@@ -456,12 +394,15 @@ func (a *app) replayEdited(ctx context.Context, ops *admin.Admin, db *database, 
 		for i, f := range found {
 			lines[i] = f.Error()
 		}
-		return admin.Report{}, &failure{exitFindings, fmt.Errorf("--edit: %s does not fit %s: %s", file, t.FullName(), strings.Join(lines, "; "))}
+		return admin.Report{}, &failure{
+			exitFindings, fmt.Errorf("--edit: %s does not fit %s: %s", file, t.FullName(), strings.Join(lines, "; ")),
+		}
 	}
 	return ops.ReplayEdited(ctx, d.ID, filter.Listener, text, act)
 }
 
-// topicOfVersion returns a topic of m as it is in a version: the present one, or one that is frozen in the lock of config.
+// topicOfVersion returns a topic of m as it is in a version: the present one, or one that is frozen in the lock of
+// config.
 func (a *app) topicOfVersion(m *model.Model, config, namespace, topic string, version int) (*model.Topic, error) {
 	t := topicOf(m, namespace, topic)
 	if t == nil {
@@ -480,7 +421,9 @@ func (a *app) topicOfVersion(m *model.Model, config, namespace, topic string, ve
 		return nil, err
 	}
 	if frozen == nil {
-		return nil, usage(fmt.Errorf("--edit: the event has version %d of %s, %s has version %d, and no lock next to it has the other", version, t.FullName(), config, t.Version))
+		return nil, usage(fmt.Errorf(
+			"--edit: the event has version %d of %s, %s has version %d, and no lock next to it has the other", version,
+			t.FullName(), config, t.Version))
 	}
 	return frozen, nil
 }

@@ -8,17 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/migrate"
 )
-
-// problemRow is a finding of doctor in the --json document.
-type problemRow struct {
-	Check    string `json:"check"`
-	Severity string `json:"severity"`
-	Text     string `json:"text"`
-	Means    string `json:"means"`
-	Fix      string `json:"fix"`
-}
 
 func (a *app) doctorCommand() *cobra.Command {
 	var db database
@@ -69,41 +61,43 @@ something that gets slow or will not work soon, and a notice may be as it is mea
 		return a.printFindings(found)
 	})
 	db.flags(c)
-	c.Flags().StringSliceVar(&as, "as", nil, "what the role is to do: `roles` "+strings.Join(words(migrate.Roles()), ", ")+", separated by commas")
-	_ = c.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(words(migrate.Roles()), cobra.ShellCompDirectiveNoFileComp))
-	c.Flags().StringVar(&listenURL, "listen-url", "", "`URL` of the connection that listens, if the application gives a ListenPool")
-	c.Flags().IntVar(&cfg.PoolSize, "pool-size", 0, "`connections` that the application's pool may open, to check that they suffice")
+	c.Flags().StringSliceVar(&as, "as", nil,
+		"what the role is to do: `roles` "+strings.Join(words(migrate.Roles()), ", ")+", separated by commas")
+	_ = c.RegisterFlagCompletionFunc("as",
+		cobra.FixedCompletions(words(migrate.Roles()), cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVar(&listenURL, "listen-url", "",
+		"`URL` of the connection that listens, if the application gives a ListenPool")
+	c.Flags().IntVar(&cfg.PoolSize, "pool-size", 0,
+		"`connections` that the application's pool may open, to check that they suffice")
 	return c
 }
 
 // printFindings prints what doctor has found and returns errReported if it contains an error or a warning.
 func (a *app) printFindings(found []admin.Finding) error {
-	rows, count := make([]problemRow, len(found)), make(map[admin.Severity]int)
-	for i, f := range found {
-		rows[i] = problemRow{f.Check, string(f.Severity), printable(f.Text), printable(f.Means), printable(f.Fix)}
-		count[f.Severity]++
+	counts := make(map[admin.Severity]int)
+	for i := range found {
+		f := &found[i]
+		f.Text, f.Means, f.Fix = errtext.Line(f.Text), errtext.Line(f.Means), errtext.Line(f.Fix)
+		counts[f.Severity]++
 	}
-	checks := len(admin.DoctorChecks())
-	if err := a.printDiagnosis(rows, checks, count); err != nil {
+	if err := a.printDiagnosis(found, len(admin.DoctorChecks()), counts); err != nil {
 		return err
 	}
-	if count[admin.SeverityError]+count[admin.SeverityWarning] > 0 {
+	if counts[admin.SeverityError]+counts[admin.SeverityWarning] > 0 {
 		return errReported
 	}
 	return nil
 }
 
-func (a *app) printDiagnosis(rows []problemRow, checks int, counts map[admin.Severity]int) error {
+func (a *app) printDiagnosis(found []admin.Finding, checks int, counts map[admin.Severity]int) error {
 	if a.json {
 		return a.printJSON(struct {
-			Checks   int          `json:"checks"`
-			Problems []problemRow `json:"problems"`
-		}{checks, rows})
+			Checks   int             `json:"checks"`
+			Problems []admin.Finding `json:"problems"`
+		}{checks, append([]admin.Finding{}, found...)})
 	}
-	for _, r := range rows {
-		if err := a.printf("%s: %s: %s\n  means: %s\n  fix:   %s\n\n", r.Severity, r.Check, r.Text, r.Means, r.Fix); err != nil {
-			return err
-		}
+	for _, f := range found {
+		_ = a.printf("%s: %s: %s\n  means: %s\n  fix:   %s\n\n", f.Severity, f.Check, f.Text, f.Means, f.Fix)
 	}
 	var parts []string
 	for _, s := range []admin.Severity{admin.SeverityError, admin.SeverityWarning, admin.SeverityNotice} {

@@ -15,22 +15,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 )
 
-// drainedRow is the --json document of drained.
-type drainedRow struct {
-	Topic       string           `json:"topic"`
-	Version     int              `json:"version,omitempty"` // absent means every version
-	Drained     bool             `json:"drained"`
-	Due         int64            `json:"due"`
-	Scheduled   int64            `json:"scheduled"`
-	Retrying    int64            `json:"retrying"`
-	InFlight    int64            `json:"in_flight"`
-	Parked      int64            `json:"parked"`
-	Dead        int64            `json:"dead"`
-	Quarantined int64            `json:"quarantined"`
-	Unread      map[string]int64 `json:"unread"` // by listener
-	Kept        int64            `json:"kept"`
-}
-
 func (a *app) drainedCommand() *cobra.Command {
 	var db database
 	var topic string
@@ -62,7 +46,7 @@ drained exits with 0 if nothing needs the version, and with 1 otherwise.`,
 		if namespace, name, _ := strings.Cut(topic, "/"); !pgname.IsName(namespace) || !pgname.IsName(name) {
 			return usage(fmt.Errorf("--topic: %q is not a valid topic: use namespace/name", topic))
 		}
-		schema, err := db.schemaName(a, c.Flags().Changed("config"))
+		schema, err := db.schemaName(a)
 		if err != nil {
 			return err
 		}
@@ -80,32 +64,34 @@ drained exits with 0 if nothing needs the version, and with 1 otherwise.`,
 	return c
 }
 
+// printDrained prints what still needs the version. It returns errReported if anything does.
 func (a *app) printDrained(topic string, d admin.Drained) error {
-	if a.json {
-		if err := a.printJSON(drainedRow{
-			Topic: topic, Version: d.Version, Drained: d.Is(), Due: d.Due, Scheduled: d.Scheduled, Retrying: d.Retrying, InFlight: d.InFlight,
-			Parked: d.Parked, Dead: d.Dead, Quarantined: d.Quarantined, Unread: d.Unread, Kept: d.Kept,
-		}); err != nil {
-			return err
-		}
-		return drainedResult(d)
-	}
 	what := "topic " + topic
 	if d.Version > 0 {
 		what = fmt.Sprintf("version %d of topic %s, or an older one", d.Version, topic)
 	}
-	if d.Is() {
-		if err := a.printf("drained: no event needs %s\n", what); err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case a.json:
+		err = a.printJSON(d)
+	case d.Is():
+		err = a.printf("drained: no event needs %s\n", what)
 		if d.Kept > 0 {
-			return a.printf("the log keeps %s of it: a new listener that starts at the earliest event, or a rewind, would read them\n", count(int(d.Kept), "event"))
+			err = a.printf("the log keeps %s of it: a new listener that starts at the earliest event, or a rewind, would "+
+				"read them\n", count(int(d.Kept), "event"))
 		}
-		return nil
+	default:
+		_ = a.printf("not drained: events need %s\n", what)
+		err = a.printNeeds(topic, d)
 	}
-	if err := a.printf("not drained: events need %s\n", what); err != nil {
-		return err
+	if err == nil && !d.Is() {
+		err = errReported
 	}
+	return err
+}
+
+// printNeeds prints which events need the version, and what to do about them.
+func (a *app) printNeeds(topic string, d admin.Drained) (err error) {
 	type line struct {
 		n       int64
 		state   string
@@ -121,23 +107,14 @@ func (a *app) printDrained(topic string, d admin.Drained) error {
 		{d.Quarantined, "quarantined", "are in an inbox: delete them from inbox_quarantined when they are settled"},
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Unread)) {
-		lines = append(lines, line{d.Unread[name], "unread", "listener " + name + " has not passed them: run it, or detach it if it is not needed"})
+		lines = append(lines, line{
+			d.Unread[name], "unread", "listener " + name + " has not passed them: run it, or detach it if it is not needed",
+		})
 	}
 	for _, l := range lines {
-		if l.n == 0 {
-			continue
-		}
-		if err := a.printf("%8d %-11s  %s\n", l.n, l.state, l.whatFor); err != nil {
-			return err
+		if l.n > 0 {
+			err = a.printf("%8d %-11s  %s\n", l.n, l.state, l.whatFor)
 		}
 	}
-	return drainedResult(d)
-}
-
-// drainedResult is the error of a topic that is not drained, whose counts were printed.
-func drainedResult(d admin.Drained) error {
-	if d.Is() {
-		return nil
-	}
-	return errReported
+	return err
 }

@@ -17,7 +17,9 @@ import (
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/tool/humantime"
 	"github.com/outboxgen/outboxgen/internal/tool/yamlmask"
+	"github.com/outboxgen/outboxgen/outbox"
 )
 
 func (a *app) eventsCommand() *cobra.Command {
@@ -30,59 +32,79 @@ masked, as outbox.yaml marks them; without that file show needs --payload to pri
 	return c
 }
 
-// eventFilter has the flags that make an admin.Filter.
-type eventFilter struct {
-	topic, listener, tenant, status, key, since, until, errorText string
-	ids                                                           []string
+// filterFlags are the flags that events and dead letters are selected by.
+type filterFlags struct {
+	ids                                       []string
+	listener, tenant, key, since, until, text string
 }
 
-func (f *eventFilter) flags(c *cobra.Command) {
-	c.Flags().StringVar(&f.topic, "topic", "", "only of this topic, as `namespace/topic`, or of all topics of a namespace")
-	c.Flags().StringVar(&f.status, "status", "", "only with this `status`: pending, processing, delivered, dead, parked or logged")
-	c.Flags().StringVar(&f.listener, "listener", "", "only what this `listener` has parked or has as dead letters")
-	c.Flags().StringVar(&f.tenant, "tenant", "", "only of this tenant, a `UUID`")
-	c.Flags().StringVar(&f.key, "key", "", "only with this dedupe `key` or partition key")
-	c.Flags().StringSliceVar(&f.ids, "id", nil, "only these events: `UUIDs`, separated by commas")
-	c.Flags().StringVar(&f.since, "since", "", "only enqueued since this `time`, like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), or an age like 90m")
-	c.Flags().StringVar(&f.until, "until", "", "only enqueued before this `time` or age")
-	c.Flags().StringVar(&f.errorText, "error", "", "only if the error of the latest failed attempt contains this `text`")
+func (f *filterFlags) flags(c *cobra.Command) {
+	c.Flags().StringSliceVar(&f.ids, "id", nil, "only the events with these `ids`, separated by commas")
+	c.Flags().StringVar(&f.listener, "listener", "", "only what this `listener` has parked or given up")
+	c.Flags().StringVar(&f.tenant, "tenant", "", "only events of this tenant, a `UUID`")
+	c.Flags().StringVar(&f.key, "key", "", "only events with this dedupe `key` or partition key")
+	c.Flags().StringVar(&f.since, "since", "",
+		"only events enqueued at or after this `time`, like 2026-05-01T12:00:00Z, 2026-05-01 (UTC), or an age like 90m")
+	c.Flags().StringVar(&f.until, "until", "", "only events enqueued before this `time` or age")
+	c.Flags().StringVar(&f.text, "error", "", "only if the error of the latest failed attempt contains this `text`")
 }
 
-func (f *eventFilter) filter(now time.Time) (admin.Filter, error) {
-	out := admin.Filter{Listener: f.listener, Status: admin.Status(f.status), Key: f.key, Error: f.errorText}
-	out.Namespace, out.Topic, _ = strings.Cut(f.topic, "/")
-	if f.tenant != "" {
-		id, err := uuid.Parse(f.tenant)
-		if err != nil {
-			return out, fmt.Errorf("--tenant: %q is not a valid UUID", f.tenant)
-		}
-		out.TenantID = uuid.NullUUID{UUID: id, Valid: true}
-	}
+// filter returns the filter of the flags.
+func (f *filterFlags) filter(now time.Time) (admin.Filter, error) {
+	r := admin.Filter{Listener: f.listener, Key: f.key, Error: f.text}
 	for _, text := range f.ids {
-		id, err := uuid.Parse(text)
+		id, err := parseID(text)
 		if err != nil {
-			return out, fmt.Errorf("--id: %q is not a valid UUID", text)
+			return r, fmt.Errorf("--id: %w", err)
 		}
-		out.IDs = append(out.IDs, id)
+		r.IDs = append(r.IDs, id)
 	}
-	for name, part := range map[string]struct {
-		text string
-		to   *time.Time
-	}{"since": {f.since, &out.Since}, "until": {f.until, &out.Until}} {
-		t, err := flagMoment("--"+name, part.text, now)
+	if f.tenant != "" {
+		id, err := parseID(f.tenant)
 		if err != nil {
-			return out, err
+			return r, fmt.Errorf("--tenant: %q is not a valid tenant: use a UUID", f.tenant)
 		}
-		*part.to = t
+		r.TenantID = uuid.NullUUID{UUID: id, Valid: true}
 	}
-	return out, nil
+	var err error
+	if r.Since, err = flagMoment("--since", f.since, now); err != nil {
+		return r, err
+	}
+	if r.Until, err = flagMoment("--until", f.until, now); err != nil {
+		return r, err
+	}
+	if !r.Since.IsZero() && !r.Until.IsZero() && !r.Since.Before(r.Until) {
+		return r, errors.New("--since is not before --until")
+	}
+	return r, nil
+}
+
+func parseID(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil || id == uuid.Nil {
+		return id, fmt.Errorf("%q is not a valid event id: use a UUID", text)
+	}
+	return id, nil
+}
+
+// flagMoment returns the time that the text of a flag means; the zero time for "".
+func flagMoment(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := humantime.Parse(text, now)
+	if err != nil {
+		return t, fmt.Errorf("%s: %w", flag, err)
+	}
+	return t, nil
 }
 
 // listRounds is how many pages a command reads at most for one list: a filter that no index serves may match little.
 const listRounds = 25
 
 func (a *app) eventsList(db *database) *cobra.Command {
-	var flags eventFilter
+	var flags filterFlags
+	var topic, status string
 	var page admin.Page
 	c := &cobra.Command{
 		Use:   "list",
@@ -102,19 +124,18 @@ little, a page may end before its limit, after some ten seconds, and the next on
   outboxgen events list --key 5b1f.../order-17`,
 		Args: cobra.NoArgs,
 	}
-	c.PreRunE = func(*cobra.Command, []string) error {
+	var filter admin.Filter
+	c.PreRunE = func(*cobra.Command, []string) (err error) {
 		if page.Limit < 1 || page.Limit > 1000 {
 			return fmt.Errorf("--limit: %d is not a number from 1 to 1000", page.Limit)
 		}
-		_, err := flags.filter(time.Now())
+		filter, err = flags.filter(time.Now())
+		filter.Status = admin.Status(status)
+		filter.Namespace, filter.Topic, _ = strings.Cut(topic, "/")
 		return err
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
-		filter, err := flags.filter(time.Now())
-		if err != nil {
-			return err
-		}
-		var events []admin.EventStatus
+		events := []admin.EventStatus{}
 		next := page
 		for range listRounds {
 			p, err := ops.Events(ctx, filter, next)
@@ -127,12 +148,13 @@ little, a page may end before its limit, after some ten seconds, and the next on
 				break
 			}
 		}
+		var err error
 		switch {
 		case a.json:
 			err = a.printJSON(struct {
-				Events []eventRow `json:"events"`
-				Next   string     `json:"next,omitempty"`
-			}{eventRows(events), next.After})
+				Events []admin.EventStatus `json:"events"`
+				Next   string              `json:"next,omitempty"`
+			}{events, next.After})
 		case len(events) == 0 && next.After == "":
 			if err = a.checkNames(ctx, ops, filter); err == nil {
 				a.notef("no event matches")
@@ -145,9 +167,13 @@ little, a page may end before its limit, after some ten seconds, and the next on
 		}
 		return err
 	})
+	c.Flags().StringVar(&topic, "topic", "", "only of this topic, as `namespace/topic`, or of all topics of a namespace")
+	c.Flags().StringVar(&status, "status", "",
+		"only with this `status`: pending, processing, delivered, dead, parked or logged")
 	flags.flags(c)
 	c.Flags().IntVar(&page.Limit, "limit", 50, "`number` of events per page, up to 1000")
-	c.Flags().StringVar(&page.After, "after", "", "continue with the page behind this `mark`, which the page before has printed")
+	c.Flags().StringVar(&page.After, "after", "",
+		"continue with the page behind this `mark`, which the page before has printed")
 	return c
 }
 
@@ -184,49 +210,6 @@ func quoteWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// eventRow is an event in a --json document.
-type eventRow struct {
-	ID            string     `json:"id"`
-	Topic         string     `json:"topic"`
-	Listener      string     `json:"listener,omitempty"`
-	Version       int        `json:"version"`
-	TenantID      string     `json:"tenant_id,omitempty"`
-	DedupeKey     string     `json:"dedupe_key,omitempty"`
-	PartitionKey  string     `json:"partition_key,omitempty"`
-	Status        string     `json:"status"`
-	Attempts      int        `json:"attempts"`
-	MaxAttempts   int        `json:"max_attempts,omitempty"`
-	CreatedAt     *time.Time `json:"created_at,omitempty"`
-	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	LockedBy      string     `json:"locked_by,omitempty"`
-	LockedUntil   *time.Time `json:"locked_until,omitempty"`
-	FinalizedAt   *time.Time `json:"finalized_at,omitempty"`
-	LastError     string     `json:"last_error,omitempty"`
-}
-
-func newEventRow(e admin.EventStatus) eventRow {
-	row := eventRow{
-		ID: e.ID.String(), Topic: e.Name(), Listener: e.Listener, Version: e.Version, DedupeKey: e.DedupeKey, PartitionKey: e.PartitionKey,
-		Status: string(e.Status), Attempts: e.Attempts, MaxAttempts: e.MaxAttempts, CreatedAt: jsonTime(e.CreatedAt), NextAttemptAt: jsonTime(e.NextAttemptAt),
-		LockedUntil: jsonTime(e.LockedUntil), FinalizedAt: jsonTime(e.FinalizedAt), LastError: e.LastError,
-	}
-	if e.TenantID.Valid {
-		row.TenantID = e.TenantID.UUID.String()
-	}
-	if e.LockedBy.Valid {
-		row.LockedBy = e.LockedBy.UUID.String()
-	}
-	return row
-}
-
-func eventRows(events []admin.EventStatus) []eventRow {
-	rows := make([]eventRow, len(events))
-	for i, e := range events {
-		rows[i] = newEventRow(e)
-	}
-	return rows
-}
-
 func eventTable(events []admin.EventStatus) [][]any {
 	table := [][]any{{"ID", "TOPIC", "STATUS", "ATTEMPTS", "CREATED", "DUE", "ERROR"}}
 	for _, e := range events {
@@ -239,16 +222,19 @@ func eventTable(events []admin.EventStatus) [][]any {
 			due = e.NextAttemptAt
 		}
 		line, _, _ := strings.Cut(strings.TrimSpace(e.LastError), "\n")
-		table = append(table, []any{e.ID, e.Name(), dash(status), e.Attempts, dateText(e.CreatedAt), dateText(due), dash(errtext.Short(line))})
+		table = append(table, []any{
+			e.ID, e.Name(), dash(status), e.Attempts, dateText(e.CreatedAt), dateText(due), dash(errtext.Short(line)),
+		})
 	}
 	return table
 }
 
+// dateText is second for a time that may be zero.
 func dateText(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return t.UTC().Format("2006-01-02T15:04:05Z")
+	return second(t)
 }
 
 func (a *app) eventsShow(db *database) *cobra.Command {
@@ -268,7 +254,7 @@ outbox.yaml, and for a topic that is not in it, the payload is only printed with
 		if err != nil {
 			return usage(fmt.Errorf("%q is not a valid event id: use a UUID, as events list shows it", args[0]))
 		}
-		m, schema, err := db.modelAndSchema(a, c.Flags().Changed("config"))
+		m, schema, err := db.modelAndSchema(a)
 		if err != nil {
 			return err
 		}
@@ -277,11 +263,13 @@ outbox.yaml, and for a topic that is not in it, the payload is only printed with
 			if err != nil {
 				return asUsage(err)
 			}
-			shown, note := payloadFor(m, e, payload)
-			if a.json {
-				return a.printJSON(newEventDocument(e, shown, note))
+			var note string
+			if e.Payload, note = payloadFor(m, e, payload); a.json {
+				return a.printJSON(e, struct {
+					PayloadNote string `json:"payload_note,omitempty"`
+				}{note})
 			}
-			return a.printEvent(e, shown, note)
+			return a.printEvent(e, note)
 		})
 	})
 	c.Flags().BoolVar(&payload, "payload", false, "print the payload as it is, with its sensitive fields")
@@ -299,67 +287,11 @@ func payloadFor(m *model.Model, e admin.EventDetail, raw bool) (json.RawMessage,
 	if masked, ok := yamlmask.New(m).Payload(e.Name(), e.Payload); ok {
 		return masked, ""
 	}
-	return nil, "not shown: the topic is not in outbox.yaml, so nobody knows which fields are sensitive; add --payload to print all of it"
+	return nil, "not shown: the topic is not in outbox.yaml, so nobody knows which fields are sensitive; add --payload " +
+		"to print all of it"
 }
 
-type failureRow struct {
-	Attempt int        `json:"attempt"`
-	At      *time.Time `json:"at,omitempty"`
-	Worker  string     `json:"worker,omitempty"`
-	Error   string     `json:"error"`
-}
-
-type eventAtListenerRow struct {
-	Listener    string       `json:"listener"`
-	Status      string       `json:"status"`
-	Attempts    int          `json:"attempts,omitempty"`
-	RetryAfter  *time.Time   `json:"retry_after,omitempty"`
-	FinalizedAt *time.Time   `json:"finalized_at,omitempty"`
-	LastError   string       `json:"last_error,omitempty"`
-	Failures    []failureRow `json:"failures,omitempty"`
-}
-
-// newFailureRows are the rows of failures, which are not nil: an event without any says so.
-func newFailureRows(failures []admin.Failure) []failureRow {
-	rows := []failureRow{}
-	for _, f := range failures {
-		row := failureRow{Attempt: f.Attempt, At: jsonTime(f.At), Error: f.Error}
-		if f.Worker != uuid.Nil {
-			row.Worker = f.Worker.String()
-		}
-		rows = append(rows, row)
-	}
-	return rows
-}
-
-// eventDocument is the --json document of show.
-type eventDocument struct {
-	eventRow
-	EntityType    string               `json:"entity_type,omitempty"`
-	EntityID      string               `json:"entity_id,omitempty"`
-	EntityVersion int64                `json:"entity_version,omitempty"`
-	Failures      []failureRow         `json:"failures"`
-	Listeners     []eventAtListenerRow `json:"listeners,omitzero"`
-	Headers       map[string]string    `json:"headers"`
-	Payload       json.RawMessage      `json:"payload,omitempty"`
-	PayloadNote   string               `json:"payload_note,omitempty"`
-}
-
-func newEventDocument(e admin.EventDetail, payload json.RawMessage, note string) eventDocument {
-	d := eventDocument{
-		eventRow: newEventRow(e.EventStatus), EntityType: e.Entity.Type, EntityID: e.Entity.ID, EntityVersion: e.Entity.Version,
-		Failures: newFailureRows(e.Failures), Headers: e.Headers, Payload: payload, PayloadNote: note,
-	}
-	if d.Headers == nil {
-		d.Headers = map[string]string{}
-	}
-	for _, l := range e.Listeners {
-		d.Listeners = append(d.Listeners, eventAtListenerRow{l.Listener, string(l.Status), l.Attempts, jsonTime(l.RetryAfter), jsonTime(l.FinalizedAt), l.LastError, newFailureRows(l.Failures)})
-	}
-	return d
-}
-
-func (a *app) printEvent(e admin.EventDetail, payload json.RawMessage, note string) error {
+func (a *app) printEvent(e admin.EventDetail, note string) error {
 	facts := [][]any{{"id", e.ID}, {"topic", e.Name()}, {"version", e.Version}}
 	add := func(name, value string) {
 		if value != "" {
@@ -372,37 +304,38 @@ func (a *app) printEvent(e admin.EventDetail, payload json.RawMessage, note stri
 	add("dedupe key", e.DedupeKey)
 	add("partition key", e.PartitionKey)
 	if e.Entity.Type != "" {
-		add("entity", fmt.Sprintf("%s %s, version %d", e.Entity.Type, e.Entity.ID, e.Entity.Version))
+		add("entity", entityText(e.Entity))
 	}
-	if err := a.printTable(facts); err != nil {
-		return err
-	}
-	if err := a.printf("\n"); err != nil {
-		return err
-	}
-	if err := a.printTable(lifeOf(e)); err != nil {
-		return err
-	}
+	_ = a.printTable(facts)
+	_ = a.printf("\n")
+	_ = a.printTable(lifeOf(e))
 	if len(e.Headers) > 0 {
 		var headers [][]any
 		for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 			headers = append(headers, []any{errtext.Line(name), errtext.Line(e.Headers[name])})
 		}
-		if err := a.printf("\nheaders\n"); err != nil {
-			return err
-		}
-		if err := a.printTable(headers); err != nil {
-			return err
-		}
+		_ = a.printf("\nheaders\n")
+		_ = a.printTable(headers)
 	}
 	if note != "" {
 		return a.printf("\npayload %s\n", note)
 	}
 	var indented bytes.Buffer
-	if err := json.Indent(&indented, payload, "", "  "); err != nil {
+	if err := json.Indent(&indented, e.Payload, "", "  "); err != nil {
 		return err
 	}
 	return a.printf("\npayload\n%s\n", indented.String())
+}
+
+func entityText(e outbox.Entity) string {
+	return fmt.Sprintf("%s %s, version %d", e.Type, e.ID, e.Version)
+}
+
+func uuidText(id uuid.NullUUID) string {
+	if !id.Valid {
+		return "-"
+	}
+	return id.UUID.String()
 }
 
 // lifeOf is the line of an event's life: what happened, and when.
@@ -414,23 +347,34 @@ func lifeOf(e admin.EventDetail) [][]any {
 			if f.Worker != uuid.Nil {
 				by = " by worker " + f.Worker.String()
 			}
-			line = append(line, []any{dateText(f.At), fmt.Sprintf("%sattempt %d%s failed: %s", who, f.Attempt, by, errtext.Line(f.Error))})
+			line = append(line, []any{
+				dateText(f.At), fmt.Sprintf("%sattempt %d%s failed: %s", who, f.Attempt, by, errtext.Line(f.Error)),
+			})
 		}
 	}
 	failed("", e.Failures)
 	switch e.Status {
 	case admin.StatusPending:
-		line = append(line, []any{dateText(e.NextAttemptAt), fmt.Sprintf("due: attempt %d of %d", e.Attempts+1, e.MaxAttempts)})
+		line = append(line, []any{
+			dateText(e.NextAttemptAt), fmt.Sprintf("due: attempt %d of %d", e.Attempts+1, e.MaxAttempts),
+		})
 	case admin.StatusProcessing:
-		line = append(line, []any{dateText(e.LockedUntil), fmt.Sprintf("end of the lease: attempt %d of %d, by worker %s", e.Attempts, e.MaxAttempts, e.LockedBy.UUID)})
+		line = append(line, []any{
+			dateText(e.LockedUntil),
+			fmt.Sprintf("end of the lease: attempt %d of %d, by worker %s", e.Attempts, e.MaxAttempts, e.LockedBy.UUID),
+		})
 	case admin.StatusDelivered:
 		line = append(line, []any{dateText(e.FinalizedAt), "delivered with attempt " + fmt.Sprint(e.Attempts)})
 	case admin.StatusDead:
-		line = append(line, []any{dateText(e.FinalizedAt), fmt.Sprintf("dead after %s: %s", count(e.Attempts, "attempt"), errtext.Line(e.LastError))})
+		line = append(line, []any{
+			dateText(e.FinalizedAt), fmt.Sprintf("dead after %s: %s", count(e.Attempts, "attempt"), errtext.Line(e.LastError)),
+		})
 	case admin.StatusLogged:
 	default:
 		if len(e.Listeners) == 0 {
-			line = append(line, []any{"-", "has no state: it is in events, and neither in queue nor in delivered nor in dead_letters"})
+			line = append(line, []any{
+				"-", "has no state: it is in events, and neither in queue nor in delivered nor in dead_letters",
+			})
 		} else {
 			line = append(line, []any{"-", "pruned from the log: this is the copy of a listener"})
 		}
@@ -447,7 +391,11 @@ func lifeOf(e admin.EventDetail) [][]any {
 			}
 			line = append(line, []any{dateText(l.RetryAfter), "listener " + l.Listener + ": parked: " + text})
 		case admin.StatusDead:
-			line = append(line, []any{dateText(l.FinalizedAt), fmt.Sprintf("listener %s: dead after %s: %s", l.Listener, count(l.Attempts, "attempt"), errtext.Line(l.LastError))})
+			line = append(line, []any{
+				dateText(l.FinalizedAt),
+				fmt.Sprintf("listener %s: dead after %s: %s", l.Listener, count(l.Attempts, "attempt"),
+					errtext.Line(l.LastError)),
+			})
 		default:
 			text := "waits"
 			if l.Attempts > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/generator"
+	"github.com/outboxgen/outboxgen/internal/tool/describe"
 	"github.com/outboxgen/outboxgen/migrate"
 )
 
@@ -43,7 +44,7 @@ operators) and reader. Run it after the migrations, and again after each upgrade
 		Args: cobra.NoArgs,
 	}
 	c.RunE = run(func(context.Context, []string) error {
-		schema, err := db.schemaName(a, c.Flags().Changed("config"))
+		schema, err := db.schemaName(a)
 		if err != nil {
 			return err
 		}
@@ -70,21 +71,23 @@ operators) and reader. Run it after the migrations, and again after each upgrade
 			}
 			return a.writeFiles(dir, files)
 		case a.json:
-			return a.printFiles(files)
+			return a.printFiles(fileRows(files))
 		case migrate.Format(format) == migrate.Plain:
 			return a.printSQL(files, down)
 		}
 		return a.printArchive(files)
 	})
 	c.Flags().StringVar(&format, "format", string(migrate.Plain), "`tool`: "+strings.Join(words(migrate.Formats()), ", "))
-	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(words(migrate.Formats()), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions(words(migrate.Formats()), cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&dir, "dir", "", "`folder` to write the files to, instead of stdout")
 	_ = c.MarkFlagDirname("dir") // fails only for an undefined flag
 	c.Flags().Int64Var(&first, "first", 1, "`number` of the first file (with --after: by default one above that version)")
 	c.Flags().IntVar(&after, "after", 0, "only the migrations after this `version`")
 	c.Flags().BoolVar(&down, "down", false, "print the SQL that removes the tables")
 	c.Flags().BoolVar(&roles, "roles", false, "print the SQL that creates roles and grants them their privileges")
-	c.Flags().StringVar(&prefix, "role-prefix", "", "`prefix` of the roles of --roles (default: the schema and an underscore)")
+	c.Flags().StringVar(&prefix, "role-prefix", "",
+		"`prefix` of the roles of --roles (default: the schema and an underscore)")
 	return c
 }
 
@@ -100,24 +103,30 @@ func (a *app) printRoles(c *cobra.Command, schema, prefix string) error {
 	case err != nil:
 		return usage(fmt.Errorf("--role-prefix: %w", err))
 	case a.json:
-		return a.printFiles([]migrate.File{{Name: "roles.sql", Content: []byte(text)}})
+		return a.printFiles([]fileRow{{"roles.sql", text}})
 	}
 	return a.printf("%s", text)
 }
 
-// exportRow is an exported file in the --json document.
-type exportRow struct {
+// fileRow is a file in the --json document.
+type fileRow struct {
 	File    string `json:"file"`
 	Content string `json:"content"`
 }
 
-func (a *app) printFiles(files []migrate.File) error {
-	rows := []exportRow{}
+func fileRows[F migrate.File | describe.File](files []F) []fileRow {
+	rows := []fileRow{}
 	for _, f := range files {
-		rows = append(rows, exportRow{File: f.Name, Content: string(f.Content)})
+		file := migrate.File(f)
+		rows = append(rows, fileRow{File: file.Name, Content: string(file.Content)})
 	}
+	return rows
+}
+
+// printFiles prints the --json document of files that are not written.
+func (a *app) printFiles(rows []fileRow) error {
 	return a.printJSON(struct {
-		Files []exportRow `json:"files"`
+		Files []fileRow `json:"files"`
 	}{rows})
 }
 
@@ -140,13 +149,11 @@ func (a *app) printSQL(files []migrate.File, down bool) error {
 }
 
 // printArchive prints the files as txtar, whose lines "-- name --" are comments in SQL.
-func (a *app) printArchive(files []migrate.File) error {
+func (a *app) printArchive(files []migrate.File) (err error) {
 	for _, f := range files {
-		if err := a.printf("-- %s --\n%s", f.Name, f.Content); err != nil {
-			return err
-		}
+		err = a.printf("-- %s --\n%s", f.Name, f.Content)
 	}
-	return nil
+	return err
 }
 
 // exportReport is the --json document of --dir.
@@ -182,12 +189,15 @@ func (a *app) writeFiles(dir string, files []migrate.File) (err error) {
 	if a.json {
 		return a.printJSON(report)
 	}
-	for _, path := range report.Files {
-		if err := a.printf("create %s\n", path); err != nil {
-			return err
-		}
+	return a.printCreated(report.Files)
+}
+
+// printCreated lists files that were created.
+func (a *app) printCreated(paths []string) (err error) {
+	for _, path := range paths {
+		err = a.printf("create %s\n", path)
 	}
-	return nil
+	return err
 }
 
 // folders are the folders that makeFolder has created, the outermost first.

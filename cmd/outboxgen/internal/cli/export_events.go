@@ -22,10 +22,10 @@ func (a *app) exportJSONSchema() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "jsonschema",
 		Short: "Print the JSON Schemas of published payloads",
-		Long: `jsonschema prints JSON Schemas (2020-12) of the payloads of all topics with publish, including the versions that
-outbox.lock.yaml holds. Without flags it prints one document with all of them. With --output it writes a file per
-version, such as users.user_created.v1.schema.json, and replaces those that are there. With --topic it prints the
-schema of the topic's present version. docs/run/exporting.md says what a schema covers.`,
+		Long: `jsonschema prints JSON Schemas (2020-12) of the payloads of all topics with publish, including the
+versions that outbox.lock.yaml holds. Without flags it prints one document with all of them. With --output it writes a
+file per version, such as users.user_created.v1.schema.json, and replaces those that are there. With --topic it prints
+the schema of the topic's present version. docs/run/exporting.md says what a schema covers.`,
 		Example: `  outboxgen export jsonschema --output schemas --base-url https://schemas.example.com/events/
   outboxgen export jsonschema --topic users/user_created > user_created.schema.json`,
 		Args: cobra.NoArgs,
@@ -43,13 +43,16 @@ schema of the topic's present version. docs/run/exporting.md says what a schema 
 			return err
 		}
 		if topic != "" {
-			at := slices.IndexFunc(kinds, func(k describe.Kind) bool { return k.Topic.FullName() == topic && k.Version == k.Topic.Version })
+			at := slices.IndexFunc(kinds, func(k describe.Kind) bool {
+				return k.Topic.FullName() == topic && k.Version == k.Topic.Version
+			})
 			if at < 0 {
 				var names []string
 				for _, k := range kinds {
 					names = append(names, k.Topic.FullName())
 				}
-				return usage(fmt.Errorf("--topic: no topic with publish is called %q in %s%s", topic, a.shown(src.path), diag.NewReporter("").DidYouMean(topic, names)))
+				return usage(fmt.Errorf("--topic: no topic with publish is called %q in %s%s", topic, a.shown(src.path),
+					diag.NewReporter("").DidYouMean(topic, names)))
 			}
 			kinds = kinds[at : at+1]
 		}
@@ -88,9 +91,9 @@ func (a *app) exportAsyncAPI() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "asyncapi",
 		Short: "Print an AsyncAPI document of published topics",
-		Long: `asyncapi prints an AsyncAPI 3.0 document of all topics with publish: a channel per destination, an operation per
-topic, and a message per version of a payload, with its headers and its key. --encoding says which Encoder the
-publishers have. The addresses of brokers are not in the YAML: add servers to the document if you need them.`,
+		Long: `asyncapi prints an AsyncAPI 3.0 document of all topics with publish: a channel per destination, an
+operation per topic, and a message per version of a payload, with its headers and its key. --encoding says which Encoder
+the publishers have. The addresses of brokers are not in the YAML: add servers to the document if you need them.`,
 		Example: `  outboxgen export asyncapi > asyncapi.json
   outboxgen export asyncapi --encoding json --title "Accounts" --api-version 2.1.0 --output docs`,
 		Args: cobra.NoArgs,
@@ -99,7 +102,8 @@ publishers have. The addresses of brokers are not in the YAML: add servers to th
 		cfg.Encoding = describe.Encoding(encoding)
 		switch {
 		case !slices.Contains(describe.Encodings(), cfg.Encoding):
-			return usage(fmt.Errorf("--encoding: %q is not an encoding: use %s", encoding, strings.Join(words(describe.Encodings()), ", ")))
+			return usage(fmt.Errorf("--encoding: %q is not an encoding: use %s", encoding,
+				strings.Join(words(describe.Encodings()), ", ")))
 		case cfg.Source != "" && cfg.Encoding == describe.JSON:
 			return usage(errors.New("--source: only CloudEvents have a source: remove it, or use another --encoding"))
 		}
@@ -115,15 +119,18 @@ publishers have. The addresses of brokers are not in the YAML: add servers to th
 	})
 	src.flags(c)
 	out.flag(c)
-	c.Flags().StringVar(&encoding, "encoding", string(describe.Binary), "`encoder` of the publishers: "+strings.Join(words(describe.Encodings()), ", "))
-	_ = c.RegisterFlagCompletionFunc("encoding", cobra.FixedCompletions(words(describe.Encodings()), cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVar(&encoding, "encoding", string(describe.Binary),
+		"`encoder` of the publishers: "+strings.Join(words(describe.Encodings()), ", "))
+	_ = c.RegisterFlagCompletionFunc("encoding",
+		cobra.FixedCompletions(words(describe.Encodings()), cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&cfg.Source, "source", "", "`source` of the CloudEvents; default: a slash and the namespace")
 	c.Flags().StringVar(&cfg.Title, "title", "", "`title` of the document; default: made from the package")
 	c.Flags().StringVar(&cfg.Version, "api-version", "1.0.0", "`version` of the document")
 	return c
 }
 
-// published reads the YAML and its lock, and returns the payloads of its published topics. Without any it returns an error.
+// published reads the YAML and its lock, and returns the payloads of its published topics. Without any it returns an
+// error.
 func (a *app) published(src *source) ([]describe.Kind, *model.Model, error) {
 	m, err := src.frozenModel(a)
 	if err != nil {
@@ -131,7 +138,9 @@ func (a *app) published(src *source) ([]describe.Kind, *model.Model, error) {
 	}
 	kinds := describe.Kinds(m)
 	if len(kinds) == 0 {
-		return nil, nil, &failure{exitFindings, fmt.Errorf("no topic in %s has a publish, so there are no messages to describe", a.shown(src.path))}
+		return nil, nil, &failure{
+			exitFindings, fmt.Errorf("no topic in %s has a publish, so there are no messages to describe", a.shown(src.path)),
+		}
 	}
 	return kinds, m, nil
 }
@@ -144,10 +153,11 @@ func (a *app) exportDebezium() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "debezium",
 		Short: "Print the configuration of Debezium for published topics",
-		Long: `debezium prints the configuration of a Debezium connector for PostgreSQL (2.6 or newer) that publishes the log topics
-with publish: {kafka: ...} in place of our listeners, with Debezium's outbox event router. consume.FromKafka reads
-its records. --sql prints the SQL to run before the connector starts: the role, the publication and the slot. With
---output both are written. stderr says what differs from our publishers. docs/run/exporting.md has the steps.
+		Long: `debezium prints the configuration of a Debezium connector for PostgreSQL (2.6 or newer) that publishes
+the log topics with publish: {kafka: ...} in place of our listeners, with Debezium's outbox event router.
+consume.FromKafka reads its records. --sql prints the SQL to run before the connector starts: the role, the publication
+and the slot. With --output both are written. stderr says what differs from our publishers. docs/run/exporting.md has
+the steps.
 
 With --queue-topics it captures queue topics too. No dispatcher may deliver these, and their rows must be deleted by
 the SQL that --cleanup prints.`,
@@ -191,11 +201,11 @@ the SQL that --cleanup prints.`,
 		}
 		if a.json && out.dir == "" {
 			return a.printJSON(struct {
-				Topics      []string    `json:"topics"`
-				KafkaTopics []string    `json:"kafka_topics"`
-				Notes       []string    `json:"notes"`
-				Files       []exportRow `json:"files"`
-			}{d.Topics, d.Kafka, append([]string{}, d.Notes...), rowsOf(files)})
+				Topics      []string  `json:"topics"`
+				KafkaTopics []string  `json:"kafka_topics"`
+				Notes       []string  `json:"notes"`
+				Files       []fileRow `json:"files"`
+			}{d.Topics, d.Kafka, append([]string{}, d.Notes...), fileRows(files)})
 		}
 		a.notef("Kafka needs these topics: %s", strings.Join(d.Kafka, ", "))
 		return out.write(a, files)
@@ -205,9 +215,11 @@ the SQL that --cleanup prints.`,
 	c.Flags().BoolVar(&sql, "sql", false, "print the SQL to run before the connector starts")
 	c.Flags().BoolVar(&cleanup, "cleanup", false, "print the SQL that deletes published events of queue topics")
 	c.Flags().BoolVar(&cfg.Queue, "queue-topics", false, "capture queue topics too")
-	c.Flags().StringVar(&cfg.Namespace, "namespace", "", "only the topics of this `namespace`, in a connector of its own (PostgreSQL 15 or newer)")
+	c.Flags().StringVar(&cfg.Namespace, "namespace", "",
+		"only the topics of this `namespace`, in a connector of its own (PostgreSQL 15 or newer)")
 	c.Flags().StringVar(&cfg.Name, "name", "", "`name` of the slot and the publication; default: the schema and _debezium")
-	c.Flags().StringVar(&cfg.Source, "source", "", "`source` of the CloudEvents that the publishers sent, so that an inbox knows their events")
+	c.Flags().StringVar(&cfg.Source, "source", "",
+		"`source` of the CloudEvents that the publishers sent, so that an inbox knows their events")
 	c.Flags().StringVar(&cfg.Role, "role", "debezium", "`role` that Debezium connects as")
 	return c
 }
@@ -230,12 +242,9 @@ func (o *output) write(a *app, files []describe.File) (err error) {
 	case o.dir == "" && o.check:
 		return usage(errors.New("--check: compares files in a folder: add --output"))
 	case o.dir == "" && a.json:
-		return a.printJSON(struct {
-			Files []exportRow `json:"files"`
-		}{rowsOf(files)})
+		return a.printFiles(fileRows(files))
 	case o.dir == "":
-		_, err := a.Stdout.Write(files[0].Content)
-		return err
+		return a.printf("%s", files[0].Content)
 	}
 	var wanted []generator.File
 	for _, f := range files {
@@ -257,24 +266,10 @@ func (o *output) write(a *app, files []describe.File) (err error) {
 			return err
 		}
 	}
-	if a.json {
-		err = a.printJSON(struct {
-			Changes []changeRow `json:"changes"`
-		}{a.changeRows(changes)})
-	} else {
-		err = a.printChanges(changes)
-	}
+	err = a.printChanges(changes)
 	if err == nil && o.check && pending > 0 {
 		a.notef("%s: out of date: run the command without --check, with the same flags", o.dir)
 		return errReported
 	}
 	return err
-}
-
-func rowsOf(files []describe.File) []exportRow {
-	rows := []exportRow{}
-	for _, f := range files {
-		rows = append(rows, exportRow{File: f.Name, Content: string(f.Content)})
-	}
-	return rows
 }

@@ -15,15 +15,15 @@ import (
 
 func (a *app) exportCommand() *cobra.Command {
 	return group("export", "Print what other tools need: schemas, connectors, alerts",
-		`export prints files for other tools. asyncapi, jsonschema and debezium are about published events: docs/run/exporting.md.
-prometheus-rules and grafana monitor an outbox whose processes export the metrics of module telemetry/prometheus:
-docs/operate/telemetry.md has the set-up and lists the metrics.`,
+		`export prints files for other tools. asyncapi, jsonschema and debezium are about published events:
+docs/run/exporting.md. prometheus-rules and grafana monitor an outbox whose processes export the metrics of module
+telemetry/prometheus: docs/operate/telemetry.md has the set-up and lists the metrics.`,
 		a.exportAsyncAPI(),
 		a.exportJSONSchema(),
 		a.exportDebezium(),
 		a.exportMonitor("prometheus-rules", "Print alerting rules for Prometheus", "outbox.rules.yml",
-			`prometheus-rules prints a rule file. Each alert links to its entry in docs/operate/runbook.md, which says what to look at
-and what to do. The bound of the age of the oldest event is max_lag in the YAML, or --max-lag for topics
+			`prometheus-rules prints a rule file. Each alert links to its entry in docs/operate/runbook.md, which says
+what to look at and what to do. The bound of the age of the oldest event is max_lag in the YAML, or --max-lag for topics
 and listeners without it. Events of topics that the YAML does not name are watched too. With --generic no
 YAML is read. Check the file with promtool check rules.`,
 			`  outboxgen export prometheus-rules > outbox.rules.yml
@@ -38,7 +38,9 @@ With --generic no YAML is read, and they offer those that the metrics have.`,
 	)
 }
 
-func (a *app) exportMonitor(use, short, file, long, example string, print func(alerts.Config) ([]byte, error)) *cobra.Command {
+func (a *app) exportMonitor(
+	use, short, file, long, example string, print func(alerts.Config) ([]byte, error),
+) *cobra.Command {
 	var src source
 	var cfg alerts.Config
 	var generic bool
@@ -64,18 +66,18 @@ func (a *app) exportMonitor(use, short, file, long, example string, print func(a
 			return err
 		}
 		if a.json {
-			return a.printJSON(struct {
-				Files []exportRow `json:"files"`
-			}{[]exportRow{{File: file, Content: string(text)}}})
+			return a.printFiles([]fileRow{{file, string(text)}})
 		}
 		return a.printf("%s", text)
 	})
 	src.flags(c)
 	c.Flags().BoolVar(&generic, "generic", false, "read no YAML")
-	c.Flags().DurationVar(&cfg.MaxLag, "max-lag", 5*time.Minute, "`age` of the oldest event that raises an alarm, of topics and listeners without max_lag")
+	c.Flags().DurationVar(&cfg.MaxLag, "max-lag", 5*time.Minute,
+		"`age` of the oldest event that raises an alarm, of topics and listeners without max_lag")
 	c.Flags().StringVar(&cfg.Selector, "selector", "", "`matchers` that every metric gets, such as job=\"orders\"")
 	if use == "prometheus-rules" {
-		c.Flags().StringVar(&cfg.Runbook, "runbook", "", "`URL` of your copy of docs/operate/runbook.md; default: that of the repository")
+		c.Flags().StringVar(&cfg.Runbook, "runbook", "",
+			"`URL` of your copy of docs/operate/runbook.md; default: that of the repository")
 	}
 	return c
 }

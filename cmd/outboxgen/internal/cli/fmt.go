@@ -95,8 +95,7 @@ func (f *formatting) run(a *app, args []string) error {
 		return err
 	}
 	if args[0] == standardInput && !f.check && !f.diff {
-		_, err := a.Stdout.Write(files[0].text)
-		return err
+		return a.printf("%s", files[0].text)
 	}
 	if !f.check && !f.diff {
 		for _, file := range files {
@@ -139,7 +138,9 @@ func (f *formatting) print(a *app, files []*formatted) error {
 	report := diffReport{Changes: []changeRow{}}
 	for _, file := range files {
 		if file.pending() {
-			report.Changes = append(report.Changes, changeRow{File: filepath.ToSlash(a.listed(file.path)), Change: generator.Update})
+			report.Changes = append(report.Changes, changeRow{
+				File: filepath.ToSlash(a.listed(file.path)), Change: generator.Update,
+			})
 			report.Diff += file.changes.Diff()
 		}
 	}
@@ -152,11 +153,7 @@ func (f *formatting) print(a *app, files []*formatted) error {
 	case f.diff:
 		err = a.printf("%s", report.Diff)
 	default:
-		for _, row := range report.Changes {
-			if err = a.printf("%s %s\n", row.Change, row.File); err != nil {
-				return err
-			}
-		}
+		err = a.printChangeRows(report.Changes)
 	}
 	if n := len(report.Changes); err == nil && n > 0 && (f.check || f.diff) {
 		if f.check {

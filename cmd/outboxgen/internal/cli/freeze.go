@@ -61,7 +61,8 @@ frozen version. The lock has checksums: do not edit it. The changed files are li
 	}
 	src.flags(c)
 	c.Flags().BoolVar(&check, "check", false, "write nothing; exit with 1 if the lock or the examples would change")
-	c.Flags().StringArrayVar(&retire, "retire", nil, "remove a `topic` that the YAML no longer has, or the versions of a topic up to topic@version; repeatable")
+	c.Flags().StringArrayVar(&retire, "retire", nil,
+		"remove a `topic` that the YAML no longer has, or the versions of a topic up to topic@version; repeatable")
 	return c
 }
 
@@ -97,7 +98,8 @@ func (a *app) plannedFreeze(src *source, retire []string) (*generator.Changes, *
 	var broken *generator.ExamplesError
 	switch {
 	case errors.As(err, &broken):
-		return nil, nil, usage(fmt.Errorf("read %s: %w: restore it from version control, or remove it", a.shown(examplesPath), broken))
+		return nil, nil, usage(fmt.Errorf("read %s: %w: restore it from version control, or remove it", a.shown(examplesPath),
+			broken))
 	case errors.As(err, new(*generator.RetireError)):
 		return nil, nil, usage(fmt.Errorf("--%w", err))
 	case err != nil:
@@ -111,16 +113,15 @@ func (a *app) plannedFreeze(src *source, retire []string) (*generator.Changes, *
 }
 
 func (a *app) printFrozen(src *source, changes *generator.Changes, frozen *generator.Frozen, check bool) error {
-	pending := len(changes.Pending())
+	var err error
 	if a.json {
-		report := freezeReport{Changes: a.changeRows(changes), Added: versionRows(frozen.Added), Changed: versionRows(frozen.Changed), Retired: versionRows(frozen.Retired)}
-		if err := a.printJSON(report); err != nil {
-			return err
+		report := freezeReport{
+			Changes: a.changeRows(changes), Added: versionRows(frozen.Added), Changed: versionRows(frozen.Changed),
+			Retired: versionRows(frozen.Retired),
 		}
+		err = a.printJSON(report)
 	} else {
-		if err := a.printChanges(changes); err != nil {
-			return err
-		}
+		err = a.printChanges(changes)
 		for _, part := range []struct {
 			verb     string
 			versions []generator.FrozenVersion
@@ -130,11 +131,11 @@ func (a *app) printFrozen(src *source, changes *generator.Changes, frozen *gener
 			}
 		}
 	}
-	if check && pending > 0 {
+	if err == nil && check && len(changes.Pending()) > 0 {
 		a.notef("%s: out of date: run outboxgen freeze%s", a.shown(generator.LockName(src.path)), configFlag(src.path))
-		return errReported
+		err = errReported
 	}
-	return nil
+	return err
 }
 
 func versionRows(versions []generator.FrozenVersion) []versionRow {

@@ -55,7 +55,9 @@ func (g *generation) plan(a *app, create bool) (*generator.Changes, error) {
 	}
 	var findings diag.List
 	warn := func(l diag.List) { findings = l }
-	files, err := generator.Generate(text, generator.Options{Source: g.path, Folder: inModule(dir), Stubs: mode, Lock: frozen, Warn: warn})
+	files, err := generator.Generate(text, generator.Options{
+		Source: g.path, Folder: inModule(dir), Stubs: mode, Lock: frozen, Warn: warn,
+	})
 	if errors.As(err, &findings) || findings != nil {
 		if err := a.findings(findings, format); err != nil {
 			return nil, err
@@ -101,7 +103,9 @@ type changeList struct {
 func (a *app) changeRows(c *generator.Changes) []changeRow {
 	rows := []changeRow{}
 	for _, change := range c.Pending() {
-		rows = append(rows, changeRow{File: filepath.ToSlash(a.listed(filepath.Join(c.Dir, change.Name))), Change: change.Kind})
+		rows = append(rows, changeRow{
+			File: filepath.ToSlash(a.listed(filepath.Join(c.Dir, change.Name))), Change: change.Kind,
+		})
 	}
 	return rows
 }
@@ -112,16 +116,18 @@ func (a *app) printChanges(c *generator.Changes) error {
 	if a.json {
 		return a.printJSON(changeList{rows})
 	}
-	for _, row := range rows {
-		if err := a.printf("%s %s\n", row.Change, row.File); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.printChangeRows(rows)
 }
 
-// lateRemovals returns the removed files that go generate will still look for after the file from. go generate lists the
-// files of a package before it runs anything, and ends with an error when it comes to one that is gone.
+func (a *app) printChangeRows(rows []changeRow) (err error) {
+	for _, row := range rows {
+		err = a.printf("%s %s\n", row.Change, row.File)
+	}
+	return err
+}
+
+// lateRemovals returns the removed files that go generate will still look for after the file from. go generate lists
+// the files of a package before it runs anything, and ends with an error when it comes to one that is gone.
 func lateRemovals(c *generator.Changes, from string) []string {
 	var names []string
 	for _, change := range c.Pending() {
@@ -163,7 +169,9 @@ place wherever you run it, and the list of changes is relative to the root of th
 			}
 			if !check && !dryRun {
 				for _, name := range lateRemovals(changes, a.Getenv("GOFILE")) {
-					a.notef("removed %s: go generate has listed it already and will not find it: run go generate again, or move the go:generate line to a file that sorts last, such as %s", name, goFile)
+					a.notef(
+						"removed %s: go generate has listed it already and will not find it: run go generate again, or move the "+
+							"go:generate line to a file that sorts last, such as %s", name, goFile)
 				}
 			}
 			if err := a.printChanges(changes); err != nil {

@@ -55,7 +55,8 @@ outbox.yaml, init --worker writes this program for it and nothing else.`,
 		}),
 	}
 	c.Flags().StringVar(&name, "package", "", "`name` of the Go package (default: that of the folder)")
-	c.Flags().BoolVar(&worker, "worker", false, "also write cmd/worker/main.go, which runs and drains the dispatchers and listeners")
+	c.Flags().BoolVar(&worker, "worker", false,
+		"also write cmd/worker/main.go, which runs and drains the dispatchers and listeners")
 	return c
 }
 
@@ -67,16 +68,16 @@ type initReport struct {
 }
 
 func (a *app) start(dir, name string, worker bool) (err error) {
-	var place workerPlace
+	var home workerHome
 	if worker {
-		if place, err = placeWorker(dir); err != nil {
+		if home, err = findHome(dir); err != nil {
 			return err
 		}
 	}
 	config := filepath.Join(dir, defaultConfig)
 	if _, err := os.Lstat(config); err == nil {
 		if worker {
-			return a.startWorker(dir, name, place)
+			return a.startWorker(dir, name, home)
 		}
 		return usage(fmt.Errorf("write %s: file exists, and init never overwrites a file", config))
 	}
@@ -93,7 +94,8 @@ func (a *app) start(dir, name string, worker bool) (err error) {
 	case name == "":
 		name = found.name
 	case !isPackageName(name):
-		return usage(fmt.Errorf("--package: %q is not a valid package name: use a lower-case letter, then up to 40 of a-z, 0-9 or _, and no Go keyword", name))
+		return usage(fmt.Errorf("--package: %q is not a valid package name: use a lower-case letter, then up to 40 of a-z, "+
+			"0-9 or _, and no Go keyword", name))
 	case found.code && found.name != name:
 		return usage(fmt.Errorf("--package: folder %s already contains package %s", dir, found.name))
 	}
@@ -102,20 +104,7 @@ func (a *app) start(dir, name string, worker bool) (err error) {
 		return err
 	}
 	report := initReport{Package: name, Files: []string{}, Next: nextSteps(dir)}
-	var missing []generator.File
-	for _, f := range files {
-		path := filepath.Join(dir, f.Name)
-		_, err := os.Lstat(path)
-		switch {
-		case f.Name == goFile && found.directive:
-		case err == nil && f.Name == goFile:
-			report.Next = append([]string{"add to " + path + ": //go:generate go tool outboxgen generate"}, report.Next...)
-		case err == nil && f.Name == schemaFile:
-		default:
-			missing = append(missing, f)
-			report.Files = append(report.Files, filepath.ToSlash(path))
-		}
-	}
+	missing := report.missing(dir, files, found)
 	if !worker {
 		return a.create(dir, missing, report)
 	}
@@ -123,18 +112,36 @@ func (a *app) start(dir, name string, worker bool) (err error) {
 	if m == nil { // a folder may have another package
 		return a.findings(findings, diag.Text)
 	}
-	program, brokers, err := workerProgram(place, m)
+	program, brokers, err := workerProgram(home, m)
 	if err != nil {
 		return err
 	}
 	for i := range missing { // all are written together, relative to the module
-		missing[i].Name = path.Join(place.folder, missing[i].Name)
+		missing[i].Name = path.Join(home.folder, missing[i].Name)
 	}
-	return a.create(place.root, append(missing, program), place.report(dir, brokers, report))
+	return a.create(home.root, append(missing, program), home.report(dir, brokers, report))
+}
+
+// missing returns those of files that are to be written to dir, where found was found, and adds them to the report.
+func (r *initReport) missing(dir string, files []generator.File, found folder) (missing []generator.File) {
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name)
+		_, err := os.Lstat(path)
+		switch {
+		case f.Name == goFile && found.directive:
+		case err == nil && f.Name == goFile:
+			r.Next = append([]string{"add to " + path + ": //go:generate go tool outboxgen generate"}, r.Next...)
+		case err == nil && f.Name == schemaFile:
+		default:
+			missing = append(missing, f)
+			r.Files = append(r.Files, filepath.ToSlash(path))
+		}
+	}
+	return missing
 }
 
 // startWorker writes the worker for the outbox.yaml in dir.
-func (a *app) startWorker(dir, name string, place workerPlace) error {
+func (a *app) startWorker(dir, name string, home workerHome) error {
 	src := source{path: filepath.Join(dir, defaultConfig), format: string(diag.Text)}
 	m, err := src.model(a)
 	switch {
@@ -143,11 +150,12 @@ func (a *app) startWorker(dir, name string, place workerPlace) error {
 	case name != "" && name != m.Package:
 		return usage(fmt.Errorf("--package: %s is of package %s", src.path, m.Package))
 	}
-	program, brokers, err := workerProgram(place, m)
+	program, brokers, err := workerProgram(home, m)
 	if err != nil {
 		return err
 	}
-	return a.create(place.root, []generator.File{program}, place.report(dir, brokers, initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
+	return a.create(home.root, []generator.File{program},
+		home.report(dir, brokers, initReport{Package: m.Package, Files: []string{}, Next: nextSteps(dir)}))
 }
 
 // create writes files to dir and prints the report.
@@ -158,15 +166,11 @@ func (a *app) create(dir string, files []generator.File, report initReport) erro
 	if a.json {
 		return a.printJSON(report)
 	}
-	for _, path := range report.Files {
-		if err := a.printf("create %s\n", path); err != nil {
-			return err
-		}
-	}
+	err := a.printCreated(report.Files)
 	for _, step := range report.Next {
 		a.notef("next: %s", step)
 	}
-	return nil
+	return err
 }
 
 // starters renders the files, the YAML first.
@@ -184,7 +188,9 @@ func starters(name string) ([]generator.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []generator.File{{Name: defaultConfig, Content: yaml}, {Name: schemaFile, Content: schema}, {Name: goFile, Content: code}}, nil
+	return []generator.File{
+		{Name: defaultConfig, Content: yaml}, {Name: schemaFile, Content: schema}, {Name: goFile, Content: code},
+	}, nil
 }
 
 // folder is what init finds.

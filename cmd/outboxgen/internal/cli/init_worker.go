@@ -22,19 +22,20 @@ import (
 // workerFile is the program that init --worker writes, relative to the root of the module.
 const workerFile = "cmd/worker/main.go"
 
-// workerPlace is where the worker of the package in a folder belongs.
-type workerPlace struct {
+// workerHome is where the worker of the package in a folder belongs.
+type workerHome struct {
 	root   string // of the module, as messages show it
 	folder string // of the package, relative to root, with slashes
 	module string // path of the module
 }
 
-// placeWorker finds the module of dir, which need not exist yet. It returns an error if there is a worker already.
-func placeWorker(dir string) (workerPlace, error) {
-	var p workerPlace
+// findHome finds the module of dir, which need not exist yet. It returns an error if there is a worker already.
+func findHome(dir string) (workerHome, error) {
+	var p workerHome
 	root, err := moduleRoot(dir)
 	if err != nil {
-		return p, usage(errors.New("--worker: no go.mod found: run go mod init <module> first, because the worker imports the package by the path of its module"))
+		return p, usage(errors.New("--worker: no go.mod found: run go mod init <module> first, because the worker imports " +
+			"the package by the path of its module"))
 	}
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -73,13 +74,14 @@ func placeWorker(dir string) (workerPlace, error) {
 }
 
 // report adds the worker, which publishes to brokers, to the report of the other files.
-func (p workerPlace) report(dir string, brokers []string, r initReport) initReport {
+func (p workerHome) report(dir string, brokers []string, r initReport) initReport {
 	file := filepath.ToSlash(filepath.Join(p.root, filepath.FromSlash(workerFile)))
 	r.Files = append(r.Files, file)
 	if len(brokers) > 0 {
 		r.Next = append(r.Next, "write newPublishers in "+file)
 	}
-	r.Next = append(r.Next, "go tool outboxgen migrate up --config "+filepath.ToSlash(filepath.Join(dir, defaultConfig)), "go run "+packageArgument(filepath.Dir(filepath.FromSlash(file)))+" run")
+	r.Next = append(r.Next, "go tool outboxgen migrate up --config "+filepath.ToSlash(filepath.Join(dir, defaultConfig)),
+		"go run "+packageArgument(filepath.Dir(filepath.FromSlash(file)))+" run")
 	return r
 }
 
@@ -100,14 +102,20 @@ func modulePath(text string) string {
 }
 
 // workerImports are the names that the program imports itself.
-var workerImports = []string{"context", "errors", "flag", "fmt", "io", "json", "listener", "os", "outbox", "pgxpool", "publish", "queue", "signal", "syscall", "time", "worker"}
+var workerImports = []string{
+	"context", "errors", "flag", "fmt", "io", "json", "listener", "os", "outbox", "pgxpool", "publish", "queue", "signal",
+	"syscall", "time", "worker",
+}
 
 // workerProgram renders the worker for m, whose code is in the folder of p. It publishes to brokers.
-func workerProgram(p workerPlace, m *model.Model) (program generator.File, brokers []string, err error) {
+func workerProgram(p workerHome, m *model.Model) (program generator.File, brokers []string, err error) {
 	if m.Package == "main" {
-		return program, nil, usage(errors.New("--worker: no program can import package main: put the YAML into a folder with another package"))
+		return program, nil, usage(errors.New(
+			"--worker: no program can import package main: put the YAML into a folder with another package"))
 	}
-	data := templates.Worker{Source: path.Join(p.folder, m.Source), Import: path.Join(p.module, p.folder), Package: m.Package}
+	data := templates.Worker{
+		Source: path.Join(p.folder, m.Source), Import: path.Join(p.module, p.folder), Package: m.Package,
+	}
 	local := m.Package
 	if slices.Contains(workerImports, local) {
 		local = "topics"
@@ -144,7 +152,8 @@ func workerProgram(p workerPlace, m *model.Model) (program generator.File, broke
 		}
 	}
 	if len(data.Parts) == 0 {
-		return program, nil, usage(fmt.Errorf("--worker: %s declares no queue topic and no listener: there is nothing that a worker could run", data.Source))
+		return program, nil, usage(fmt.Errorf(
+			"--worker: %s declares no queue topic and no listener: there is nothing that a worker could run", data.Source))
 	}
 	code, err := templates.WorkerMain(data)
 	if err != nil {
@@ -154,8 +163,8 @@ func workerProgram(p workerPlace, m *model.Model) (program generator.File, broke
 	return generator.File{Name: workerFile, Content: code}, data.Brokers, err
 }
 
-// newWorkerPart returns the part for a generated constructor. Without handlers everything is published; without stubs the
-// user has a type whose name is not known here.
+// newWorkerPart returns the part for a generated constructor. Without handlers everything is published; without stubs
+// the user has a type whose name is not known here.
 func newWorkerPart(local, goName, kind string, handled, stubs bool) templates.WorkerPart {
 	letters := []rune(goName)
 	letters[0] = unicode.ToLower(letters[0])

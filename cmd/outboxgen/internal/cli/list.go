@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,8 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// topicRow is a topic in the output of list. Durations are in Go's syntax, as in the YAML. A log topic has no lease and no
-// retry: its listeners have them.
+// topicRow is a topic in the output of list. Durations are in Go's syntax, as in the YAML. A log topic has no lease and
+// no retry: its listeners have them.
 type topicRow struct {
 	Topic        string        `json:"topic"`
 	Version      int           `json:"version"`
@@ -57,7 +56,10 @@ func newPublishRow(p *model.Publication) *publishRow {
 	if p == nil {
 		return nil
 	}
-	row := &publishRow{Broker: string(p.Broker), Destination: p.Destination, Key: templateText(p.Key), WireName: p.WireName, Tombstone: p.Tombstone}
+	row := &publishRow{
+		Broker: string(p.Broker), Destination: p.Destination, Key: templateText(p.Key), WireName: p.WireName,
+		Tombstone: p.Tombstone,
+	}
 	if p.Field != nil {
 		row.DestinationField = p.Field.Name
 	}
@@ -87,8 +89,8 @@ func (a *app) listCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the topics, listeners and operations of outbox.yaml with their keys, destinations and retry horizons",
-		Long: `list prints the topics in the order of the YAML, then the listeners and the operations. The retry horizon is the longest
-time from the first attempt to the last, without the time that handlers take. It must be shorter than
+		Long: `list prints the topics in the order of the YAML, then the listeners and the operations. The retry horizon
+is the longest time from the first attempt to the last, without the time that handlers take. It must be shorter than
 retention.delivered, the window in which a dedupe key is known. For a log topic, attempts, retry horizon
 and lease are settings of its listeners. For a published topic, list shows the broker and the
 destination. With --json each log topic contains its listeners.`,
@@ -110,22 +112,7 @@ destination. With --json each log topic contains its listeners.`,
 					Operations []operationRow `json:"operations,omitempty"`
 				}{rows, newOperationRows(m.Operations)})
 			}
-			tables := [][][]any{topicTable(rows)}
-			if len(m.Listeners) > 0 {
-				tables = append(tables, listenerTable(m.Listeners))
-			}
-			if len(m.Operations) > 0 {
-				tables = append(tables, operationTable(newOperationRows(m.Operations)))
-			}
-			for i, table := range tables {
-				if i > 0 {
-					_, _ = fmt.Fprintln(a.Stdout) // the next print reports an error
-				}
-				if err := a.printTable(table); err != nil {
-					return err
-				}
-			}
-			return nil
+			return a.printTables(topicTable(rows), listenerTable(m.Listeners), operationTable(newOperationRows(m.Operations)))
 		}),
 	}
 	src.flags(c)
@@ -173,7 +160,10 @@ func newTopicRow(t *model.Topic) topicRow {
 }
 
 func topicTable(rows []topicRow) [][]any {
-	table := [][]any{{"TOPIC", "VERSION", "DELIVERY", "TENANT", "DEDUPE KEY", "PARTITION KEY", "FAIRNESS", "MAX LAG", "ATTEMPTS", "RETRY HORIZON", "LEASE", "DELIVERED KEPT", "DEAD KEPT", "PUBLISHED TO", "LISTENERS"}}
+	table := [][]any{
+		{"TOPIC", "VERSION", "DELIVERY", "TENANT", "DEDUPE KEY", "PARTITION KEY", "FAIRNESS", "MAX LAG", "ATTEMPTS",
+			"RETRY HORIZON", "LEASE", "DELIVERED KEPT", "DEAD KEPT", "PUBLISHED TO", "LISTENERS"},
+	}
 	for _, r := range rows {
 		attempts, listeners, to := "-", "-", "-"
 		if r.Publish != nil {
@@ -188,25 +178,11 @@ func topicTable(rows []topicRow) [][]any {
 			}
 			listeners = cmp.Or(strings.Join(names, ","), "none")
 		}
-		table = append(table, []any{r.Topic, r.Version, r.Delivery, dash(r.Tenant), dash(r.DedupeKey), dash(r.PartitionKey), dash(r.Fairness), dash(r.MaxLag),
+		table = append(table, []any{r.Topic, r.Version, r.Delivery, dash(r.Tenant), dash(r.DedupeKey), dash(r.PartitionKey),
+			dash(r.Fairness), dash(r.MaxLag),
 			attempts, dash(r.RetryHorizon), dash(r.Lease), r.Retention.Delivered, r.Retention.Dead, to, listeners})
 	}
 	return table
-}
-
-// printTable prints rows of cells in columns. The first row has the titles.
-func (a *app) printTable(table [][]any) error {
-	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-	for _, row := range table {
-		for i, cell := range row {
-			if i > 0 {
-				_, _ = fmt.Fprint(w, "\t") // Flush reports an error
-			}
-			_, _ = fmt.Fprint(w, cell)
-		}
-		_, _ = fmt.Fprintln(w)
-	}
-	return w.Flush()
 }
 
 func templateText(t *model.Template) string {

@@ -56,7 +56,10 @@ func newListenerRow(l *model.Listener) listenerRow {
 }
 
 func listenerTable(listeners []*model.Listener) [][]any {
-	table := [][]any{{"LISTENER", "MODE", "START", "ON FAILURE", "CONCURRENCY", "SHARDS", "ATTEMPTS", "RETRY HORIZON", "LEASE", "MAX LAG", "PUBLISHES", "TOPICS"}}
+	table := [][]any{
+		{"LISTENER", "MODE", "START", "ON FAILURE", "CONCURRENCY", "SHARDS", "ATTEMPTS", "RETRY HORIZON", "LEASE", "MAX LAG",
+			"PUBLISHES", "TOPICS"},
+	}
 	for _, l := range listeners {
 		r := newListenerRow(l)
 		publishes := "no"

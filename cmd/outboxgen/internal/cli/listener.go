@@ -37,7 +37,7 @@ func (a *app) administer(
 ) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		return run(func(ctx context.Context, args []string) error {
-			schema, err := db.schemaName(a, c.Flags().Changed("config"))
+			schema, err := db.schemaName(a)
 			if err != nil {
 				return err
 			}
@@ -68,7 +68,9 @@ func explained(ctx context.Context, pool *pgxpool.Pool, ops *admin.Admin, schema
 		errors.As(err, new(*admin.LogTopicError)), errors.Is(err, admin.ErrNotSkippable), errors.Is(err, admin.ErrNotDead):
 		return usage(err)
 	case errors.Is(err, admin.ErrUnknownEvent):
-		return usage(fmt.Errorf("database %s, schema %s: %w: its retention has deleted it, or it is in another database or schema", databaseOf(pool), schema, err))
+		return usage(fmt.Errorf(
+			"database %s, schema %s: %w: its retention has deleted it, or it is in another database or schema", databaseOf(pool),
+			schema, err))
 	case errors.As(err, new(*unknownGroup)):
 		return usage(fmt.Errorf("database %s, schema %s: %w", databaseOf(pool), schema, err))
 	case errors.Is(err, outbox.ErrNotMigrated):
@@ -99,6 +101,11 @@ func elsewhere(ctx context.Context, ops *admin.Admin, schema string) string {
 		return fmt.Sprintf("; schema %s has tables of the outbox: --schema %[1]s", names[0])
 	}
 	return "; these schemas have tables of the outbox: --schema " + strings.Join(names, " or --schema ")
+}
+
+// doneRow says in a --json document whether something was changed.
+type doneRow struct {
+	Done bool `json:"done"`
 }
 
 // resultRow is what a command did to a listener, or would do, in the --json document.
@@ -133,12 +140,14 @@ func (a *app) verb(yes bool, done, undone string) string {
 }
 
 func (a *app) listenerPause(db *database) *cobra.Command {
-	return a.listenerSwitch(db, "pause", true, "Stop a listener from reading further events", `pause lets a listener finish the events that it is handling. It reads no more until it is resumed. Its
+	return a.listenerSwitch(db, "pause", true, "Stop a listener from reading further events",
+		`pause lets a listener finish the events that it is handling. It reads no more until it is resumed. Its
 events wait and are not pruned. outboxgen pause --listener does the same, and also takes an end.`)
 }
 
 func (a *app) listenerResume(db *database) *cobra.Command {
-	return a.listenerSwitch(db, "resume", false, "End a pause", "resume ends the pause of a listener and wakes the listener.")
+	return a.listenerSwitch(db, "resume", false, "End a pause",
+		"resume ends the pause of a listener and wakes the listener.")
 }
 
 func (a *app) listenerSwitch(db *database, verb string, paused bool, short, long string) *cobra.Command {
@@ -234,7 +243,8 @@ events a second time, so they must be idempotent. Events in the dead letters are
 		if !since.IsZero() {
 			row.To = since.UTC().Format(time.RFC3339Nano)
 		}
-		return a.printResult(row, "%s %s to %s: %s ahead in the log", a.verb(yes, "rewound", "rewind"), args[0], row.To, count(int(events), "event"))
+		return a.printResult(row, "%s %s to %s: %s ahead in the log", a.verb(yes, "rewound", "rewind"), args[0], row.To,
+			count(int(events), "event"))
 	})
 	c.Flags().StringVar(&to, "to", "", "`time` like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), an age like 90m, or start")
 	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
@@ -284,15 +294,6 @@ error, and a process that starts attaches the listener again, at the start that 
 	return c
 }
 
-// rebaseRow is the --json document of rebase.
-type rebaseRow struct {
-	Needed    bool     `json:"needed"`
-	Done      bool     `json:"done"`
-	Listeners []string `json:"listeners"`
-	Events    int64    `json:"events"`
-	Behind    int64    `json:"behind"`
-}
-
 func (a *app) listenerRebase(db *database) *cobra.Command {
 	var yes bool
 	var person personFlags
@@ -314,10 +315,6 @@ running. If there is nothing to repair, rebase says so and changes nothing.`,
 		if err != nil {
 			return err
 		}
-		row := rebaseRow{Needed: r.Needed, Done: r.Needed && yes, Listeners: r.Listeners, Events: r.Events, Behind: r.Behind}
-		if row.Listeners == nil {
-			row.Listeners = []string{}
-		}
 		verb := "rebased"
 		if !r.Needed {
 			a.notef("nothing to rebase: the cursors belong to this database")
@@ -326,14 +323,13 @@ running. If there is nothing to repair, rebase says so and changes nothing.`,
 			a.notef("the log holds %s, %d of them behind a cursor", count(int(r.Events), "event"), r.Behind)
 		}
 		if a.json {
-			return a.printJSON(row)
+			r.Listeners = append([]string{}, r.Listeners...)
+			return a.printJSON(doneRow{r.Needed && yes}, r)
 		}
 		for _, name := range r.Listeners {
-			if err := a.printf("%s %s\n", verb, name); err != nil {
-				return err
-			}
+			err = a.printf("%s %s\n", verb, name)
 		}
-		return nil
+		return err
 	})
 	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
 	person.flags(c)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,66 +12,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/outbox"
 )
-
-// shardRow is one shard of a listener in the --json document.
-type shardRow struct {
-	Listener      string     `json:"listener"`
-	Shard         int        `json:"shard"`
-	Shards        int        `json:"shards"`
-	ReshardTo     int        `json:"reshard_to,omitempty"`
-	State         string     `json:"state"`
-	Paused        bool       `json:"paused"`
-	Alarm         bool       `json:"alarm"`
-	Holder        string     `json:"holder,omitempty"`
-	LeaseUntil    *time.Time `json:"lease_until,omitempty"`
-	Position      int64      `json:"position"`
-	LagEvents     int64      `json:"lag_events"`
-	LagSeconds    float64    `json:"lag_seconds"`
-	MaxLagSeconds float64    `json:"max_lag_seconds,omitempty"`
-	Attempts      int        `json:"attempts"`
-	EventID       string     `json:"event_id,omitempty"`
-	RetryAfter    *time.Time `json:"retry_after,omitempty"`
-	LastError     string     `json:"last_error,omitempty"`
-	ParkedKeys    int64      `json:"parked_keys"`
-	ParkedEvents  int64      `json:"parked_events"`
-	DeadLetters   int64      `json:"dead_letters"`
-	AttachedAt    time.Time  `json:"attached_at"`
-	AdvancedAt    *time.Time `json:"advanced_at,omitempty"`
-
-	UnhandledVersions []topicVersionRow `json:"unhandled_versions,omitzero"`
-}
-
-func newShardRow(s admin.ListenerStatus) shardRow {
-	row := shardRow{
-		Listener: s.Listener, Shard: s.Shard, Shards: s.Shards, ReshardTo: s.ReshardTo,
-		State: string(s.State), Paused: s.Paused, Alarm: alarming(s),
-		LeaseUntil: jsonTime(s.LeaseUntil), Position: s.Position, LagEvents: s.Unread,
-		LagSeconds: s.Lag.Seconds(), MaxLagSeconds: s.MaxLag.Seconds(), Attempts: s.Attempts,
-		RetryAfter: jsonTime(s.RetryAfter), LastError: s.LastError, ParkedKeys: s.ParkedKeys, ParkedEvents: s.ParkedEvents,
-		DeadLetters: s.DeadLetters, AttachedAt: s.AttachedAt.UTC(), AdvancedAt: jsonTime(s.AdvancedAt),
-		UnhandledVersions: topicVersionRows(s.UnhandledVersions),
-	}
-	if s.Holder.Valid {
-		row.Holder = s.Holder.UUID.String()
-	}
-	if s.Head.Valid {
-		row.EventID = s.Head.UUID.String()
-	}
-	return row
-}
-
-// alarming reports whether s needs attention, independent of its state.
-func alarming(s admin.ListenerStatus) bool {
-	return s.State == admin.ListenerRestored || s.MaxLag > 0 && s.Lag > s.MaxLag
-}
-
-func jsonTime(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
 
 func (a *app) listenerList(db *database) *cobra.Command {
 	var check bool
@@ -108,31 +49,24 @@ dead letters than --dead allows.`,
 		for _, s := range shards {
 			letters[s.Listener] += s.DeadLetters
 		}
-		rows, alarm := make([]shardRow, len(shards)), false
+		alarm, rows := false, slices.Clone(shards)
 		for i, s := range shards {
-			rows[i] = newShardRow(s)
-			rows[i].Alarm = rows[i].Alarm || check && letters[s.Listener] > dead
+			rows[i].Alarm = s.Alarm || check && letters[s.Listener] > dead
 			alarm = alarm || rows[i].Alarm
 		}
-		switch {
-		case a.json:
-			err = a.printJSON(struct {
-				Shards []shardRow `json:"shards"`
-			}{rows})
-		case len(rows) == 0:
-			a.notef("no listener is attached")
-		default:
-			err = a.printTable(shardTable(shards))
-		}
+		err = a.printList(struct {
+			Shards []admin.ListenerStatus `json:"shards"`
+		}{rows}, shardTable(shards), "no listener is attached")
 		if err != nil || !check || !alarm {
 			return err
 		}
 		for _, s := range shards {
 			if s.Shard == 0 && letters[s.Listener] > dead {
-				a.notef("listener %s has %s, more than %d: see outboxgen dead list --listener %s", s.Listener, count(int(letters[s.Listener]), "dead letter"), dead, s.Listener)
+				a.notef("listener %s has %s, more than %d: see outboxgen dead list --listener %s", s.Listener,
+					count(int(letters[s.Listener]), "dead letter"), dead, s.Listener)
 			}
 			switch {
-			case !alarming(s):
+			case !s.Alarm:
 			case s.State == admin.ListenerRestored:
 				a.notef("listener %s shard %d: %v", s.Listener, s.Shard, outbox.ErrRestored)
 			default:
@@ -147,11 +81,14 @@ dead letters than --dead allows.`,
 }
 
 func shardTable(shards []admin.ListenerStatus) [][]any {
-	table := [][]any{{"LISTENER", "SHARD", "STATE", "UNREAD", "AGE", "HOLDER", "PARKED", "DEAD", "EVENT", "ATTEMPTS", "LAST ERROR"}}
+	table := [][]any{
+		{"LISTENER", "SHARD", "STATE", "UNREAD", "AGE", "HOLDER", "PARKED", "DEAD", "EVENT", "ATTEMPTS", "LAST ERROR"},
+	}
 	for _, s := range shards {
-		r := newShardRow(s)
-		table = append(table, []any{r.Listener, fmt.Sprintf("%d/%d", r.Shard, r.Shards), r.State, r.LagEvents, ageText(s.Lag),
-			dash(r.Holder), r.ParkedEvents, r.DeadLetters, dash(r.EventID), r.Attempts, dash(errtext.Short(r.LastError))})
+		table = append(table, []any{
+			s.Listener, fmt.Sprintf("%d/%d", s.Shard, s.Shards), s.State, s.Unread, ageText(s.Lag), uuidText(s.Holder),
+			s.ParkedEvents, s.DeadLetters, uuidText(s.Head), s.Attempts, dash(errtext.Short(s.LastError)),
+		})
 	}
 	return table
 }

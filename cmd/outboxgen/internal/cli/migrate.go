@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,10 +24,10 @@ transaction. Concurrent runs wait for each other. migrate get prints them for an
 
 // migrationRow is a migration in the --json document.
 type migrationRow struct {
-	Version   int        `json:"version"`
-	Name      string     `json:"name"`
-	State     string     `json:"state,omitempty"` // applied, pending, drifted, unknown
-	AppliedAt *time.Time `json:"applied_at,omitempty"`
+	Version   int       `json:"version"`
+	Name      string    `json:"name"`
+	State     string    `json:"state,omitempty"` // applied, pending, drifted, unknown
+	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
 // migrationList is the --json document.
@@ -45,11 +44,7 @@ func migrationRows(all []migrate.Migration) []migrationRow {
 }
 
 func stateRow(s migrate.State) migrationRow {
-	row := migrationRow{Version: s.Version, Name: s.Name, State: "applied"}
-	if !s.AppliedAt.IsZero() {
-		at := s.AppliedAt.UTC()
-		row.AppliedAt = &at
-	}
+	row := migrationRow{Version: s.Version, Name: s.Name, State: "applied", AppliedAt: s.AppliedAt.UTC()}
 	switch {
 	case errors.Is(s.Err, migrate.ErrPending):
 		row.State = "pending"
@@ -62,10 +57,12 @@ func stateRow(s migrate.State) migrationRow {
 }
 
 // on runs fn with a connection and the name of the schema.
-func (a *app) on(db *database, fn func(ctx context.Context, conn *pgx.Conn, schema string) error) func(*cobra.Command, []string) error {
+func (a *app) on(
+	db *database, fn func(ctx context.Context, conn *pgx.Conn, schema string) error,
+) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		return run(func(ctx context.Context, _ []string) error {
-			schema, err := db.schemaName(a, c.Flags().Changed("config"))
+			schema, err := db.schemaName(a)
 			if err != nil {
 				return err
 			}
@@ -104,7 +101,8 @@ func (a *app) noteCurrent(ctx context.Context, conn *pgx.Conn, schema string) er
 		return err
 	}
 	if newest := states[len(states)-1]; errors.Is(newest.Err, migrate.ErrUnknown) {
-		a.notef("schema %s is newer than this version of outboxgen: its last migration is %04d_%s; there is nothing to apply", schema, newest.Version, newest.Name)
+		a.notef("schema %s is newer than this version of outboxgen: its last migration is %04d_%s; there is nothing to apply",
+			schema, newest.Version, newest.Name)
 		return nil
 	}
 	a.notef("schema %s is up to date", schema)
@@ -153,7 +151,8 @@ shows what it would revert.`,
 		reverted, err := migrate.Down(ctx, conn, schema, to)
 		return errors.Join(err, a.printMigrations("reverted", schema, reverted))
 	})
-	c.Flags().IntVar(&to, "to", 0, "revert all migrations above this `version` (default: one below the newest applied migration)")
+	c.Flags().IntVar(&to, "to", 0,
+		"revert all migrations above this `version` (default: one below the newest applied migration)")
 	c.Flags().BoolVar(&yes, "yes", false, "apply the change")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if to < 0 {
@@ -183,16 +182,11 @@ drifted if the recorded checksum is another one, or unknown if this version does
 			if a.json {
 				return a.printJSON(migrationList{rows})
 			}
-			w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
-			_, _ = fmt.Fprintln(w, "VERSION\tNAME\tSTATE\tAPPLIED AT") // Flush reports an error
+			table := [][]any{{"VERSION", "NAME", "STATE", "APPLIED AT"}}
 			for _, row := range rows {
-				at := "-"
-				if row.AppliedAt != nil {
-					at = row.AppliedAt.Format(time.RFC3339)
-				}
-				_, _ = fmt.Fprintf(w, "%04d\t%s\t%s\t%s\n", row.Version, row.Name, row.State, at)
+				table = append(table, []any{fmt.Sprintf("%04d", row.Version), row.Name, row.State, dateText(row.AppliedAt)})
 			}
-			return w.Flush()
+			return a.printTable(table)
 		}),
 	}
 }
@@ -215,17 +209,17 @@ this version of outboxgen. It names each of them.`,
 					continue
 				}
 				problems = append(problems, stateRow(s))
-				if a.json {
-					continue
+				if !a.json {
+					a.notef("schema %s: %04d_%s: %v", schema, s.Version, s.Name, s.Err)
 				}
-				a.notef("schema %s: %04d_%s: %v", schema, s.Version, s.Name, s.Err)
 			}
 			if a.json {
-				if err := a.printJSON(migrationList{problems}); err != nil {
-					return err
-				}
+				err = a.printJSON(migrationList{problems})
 			}
-			if len(problems) > 0 {
+			switch {
+			case err != nil:
+				return err
+			case len(problems) > 0:
 				return errReported
 			}
 			a.notef("schema %s: %s applied, no differences", schema, count(len(states), "migration"))
@@ -239,10 +233,9 @@ func (a *app) printMigrations(verb, schema string, all []migrate.Migration) erro
 	if a.json {
 		return a.printJSON(migrationList{migrationRows(all)})
 	}
+	var err error
 	for _, m := range all {
-		if err := a.printf("%s %s %04d_%s\n", verb, schema, m.Version, m.Name); err != nil {
-			return err
-		}
+		err = a.printf("%s %s %04d_%s\n", verb, schema, m.Version, m.Name)
 	}
-	return nil
+	return err
 }

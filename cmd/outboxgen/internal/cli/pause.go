@@ -46,7 +46,8 @@ it is paused as a whole with --listener. Pausing again replaces --until and --re
 		Args: cobra.MaximumNArgs(1),
 	}
 	f.add(c, "pause")
-	c.Flags().StringVar(&f.until, "until", "", "`when` the pause ends by itself: a duration like 2h, or a time like 2026-05-01T12:00:00Z (default: never)")
+	c.Flags().StringVar(&f.until, "until", "",
+		"`when` the pause ends by itself: a duration like 2h, or a time like 2026-05-01T12:00:00Z (default: never)")
 	c.PreRunE = func(_ *cobra.Command, args []string) error { return f.parse(args) }
 	c.RunE = a.administer(&f.db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
 		if err := ops.Pause(ctx, f.scope, f.act); err != nil {
@@ -107,7 +108,8 @@ Resuming what is not paused changes nothing and is not an error.`,
 
 func (f *pauseFlags) add(c *cobra.Command, verb string) {
 	f.db.flags(c)
-	c.Flags().StringVar(&f.tenant, "tenant", "", verb+" the events of the tenant with this `ID`: all of them, or those of the namespace or topic")
+	c.Flags().StringVar(&f.tenant, "tenant", "",
+		verb+" the events of the tenant with this `ID`: all of them, or those of the namespace or topic")
 	c.Flags().StringVar(&f.listener, "listener", "", verb+" the listener of this `name`")
 	f.person.flags(c)
 }
@@ -118,7 +120,8 @@ func (f *pauseFlags) parse(args []string) (err error) {
 		var slash bool
 		f.scope.Namespace, f.scope.Topic, slash = strings.Cut(args[0], "/")
 		if f.scope.Namespace == "" || slash && f.scope.Topic == "" {
-			return fmt.Errorf("%q is not a valid namespace or topic: use a name like mini_chat or mini_chat/turn_finalized", args[0])
+			return fmt.Errorf("%q is not a valid namespace or topic: use a name like mini_chat or mini_chat/turn_finalized",
+				args[0])
 		}
 	}
 	if f.tenant != "" {
@@ -130,7 +133,8 @@ func (f *pauseFlags) parse(args []string) (err error) {
 	}
 	switch f.scope.Listener = f.listener; {
 	case f.listener != "" && (len(args) > 0 || f.tenant != ""):
-		return errors.New("--listener: a listener is paused as a whole: give neither a namespace, a topic nor a tenant with it")
+		return errors.New(
+			"--listener: a listener is paused as a whole: give neither a namespace, a topic nor a tenant with it")
 	case f.scope == admin.Scope{}:
 		return errors.New("nothing is named: give a namespace, a topic, --tenant or --listener")
 	}
@@ -149,7 +153,8 @@ func parseUntil(text string, now time.Time) (time.Time, error) {
 	}
 	switch {
 	case err != nil:
-		return time.Time{}, fmt.Errorf("--until: %q is not a valid time: use a duration like 2h or a time like 2026-05-01T12:00:00Z", text)
+		return time.Time{}, fmt.Errorf(
+			"--until: %q is not a valid time: use a duration like 2h or a time like 2026-05-01T12:00:00Z", text)
 	case !until.After(now):
 		return time.Time{}, fmt.Errorf("--until: %s has passed", text)
 	}

@@ -8,20 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
-	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/outbox"
 )
-
-// pruneRow is the --json document of prune.
-type pruneRow struct {
-	Done        bool             `json:"done"`
-	Log         int64            `json:"log"`
-	DeadLetters int64            `json:"dead_letters"`
-	Queue       int64            `json:"queue"`
-	Blocked     int64            `json:"blocked"`
-	BlockedBy   map[string]int64 `json:"blocked_by"`
-}
 
 func (a *app) pruneCommand() *cobra.Command {
 	var db database
@@ -37,18 +26,19 @@ It leaves topics alone that are not in the YAML. Dispatchers and listeners prune
 they run; use prune for other topics, or in a cron job. Without --yes it only shows what it would delete.`,
 		Args: cobra.NoArgs,
 		RunE: run(func(ctx context.Context, _ []string) error {
-			src := source{path: db.config, format: string(diag.Text)}
-			m, err := src.model(a)
+			m, err := db.model(a)
 			if err != nil {
 				return err
 			}
 			schema := m.Schema
 			if db.schema != "" {
-				if schema, err = db.schemaName(a, false); err != nil {
+				if schema, err = db.schemaName(a); err != nil {
 					return err
 				}
 			}
-			return a.withAdmin(ctx, &db, schema, func(admin *admin.Admin) error { return a.prune(ctx, person.as(admin), m, yes) })
+			return a.withAdmin(ctx, &db, schema, func(admin *admin.Admin) error {
+				return a.prune(ctx, person.as(admin), m, yes)
+			})
 		}),
 	}
 	db.flags(c)
@@ -73,14 +63,12 @@ func (a *app) prune(ctx context.Context, admin *admin.Admin, m *model.Model, yes
 	}
 	verb := a.verb(yes, "deleted", "delete")
 	if a.json {
-		return a.printJSON(pruneRow{Done: yes, Log: r.Log, DeadLetters: r.DeadLetters, Queue: r.Queue, Blocked: r.Blocked, BlockedBy: r.BlockedBy})
+		return a.printJSON(doneRow{yes}, r)
 	}
 	err = a.printf("%s %s of log topics\n%s %s of listeners\n%s %s of queue topics\n",
 		verb, count(int(r.Log), "event"), verb, count(int(r.DeadLetters), "dead letter"), verb, count(int(r.Queue), "event"))
 	for _, name := range slices.Sorted(maps.Keys(r.BlockedBy)) {
-		if err == nil {
-			err = a.printf("kept %s past retention for %s\n", count(int(r.BlockedBy[name]), "event"), name)
-		}
+		err = a.printf("kept %s past retention for %s\n", count(int(r.BlockedBy[name]), "event"), name)
 	}
 	return err
 }

@@ -23,8 +23,7 @@ complete and check the file. The first line of the YAML says where the schema is
 			if err != nil {
 				return err
 			}
-			_, err = a.Stdout.Write(text)
-			return err
+			return a.printf("%s", text)
 		}),
 	}
 }

@@ -38,7 +38,8 @@ func (s *source) flags(c *cobra.Command) {
 
 func (s *source) formatFlag(c *cobra.Command) {
 	c.Flags().StringVar(&s.format, "format", string(diag.Text), "`format` of findings: "+formatList())
-	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(words(diag.Formats()), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions(words(diag.Formats()), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // printer returns the format to print findings in; --json means json.
@@ -94,8 +95,8 @@ func configFlag(path string) string {
 	return " --config " + path
 }
 
-// filesBelow returns the files named outbox.yaml in the folders below the current one: most commands are typed in the root of
-// a module, and the file is in the folder of its package.
+// filesBelow returns the files named outbox.yaml in the folders below the current one: most commands are typed in the
+// root of a module, and the file is in the folder of its package.
 func filesBelow() (files []string) {
 	for _, pattern := range []string{"*/" + defaultConfig, "*/*/" + defaultConfig, "*/*/*/" + defaultConfig} {
 		found, _ := filepath.Glob(pattern) // fails only for a malformed pattern
@@ -106,8 +107,8 @@ func filesBelow() (files []string) {
 	return files[:min(len(files), 5)]
 }
 
-// model reads and checks the YAML. It prints the findings, and returns errReported if one of them is an error. It leaves out
-// the lock: a command that works on a database needs only what the YAML says.
+// model reads and checks the YAML. It prints the findings, and returns errReported if one of them is an error. It
+// leaves out the lock: a command that works on a database needs only what the YAML says.
 func (s *source) model(a *app) (*model.Model, error) { return s.load(a, nil) }
 
 // frozenModel is model, and also checks the YAML against its lock.
@@ -128,7 +129,9 @@ func (s *source) load(a *app, frozen []byte) (*model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, findings := generator.Load(text, generator.Options{Source: a.shown(s.path), Folder: inModule(filepath.Dir(s.path)), Lock: frozen})
+	m, findings := generator.Load(text, generator.Options{
+		Source: a.shown(s.path), Folder: inModule(filepath.Dir(s.path)), Lock: frozen,
+	})
 	if err := a.findings(findings, format); err != nil {
 		return nil, err
 	}
@@ -169,12 +172,12 @@ func inModule(dir string) string {
 	return filepath.ToSlash(relative)
 }
 
-// underGoGenerate reports whether go generate runs the command. It runs it in the folder of the package, which need not be the
-// folder where the user stands, and does not say which that is.
+// underGoGenerate reports whether go generate runs the command. It runs it in the folder of the package, which need not
+// be the folder where the user stands, and does not say which that is.
 func (a *app) underGoGenerate() bool { return a.Getenv("GOFILE") != "" && a.Getenv("GOPACKAGE") != "" }
 
-// shown returns path as messages show it: as it is. Under go generate it returns the absolute path, with which a terminal or an
-// editor finds the place of a finding from any folder.
+// shown returns path as messages show it: as it is. Under go generate it returns the absolute path, with which a
+// terminal or an editor finds the place of a finding from any folder.
 func (a *app) shown(path string) string {
 	if full, err := filepath.Abs(path); err == nil && a.underGoGenerate() {
 		return full
@@ -182,8 +185,8 @@ func (a *app) shown(path string) string {
 	return path
 }
 
-// listed returns path as the list of changed files shows it. Under go generate it is relative to the root of the module,
-// where most users run go generate ./..., because a list of absolute paths is hard to read.
+// listed returns path as the list of changed files shows it. Under go generate it is relative to the root of the
+// module, where most users run go generate ./..., because a list of absolute paths is hard to read.
 func (a *app) listed(path string) string {
 	if !a.underGoGenerate() {
 		return path

@@ -30,8 +30,9 @@ func (a *app) statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show what waits, what fails and who runs it, for all topics and listeners",
-		Long: `status prints the queue topics and the listeners of a schema, the consumer groups that keep messages in it because
-they could not apply them, and then a line for each thing that may need an operator. It reads little, also next to millions of events. Numbers are exact up to 100,000.
+		Long: `status prints the queue topics and the listeners of a schema, the consumer groups that keep messages in
+it because they could not apply them, and then a line for each thing that may need an operator. It reads little, also
+next to millions of events. Numbers are exact up to 100,000.
 
 DUE        events that could be handled now
 RETRYING   events that have failed, or whose target was unavailable, and wait for the next attempt
@@ -60,12 +61,13 @@ outbox.yaml if the file is there. Otherwise it is that of the running processes 
 		case c.Flags().Changed("dead") && !check:
 			return errors.New("--dead needs --check")
 		case dead < 0 && c.Flags().Changed("dead"):
-			return fmt.Errorf("--dead: %d must not be negative: it is how many dead letters a topic, listener or consumer may have", dead)
+			return fmt.Errorf(
+				"--dead: %d must not be negative: it is how many dead letters a topic, listener or consumer may have", dead)
 		}
 		return nil
 	}
 	c.RunE = run(func(ctx context.Context, _ []string) error {
-		m, schema, err := db.modelAndSchema(a, c.Flags().Changed("config"))
+		m, schema, err := db.modelAndSchema(a)
 		if err != nil {
 			return err
 		}
@@ -82,14 +84,14 @@ outbox.yaml if the file is there. Otherwise it is that of the running processes 
 				return err
 			}
 			if a.json {
-				err = a.printJSON(s.document())
+				err = a.printJSON(s)
 			} else {
 				err = a.printStatus(s)
 			}
-			if err != nil || !check || len(s.broken) == 0 {
+			if err != nil || !check || len(s.Broken) == 0 {
 				return err
 			}
-			for _, line := range s.broken {
+			for _, line := range s.Broken {
 				a.notef("%s", line)
 			}
 			return errReported
@@ -98,12 +100,13 @@ outbox.yaml if the file is there. Otherwise it is that of the running processes 
 	db.flags(c)
 	c.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds, until Ctrl-C")
 	c.Flags().BoolVar(&check, "check", false, "exit with 1 if a bound is broken")
-	c.Flags().Int64Var(&dead, "dead", 0, "with --check, the `number` of dead letters that each topic, listener and consumer may have (default: no bound)")
+	c.Flags().Int64Var(&dead, "dead", 0,
+		"with --check, the `number` of dead letters that each topic, listener and consumer may have (default: no bound)")
 	return c
 }
 
-// watchStatus prints the status again and again. On a terminal each one replaces the one before. Only the first one fails
-// the command: people who watch an outage want to see its end.
+// watchStatus prints the status again and again. On a terminal each one replaces the one before. Only the first one
+// fails the command: people who watch an outage want to see its end.
 func (a *app) watchStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) error {
 	clearScreen := ""
 	if f, ok := a.Stdout.(*os.File); ok {
@@ -121,13 +124,11 @@ func (a *app) watchStatus(ctx context.Context, ops *admin.Admin, bounds statusBo
 		case err != nil && first:
 			return err
 		}
-		if err := a.printf("%s%s\n", clearScreen, time.Now().Format(time.DateTime)); err != nil {
-			return err
-		}
+		_ = a.printf("%s%s\n", clearScreen, time.Now().Format(time.DateTime))
 		if err != nil {
 			a.notef("outboxgen: %s", oneLine(err.Error()))
-		} else if err := a.printStatus(s); err != nil {
-			return err
+		} else {
+			_ = a.printStatus(s)
 		}
 		if err := a.printf("\n"); err != nil {
 			return err
@@ -173,41 +174,44 @@ func (b statusBounds) listener(name string) (time.Duration, bool) {
 
 // status is what the command shows.
 type status struct {
-	topics    []admin.TopicStatus
-	listeners []admin.ListenerStatus
-	consumers []admin.ConsumerStatus
-	problems  []string // what may need an operator
-	broken    []string // bounds
+	Topics    []admin.TopicStatus    `json:"topics"`
+	Listeners []admin.ListenerStatus `json:"listeners"`
+	Consumers []admin.ConsumerStatus `json:"consumers"`
+	Problems  []string               `json:"problems"` // what may need an operator
+	Broken    []string               `json:"broken"`   // bounds
 }
 
 func readStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) (*status, error) {
-	s := &status{}
+	s := &status{Problems: []string{}, Broken: []string{}}
 	var err error
-	if s.topics, err = ops.Topics(ctx); err != nil {
+	if s.Topics, err = ops.Topics(ctx); err != nil {
 		return nil, err
 	}
 	shards, err := ops.Listeners(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i, t := range s.topics {
+	for i, t := range s.Topics {
 		if lag, known := bounds.topic(t.Name()); known {
-			s.topics[i].MaxLag = lag
+			s.Topics[i].MaxLag = lag
 		}
-		s.judgeTopic(s.topics[i], bounds.dead)
+		s.judgeTopic(s.Topics[i], bounds.dead)
 	}
-	s.listeners = admin.SumShards(shards)
-	for i, l := range s.listeners {
+	s.Listeners = admin.SumShards(shards)
+	for i, l := range s.Listeners {
 		if lag, known := bounds.listener(l.Listener); known {
-			s.listeners[i].MaxLag = lag
+			s.Listeners[i].MaxLag = lag
+			s.Listeners[i].Alarm = l.State == admin.ListenerRestored || lag > 0 && l.Lag > lag
 		}
-		s.judgeListener(s.listeners[i], bounds.dead)
+		s.judgeListener(s.Listeners[i], bounds.dead)
 	}
 	s.judgeDestinations()
-	if s.consumers, err = ops.Consumers(ctx); err != nil {
+	consumers, err := ops.Consumers(ctx)
+	if err != nil {
 		return nil, err
 	}
-	for _, c := range s.consumers {
+	s.Consumers = append([]admin.ConsumerStatus{}, consumers...) // nil would be null
+	for _, c := range s.Consumers {
 		s.judgeConsumer(c, bounds.dead)
 	}
 	return s, nil
@@ -215,12 +219,12 @@ func readStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) (*st
 
 // problem notes something that may need an operator; broken something that is a broken bound, too.
 func (s *status) problem(format string, args ...any) {
-	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
 }
 
 func (s *status) broke(format string, args ...any) {
 	s.problem(format, args...)
-	s.broken = append(s.broken, s.problems[len(s.problems)-1])
+	s.Broken = append(s.Broken, s.Problems[len(s.Problems)-1])
 }
 
 func (s *status) judgeTopic(t admin.TopicStatus, dead int64) {
@@ -242,7 +246,8 @@ func (s *status) judgeTopic(t admin.TopicStatus, dead int64) {
 		s.problem("%s: events of version %d wait: no running process knows it", name, v)
 	}
 	for _, r := range t.Resting {
-		s.problem("%s: rests in %s, because its target is unavailable: %s", name, processOf(t.Processes, r), errtext.Short(r.Reason))
+		s.problem("%s: rests in %s, because its target is unavailable: %s", name, processOf(t.Processes, r),
+			errtext.Short(r.Reason))
 	}
 	s.paused(name, t.Pauses)
 	if some(t.Expired) {
@@ -270,7 +275,8 @@ func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 	for _, p := range l.Processes {
 		for _, topic := range slices.Sorted(maps.Keys(p.Resting)) {
 			if _, ok := p.Topics[topic]; ok {
-				s.problem("%s: topic %s rests in %s, because its target is unavailable: %s", name, topic, place(p), errtext.Short(p.Resting[topic]))
+				s.problem("%s: topic %s rests in %s, because its target is unavailable: %s", name, topic, hostOf(p),
+					errtext.Short(p.Resting[topic]))
 			}
 		}
 	}
@@ -278,7 +284,8 @@ func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {
 		s.problem("%s: events of %s with version %d wait: no running process knows it", name, v.Topic, v.Version)
 	}
 	for _, p := range l.PassedTopics() {
-		s.problem("%s: %s passes the events of %s, which %s reads: a deployment is under way, or two services use this name", name, place(p.By), p.Topic, place(p.ReadBy))
+		s.problem("%s: %s passes the events of %s, which %s reads: a deployment is under way, or two services use this name",
+			name, hostOf(p.By), p.Topic, hostOf(p.ReadBy))
 	}
 	s.paused(name, l.Pauses)
 	if l.Paused && len(l.Pauses) == 0 {
@@ -292,13 +299,15 @@ const untried = 10 * time.Minute
 func (s *status) judgeConsumer(c admin.ConsumerStatus, dead int64) {
 	name := "consumer " + c.Consumer
 	if dead >= 0 && c.Dead.N > dead {
-		s.broke("%s: %s, more than %s; the latest: %s", name, countText(c.Dead, "dead letter"), commas(dead), errtext.Short(c.DeadError))
+		s.broke("%s: %s, more than %s; the latest: %s", name, countText(c.Dead, "dead letter"), commas(dead),
+			errtext.Short(c.DeadError))
 	} else if some(c.Dead) {
 		s.problem("%s: %s; the latest: %s", name, countText(c.Dead, "dead letter"), errtext.Short(c.DeadError))
 	}
 	switch {
 	case c.Overdue >= untried:
-		s.problem("%s: nobody tries %s, and one is due for %s", name, countText(c.Parked, "parked message"), ageText(c.Overdue))
+		s.problem("%s: nobody tries %s, and one is due for %s", name, countText(c.Parked, "parked message"),
+			ageText(c.Overdue))
 	case some(c.Parked):
 		s.problem("%s: the oldest parked message has failed %s: %s", name, times(c.Attempts), errtext.Short(c.Error))
 	}
@@ -315,15 +324,16 @@ func (s *status) judgeDestinations() {
 				key := p.WorkerID.String() + name
 				if !topic && !short && !seen[key] {
 					seen[key] = true
-					s.problem("destination %s: rests in %s, because it is unavailable: %s", name, place(p), errtext.Short(p.Resting[name]))
+					s.problem("destination %s: rests in %s, because it is unavailable: %s", name, hostOf(p),
+						errtext.Short(p.Resting[name]))
 				}
 			}
 		}
 	}
-	for _, t := range s.topics {
+	for _, t := range s.Topics {
 		visit(t.Processes)
 	}
-	for _, l := range s.listeners {
+	for _, l := range s.Listeners {
 		visit(l.Processes)
 	}
 }
@@ -346,52 +356,34 @@ func (s *status) paused(name string, pauses []admin.Pause) {
 }
 
 func (a *app) printStatus(s *status) error {
-	if len(s.topics) == 0 && len(s.listeners) == 0 && len(s.consumers) == 0 {
+	if len(s.Topics) == 0 && len(s.Listeners) == 0 && len(s.Consumers) == 0 {
 		return a.printf("no topic has events, no process runs, and no listener is attached\n")
 	}
-	if len(s.topics) > 0 {
-		table := [][]any{{"TOPIC", "DUE", "RETRYING", "SCHEDULED", "IN FLIGHT", "DEAD", "OLDEST", "RATE", "RUN BY"}}
-		for _, t := range s.topics {
-			inFlight := t.InFlight
-			inFlight.N += t.Expired.N
-			table = append(table, []any{t.Name(), t.Due, t.Retrying, t.Scheduled, inFlight, t.Dead, oldestText(t.Oldest), rateText(t.DeliveredPerSecond), runBy(t.Processes)})
-		}
-		if err := a.printTable(table); err != nil {
-			return err
-		}
+	topics := [][]any{{"TOPIC", "DUE", "RETRYING", "SCHEDULED", "IN FLIGHT", "DEAD", "OLDEST", "RATE", "RUN BY"}}
+	for _, t := range s.Topics {
+		inFlight := t.InFlight
+		inFlight.N += t.Expired.N
+		topics = append(topics, []any{
+			t.Name(), t.Due, t.Retrying, t.Scheduled, inFlight, t.Dead, oldestText(t.Oldest),
+			rateText(t.DeliveredPerSecond), runBy(t.Processes),
+		})
 	}
-	if len(s.listeners) > 0 {
-		table := [][]any{{"LISTENER", "SHARDS", "STATE", "UNREAD", "PARKED", "DEAD", "OLDEST", "RUN BY"}}
-		for _, l := range s.listeners {
-			table = append(table, []any{l.Listener, l.Shards, l.State, commas(l.Unread), commas(l.ParkedEvents), commas(l.DeadLetters), oldestText(l.Lag), runBy(l.Processes)})
-		}
-		if len(s.topics) > 0 {
-			if err := a.printf("\n"); err != nil {
-				return err
-			}
-		}
-		if err := a.printTable(table); err != nil {
-			return err
-		}
+	listeners := [][]any{{"LISTENER", "SHARDS", "STATE", "UNREAD", "PARKED", "DEAD", "OLDEST", "RUN BY"}}
+	for _, l := range s.Listeners {
+		listeners = append(listeners, []any{
+			l.Listener, l.Shards, l.State, commas(l.Unread), commas(l.ParkedEvents), commas(l.DeadLetters),
+			oldestText(l.Lag), runBy(l.Processes),
+		})
 	}
-	if len(s.consumers) > 0 {
-		table := [][]any{{"CONSUMER", "PARKED", "DEAD", "OLDEST"}}
-		for _, c := range s.consumers {
-			table = append(table, []any{c.Consumer, c.Parked, c.Dead, oldestText(c.Oldest)})
-		}
-		if len(s.topics)+len(s.listeners) > 0 {
-			if err := a.printf("\n"); err != nil {
-				return err
-			}
-		}
-		if err := a.printTable(table); err != nil {
-			return err
-		}
+	consumers := [][]any{{"CONSUMER", "PARKED", "DEAD", "OLDEST"}}
+	for _, c := range s.Consumers {
+		consumers = append(consumers, []any{c.Consumer, c.Parked, c.Dead, oldestText(c.Oldest)})
 	}
-	if len(s.problems) > 0 {
-		return a.printf("\n%s\n", strings.Join(s.problems, "\n"))
+	err := a.printTables(topics, listeners, consumers)
+	if len(s.Problems) > 0 {
+		return a.printf("\n%s\n", strings.Join(s.Problems, "\n"))
 	}
-	return nil
+	return err
 }
 
 func some(c admin.Count) bool { return c.N > 0 }
@@ -455,42 +447,19 @@ func runBy(processes []admin.Process) string {
 	case 0:
 		return "nobody"
 	case 1:
-		return place(processes[0])
+		return hostOf(processes[0])
 	}
 	return fmt.Sprintf("%d processes", len(processes))
 }
 
-// place says where a process runs.
-func place(p admin.Process) string { return fmt.Sprintf("%s:%d", brief(p.Host), p.PID) }
+// hostOf says where a process runs.
+func hostOf(p admin.Process) string { return fmt.Sprintf("%s:%d", brief(p.Host), p.PID) }
 
 func processOf(processes []admin.Process, r admin.Resting) string {
 	for _, p := range processes {
 		if p.WorkerID == r.WorkerID {
-			return place(p)
+			return hostOf(p)
 		}
 	}
 	return r.WorkerID.String()
-}
-
-// modelAndSchema returns the model of the YAML, nil if there is no such file or if it is of another schema, and the schema.
-func (d *database) modelAndSchema(a *app, configGiven bool) (*model.Model, string, error) {
-	var m *model.Model
-	if configGiven || isFile(d.config) {
-		src := source{path: d.config, format: "text"}
-		var err error
-		if m, err = src.model(a); err != nil {
-			return nil, "", err
-		}
-	}
-	if d.schema != "" {
-		schema, err := d.schemaName(a, false)
-		if m != nil && m.Schema != schema {
-			m = nil
-		}
-		return m, schema, err
-	}
-	if m == nil {
-		return nil, "outbox", nil
-	}
-	return m, m.Schema, nil
 }

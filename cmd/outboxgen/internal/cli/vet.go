@@ -41,7 +41,9 @@ It exits with 1 if there are findings, and with 2 if a package cannot be read or
 		}),
 	}
 	c.Flags().StringVar(&format, "format", string(diag.Text), "`format` of findings: "+formatList())
-	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(words(diag.Formats()), cobra.ShellCompDirectiveNoFileComp)) // fails only for an undefined flag
+	// fails only for an undefined flag
+	_ = c.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions(words(diag.Formats()), cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().StringVar(&tags, "tags", "", "build `tags`, as of go build")
 	return c
 }

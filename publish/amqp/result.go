@@ -22,8 +22,8 @@ type unroutable struct {
 // Error has the server's code and text.
 func (u *unroutable) Error() string { return fmt.Sprintf("returned: %d %s", u.code, u.text) }
 
-// outcome returns the result of Publish for an event that was not confirmed.
-func (p *Publisher) outcome(l *link, destination string, to address, err error) error {
+// resultOf returns the result of Publish for an event that was not confirmed.
+func (p *Publisher) resultOf(l *link, destination string, to address, err error) error {
 	described := p.describe(destination, err)
 	reason, answered := errors.AsType[*amqp091.Error](err)
 	if _, returned := errors.AsType[*unroutable](err); returned {
@@ -34,7 +34,8 @@ func (p *Publisher) outcome(l *link, destination string, to address, err error) 
 		return p.routes.Missing(destination, p.describe(destination, fmt.Errorf("%s: %w", what, err)))
 	}
 	if answered && reason.Code == amqp091.NotFound && !l.conn.IsClosed() {
-		return p.routes.Missing(destination, p.describe(destination, fmt.Errorf("there is no exchange %s: declare it: %w", to.exchange, err)))
+		return p.routes.Missing(destination,
+			p.describe(destination, fmt.Errorf("there is no exchange %s: declare it: %w", to.exchange, err)))
 	}
 	p.routes.Forget(destination)
 	switch {

@@ -2,6 +2,7 @@
 package schemadb
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -19,8 +20,8 @@ import (
 // marker is the placeholder in every query for the schema of the tables.
 const marker = "outbox_schema"
 
-// Schema holds the queries for one schema. It replaces the marker in each query once. Several goroutines may use a Schema
-// concurrently.
+// Schema holds the queries for one schema. It replaces the marker in each query once. Several goroutines may use a
+// Schema concurrently.
 type Schema struct {
 	name   string
 	quoted string
@@ -33,9 +34,7 @@ var schemas sync.Map
 
 // Open checks the name of a schema and returns its Schema. The name "" means "outbox".
 func Open(name string) (*Schema, error) {
-	if name == "" {
-		name = "outbox"
-	}
+	name = cmp.Or(name, "outbox")
 	if known, ok := schemas.Load(name); ok {
 		return known.(*Schema), nil
 	}
@@ -59,8 +58,8 @@ func (s *Schema) AdvisoryKey(name string) int64 {
 // not overlap.
 func (s *Schema) CursorLock() int64 { return s.AdvisoryKey("log lock") }
 
-// On returns the queries of s, which run in tx: the caller's transaction, or one that InTx began. Without a transaction, use
-// Each, which begins one.
+// On returns the queries of s, which run in tx: the caller's transaction, or one that InTx began. Without a
+// transaction, use Each, which begins one.
 func (s *Schema) On(tx pgx.Tx) *queries.Queries {
 	return queries.New(inSchema{db: tx, schema: s})
 }
@@ -86,8 +85,8 @@ func (s *Schema) Text(query string) string {
 	return text
 }
 
-// Instead returns a Schema that runs text in place of query. Both have sqlc's marker. Tests use it to remove a part of a
-// query and check that something fails.
+// Instead returns a Schema that runs text in place of query. Both have sqlc's marker. Tests use it to remove a part of
+// a query and check that something fails.
 func (s *Schema) Instead(query, text string) *Schema {
 	other := &Schema{name: s.name, quoted: s.quoted}
 	s.sql.Range(func(key, value any) bool {

@@ -16,8 +16,8 @@ import (
 type Config struct {
 	// Name is part of the names of the group and of the dashboard; "" adds nothing.
 	Name string
-	// Topics are the queue topics of the YAML as namespace/topic, and Listeners its listeners, each with its max_lag, 0 if it
-	// has none.
+	// Topics are the queue topics of the YAML as namespace/topic, and Listeners its listeners, each with its max_lag, 0 if
+	// it has none.
 	Topics, Listeners map[string]time.Duration
 	// MaxLag is the max_lag of all others; 0 means five minutes.
 	MaxLag time.Duration

@@ -2,6 +2,7 @@
 package heartbeat
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -67,8 +68,8 @@ type Heart struct {
 	Beat testsignal.Signal
 }
 
-// Run writes the row, and renews it until ctx ends. Then it deletes the row, which takes stopTimeout at most. An error of the
-// database is logged when it is the first one, and changes nothing else: the process works without its row.
+// Run writes the row, and renews it until ctx ends. Then it deletes the row, which takes stopTimeout at most. An error
+// of the database is logged when it is the first one, and changes nothing else: the process works without its row.
 func (h *Heart) Run(ctx context.Context) {
 	end, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the row may take no more time
 	var limiter sync.WaitGroup
@@ -85,14 +86,13 @@ func (h *Heart) Run(ctx context.Context) {
 		return
 	}
 	p := queries.ProcessBeatParams{
-		WorkerID: pgvalue.UUID(h.WorkerID), Kind: h.Kind, Name: h.Name, Host: host, Pid: int32(os.Getpid()), Topics: topics, Starts: true,
+		WorkerID: pgvalue.UUID(h.WorkerID), Kind: h.Kind, Name: h.Name, Host: host, Pid: int32(os.Getpid()), Topics: topics,
+		Starts: true,
 	}
 	if h.TenantIDs != nil {
 		p.TenantIds = pgvalue.UUIDs(h.TenantIDs)
 	}
-	if h.Every == 0 {
-		h.Every = Every
-	}
+	h.Every = cmp.Or(h.Every, Every)
 	failing := false
 	for {
 		err := h.beat(end, &p)
@@ -101,7 +101,8 @@ func (h *Heart) Run(ctx context.Context) {
 		case err == nil && failing:
 			h.Log.Info("the row in the table processes is renewed again")
 		case !failing && refused && ctx.Err() == nil:
-			h.Log.Warn("cannot write to the table processes: this process works, but outboxgen status and alerts do not see it", "error", err)
+			h.Log.Warn("cannot write to the table processes: this process works, but outboxgen status and alerts do not see it",
+				"error", err)
 		}
 		if err == nil && h.Listed != nil {
 			h.Listed()

@@ -78,7 +78,7 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 		drained.Stop()
 	}
 	_ = response.Body.Close()
-	return p.outcome(e, response)
+	return p.resultOf(e, response)
 }
 
 // notSent returns the error of an event of which nothing had been sent when ctx ended.
@@ -86,8 +86,8 @@ func notSent(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", outbox.ErrNotSent, context.Cause(ctx))
 }
 
-// unreachable returns the outcome if there was no connection, so that the event is not at fault. The text of err comes from
-// our side or from the TLS handshake.
+// unreachable returns the outcome if there was no connection, so that the event is not at fault. The text of err comes
+// from our side or from the TLS handshake.
 func (e *endpoint) unreachable(ctx context.Context, err error) error {
 	var wrong *configError
 	if errors.As(err, &wrong) {
@@ -107,8 +107,9 @@ func (e *endpoint) unreachable(ctx context.Context, err error) error {
 	return outbox.Unavailable(fmt.Errorf("no connection: %w", err))
 }
 
-// unanswered returns the outcome if the request was sent and there is no reply. The endpoint may have failed because of this
-// event, so it is an attempt. Only network errors are quoted: others may quote the endpoint, which may quote the event.
+// unanswered returns the outcome if the request was sent and there is no reply. The endpoint may have failed because of
+// this event, so it is an attempt. Only network errors are quoted: others may quote the endpoint, which may quote the
+// event.
 func (e *endpoint) unanswered(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return fmt.Errorf("no reply within %s", e.timeout)
@@ -123,8 +124,9 @@ func (e *endpoint) unanswered(ctx context.Context, err error) error {
 	return errors.New("no reply: the answer is not valid HTTP, or its headers are too large")
 }
 
-// outcome returns the outcome for a status. The tables in the package comment and in docs/run/publishers.md describe it.
-func (p *Publisher) outcome(e *endpoint, response *http.Response) error {
+// resultOf returns the outcome for a status. The tables in the package comment and in docs/run/publishers.md describe
+// it.
+func (p *Publisher) resultOf(e *endpoint, response *http.Response) error {
 	status := response.StatusCode
 	if status >= 200 && status < 300 {
 		return nil
@@ -140,7 +142,8 @@ func (p *Publisher) outcome(e *endpoint, response *http.Response) error {
 			err = outbox.RetryAfter(delay, err)
 		}
 		return outbox.Unavailable(err) // said by a proxy of the endpoint, or about the endpoint as a whole
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusUnsupportedMediaType,
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong,
+		http.StatusUnsupportedMediaType,
 		http.StatusUnprocessableEntity, http.StatusRequestHeaderFieldsTooLarge:
 		return outbox.Permanent(err) // said about the event
 	case http.StatusGone:
@@ -172,8 +175,8 @@ func (e *endpoint) advice(status int) string {
 	return "check the path of URL: it does not take POST"
 }
 
-// retryAfter reads Retry-After: seconds or a date (RFC 9110, section 10.2.3). A date is compared with the header Date, the
-// clock of the endpoint, if there is one. It reports false for a time that is not in the future.
+// retryAfter reads Retry-After: seconds or a date (RFC 9110, section 10.2.3). A date is compared with the header Date,
+// the clock of the endpoint, if there is one. It reports false for a time that is not in the future.
 func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if date, err := http.ParseTime(value); err == nil {

@@ -21,8 +21,8 @@ const (
 	codeOtherStream    jetstream.ErrorCode = 10060
 )
 
-// outcome returns the result of Publish for an event that was not confirmed.
-func (p *Publisher) outcome(ctx context.Context, subject string, err error) error {
+// resultOf returns the result of Publish for an event that was not confirmed.
+func (p *Publisher) resultOf(ctx context.Context, subject string, err error) error {
 	described := p.describe(subject, err)
 	api, answered := errors.AsType[*jetstream.APIError](err)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) {

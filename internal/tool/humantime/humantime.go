@@ -11,8 +11,8 @@ var layouts = []string{
 	time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, "2006-01-02 15:04", time.DateOnly,
 }
 
-// Parse returns the time that text means: a time, a day, or an age before now, like 90m. Its error quotes text and says what
-// to use.
+// Parse returns the time that text means: a time, a day, or an age before now, like 90m. Its error quotes text and says
+// what to use.
 func Parse(text string, now time.Time) (time.Time, error) {
 	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
 		return now.Add(-age), nil
@@ -22,5 +22,6 @@ func Parse(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%q is not a valid time: use a time like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), or an age like 90m", text)
+	return time.Time{}, fmt.Errorf(
+		"%q is not a valid time: use a time like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), or an age like 90m", text)
 }

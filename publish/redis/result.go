@@ -43,10 +43,12 @@ var classes = map[string]class{
 	"WRONGTYPE":   wrong,
 }
 
-// connectErrors are the beginnings of the errors without a code that Redis answers to a new connection. To a command with many
-// arguments from a client that has not authenticated it does not answer NOAUTH, but that the length is not allowed.
+// connectErrors are the beginnings of the errors without a code that Redis answers to a new connection. To a command
+// with many arguments from a client that has not authenticated it does not answer NOAUTH, but that the length is not
+// allowed.
 var connectErrors = []string{
-	"ERR Protocol error: unauthenticated", "ERR max number of clients", "ERR AUTH", "ERR DB index", "ERR invalid DB", "ERR SELECT", "ERR Client sent AUTH",
+	"ERR Protocol error: unauthenticated", "ERR max number of clients", "ERR AUTH", "ERR DB index", "ERR invalid DB",
+	"ERR SELECT", "ERR Client sent AUTH",
 }
 
 // classOf returns the class of an error with which Redis has answered.
@@ -74,15 +76,16 @@ func (e *tooFew) Error() string {
 // errNoStream is the error of a stream that does not exist.
 var errNoStream = errors.New("there is no such stream: create it with XGROUP CREATE and MKSTREAM, or set CreateStreams")
 
-// outcome returns the result of Publish for an event that Redis has not taken.
-func (p *Publisher) outcome(stream string, err error) error {
+// resultOf returns the result of Publish for an event that Redis has not taken.
+func (p *Publisher) resultOf(stream string, err error) error {
 	if errors.Is(err, goredis.Nil) {
 		return p.streams.Missing(stream, p.describe(stream, errNoStream))
 	}
 	described := p.describe(stream, err)
 	answer, answered := errors.AsType[goredis.Error](err)
 	if answered && classOf(answer.Error()) == wrong {
-		return p.streams.Missing(stream, p.describe(stream, fmt.Errorf("the key is not a stream: rename it, or use another stream: %w", err)))
+		return p.streams.Missing(stream,
+			p.describe(stream, fmt.Errorf("the key is not a stream: rename it, or use another stream: %w", err)))
 	}
 	p.streams.Forget(stream)
 	if _, few := errors.AsType[*tooFew](err); few {

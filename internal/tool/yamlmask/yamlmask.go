@@ -1,5 +1,5 @@
-// Package yamlmask hides the sensitive fields of payloads from the people who look at events: those with `sensitive: true` in
-// the YAML. The library does not know the YAML, so masking is up to what prints a payload.
+// Package yamlmask hides the sensitive fields of payloads from the people who look at events: those with `sensitive:
+// true` in the YAML. The library does not know the YAML, so masking is up to what prints a payload.
 package yamlmask
 
 import (
@@ -31,8 +31,8 @@ func New(m *model.Model) *Masker {
 	return masker
 }
 
-// shapeOf returns the shape of an object. types holds the shapes of the shared types that are known so far; types are not
-// recursive.
+// shapeOf returns the shape of an object. types holds the shapes of the shared types that are known so far; types are
+// not recursive.
 func shapeOf(fields []*model.Field, types map[*model.Type]*masking.Shape) *masking.Shape {
 	shapes := make(map[string]*masking.Shape, len(fields))
 	for _, f := range fields {
@@ -64,10 +64,10 @@ func shapeOfRef(ref *model.TypeRef, types map[*model.Type]*masking.Shape) *maski
 	return masking.Plain
 }
 
-// Payload returns payload, of an event of "namespace/topic", with the sensitive values replaced by "[masked]". What the YAML
-// does not describe is masked too, because it may be of another version in which it was sensitive: fields that the topic
-// does not have, and values that are not of the shape of their type. It returns false if it does not know the topic or if
-// payload is not JSON; then nothing of payload should be shown.
+// Payload returns payload, of an event of "namespace/topic", with the sensitive values replaced by "[masked]". What the
+// YAML does not describe is masked too, because it may be of another version in which it was sensitive: fields that the
+// topic does not have, and values that are not of the shape of their type. It returns false if it does not know the
+// topic or if payload is not JSON; then nothing of payload should be shown.
 func (m *Masker) Payload(topic string, payload json.RawMessage) (json.RawMessage, bool) {
 	if m == nil {
 		return nil, false

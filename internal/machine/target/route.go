@@ -25,12 +25,16 @@ import (
 type Route struct {
 	broker, destination, wireName string
 	tombstone                     bool
-	byEvent                       bool                            // each event says where it goes
-	derive                        func(o *publish.Outgoing) error // the destination, the key and the headers, by user code; nil if there is none
+	byEvent                       bool // each event says where it goes
+	// the destination, the key and the headers, by user code; nil if there is none
+	derive func(o *publish.Outgoing) error
 }
 
 func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
-	r := &Route{broker: p.Broker, destination: p.Destination, wireName: p.WireName, tombstone: p.Tombstone, byEvent: p.DestinationOf != nil}
+	r := &Route{
+		broker: p.Broker, destination: p.Destination, wireName: p.WireName, tombstone: p.Tombstone,
+		byEvent: p.DestinationOf != nil,
+	}
 	if p.Key == nil && p.Headers == nil && p.DestinationOf == nil {
 		return r
 	}
@@ -42,7 +46,8 @@ func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 		}
 		if p.DestinationOf != nil {
 			if o.Destination = p.DestinationOf(decoded); o.Destination == "" || len(o.Destination) > maxDestination {
-				return outbox.Permanent(fmt.Errorf("destination: the field of the payload has %d bytes: use 1 to %d", len(o.Destination), maxDestination))
+				return outbox.Permanent(fmt.Errorf("destination: the field of the payload has %d bytes: use 1 to %d",
+					len(o.Destination), maxDestination))
 			}
 		}
 		if p.Key != nil {
@@ -68,7 +73,10 @@ func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 
 // outgoing returns the outgoing form of an event as far as no user code is needed.
 func (r *Route) outgoing(e *outbox.Event, payload json.RawMessage) publish.Outgoing {
-	return publish.Outgoing{Event: *e, Payload: payload, Destination: r.destination, Key: e.PartitionKey, WireName: r.wireName, Tombstone: r.tombstone}
+	return publish.Outgoing{
+		Event: *e, Payload: payload, Destination: r.destination, Key: e.PartitionKey, WireName: r.wireName,
+		Tombstone: r.tombstone,
+	}
 }
 
 // ByEvent reports whether each event of r says where it goes.
@@ -96,10 +104,12 @@ func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []errclass
 	return results
 }
 
-// Call is Send for an owner that keeps track of Rest by itself. Of a try, the context ends as soon as the process stops,
-// because the try would probably fail anyway. returned is called when the publisher has returned, before observers are
-// told. cut reports that the context of the call is over.
-func (t *Target) Call(ctx context.Context, events []publish.Outgoing, try bool, returned func()) (results []errclass.Result, cut bool) {
+// Call is Send for an owner that keeps track of Rest by itself. Of a try, the context ends as soon as the process
+// stops, because the try would probably fail anyway. returned is called when the publisher has returned, before
+// observers are told. cut reports that the context of the call is over.
+func (t *Target) Call(
+	ctx context.Context, events []publish.Outgoing, try bool, returned func(),
+) (results []errclass.Result, cut bool) {
 	if try {
 		var over func()
 		ctx, over = shutdown.UntilStop(ctx)
@@ -185,9 +195,9 @@ func (t *Target) deliver(ctx context.Context, events []publish.Outgoing, logs bo
 	return errs
 }
 
-// checkBehind replaces results that say "behind a failed event" where no event of the same key has failed before: without a
-// failure to wait for, such an event would be tried again immediately, for ever. It looks at results and not at errors, because
-// the methods of errors are user code.
+// checkBehind replaces results that say "behind a failed event" where no event of the same key has failed before:
+// without a failure to wait for, such an event would be tried again immediately, for ever. It looks at results and not
+// at errors, because the methods of errors are user code.
 func checkBehind(events []publish.Outgoing, results []errclass.Result) {
 	var failed map[string]bool
 	for i, r := range results {
@@ -196,7 +206,8 @@ func checkBehind(events []publish.Outgoing, results []errclass.Result) {
 		case r.Class == errclass.ClassDone:
 			continue
 		case r.Behind && (key == "" || !failed[key]):
-			results[i] = errclass.New(errclass.ClassFailed, "publisher returned outbox.ErrBehind for an event whose key has no failed event before it")
+			results[i] = errclass.New(errclass.ClassFailed,
+				"publisher returned outbox.ErrBehind for an event whose key has no failed event before it")
 		}
 		if failed == nil {
 			failed = make(map[string]bool)

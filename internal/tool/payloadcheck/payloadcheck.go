@@ -1,5 +1,6 @@
-// Package payloadcheck checks whether the JSON of a payload fits its topic in the YAML: its fields, their types and their rules. The
-// generated code checks the same before an enqueue. The command line needs it for payloads that people edit.
+// Package payloadcheck checks whether the JSON of a payload fits its topic in the YAML: its fields, their types and
+// their rules. The generated code checks the same before an enqueue. The command line needs it for payloads that people
+// edit.
 package payloadcheck
 
 import (
@@ -61,7 +62,9 @@ func Changed(t *model.Topic, before, after json.RawMessage) payload.FieldErrors 
 	var found payload.FieldErrors
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if !bytes.Equal(compact(was[name]), compact(is[name])) {
-			found = append(found, payload.FieldError{Field: name, Rule: "key", Message: "belongs to " + of[name] + " and must stay as it was"})
+			found = append(found, payload.FieldError{
+				Field: name, Rule: "key", Message: "belongs to " + of[name] + " and must stay as it was",
+			})
 		}
 	}
 	return found
@@ -173,40 +176,16 @@ func isNull(data json.RawMessage) bool { return string(bytes.TrimSpace(data)) ==
 func value(where string, f *model.Field, data json.RawMessage) payload.FieldErrors {
 	switch f.Type.Kind {
 	case model.String:
-		s, ok := text(data)
-		if !ok {
-			return wrong(where, "type", "is not a string")
-		}
-		found := payload.Text(where, s)
-		if f.MinLen != nil {
-			found = append(found, payload.MinLen(where, s, *f.MinLen)...)
-		}
-		if f.MaxLen != nil {
-			found = append(found, payload.MaxLen(where, s, *f.MaxLen)...)
-		}
-		if f.Pattern != "" {
-			if re, err := regexp.Compile(f.Pattern); err == nil {
-				found = append(found, payload.Match(where, s, re)...)
-			}
-		}
-		return found
+		return textValue(where, f, data)
 	case model.Bool:
 		if s := string(bytes.TrimSpace(data)); s != "true" && s != "false" {
 			return wrong(where, "type", "is not true or false")
 		}
-	case model.Int32, model.Int64, model.Duration:
-		bits := 64
-		if f.Type.Kind == model.Int32 {
-			bits = 32
-		}
-		n, err := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, bits)
-		if err != nil {
-			return wrong(where, "type", fmt.Sprintf("is not a whole number of %d bits", bits))
-		}
-		if f.Type.Kind == model.Duration {
-			return bounds(where, time.Duration(n), durations(f))
-		}
-		return bounds(where, n, f)
+		return nil
+	case model.Int32:
+		return intValue(where, f, data, 32)
+	case model.Int64, model.Duration:
+		return intValue(where, f, data, 64)
 	case model.Float64:
 		n, err := strconv.ParseFloat(string(bytes.TrimSpace(data)), 64)
 		if err != nil || begins(data, '"') || math.IsInf(n, 0) {
@@ -222,34 +201,68 @@ func value(where string, f *model.Field, data json.RawMessage) payload.FieldErro
 			return wrong(where, "type", "is not a string in base64")
 		}
 		return length(where, "byte", len(raw), f)
-	case model.List:
-		var items []json.RawMessage
-		if json.Unmarshal(data, &items) != nil {
-			return wrong(where, "type", "is not a list")
-		}
-		found := length(where, "item", len(items), f)
-		for i, item := range items {
-			if found = append(found, element(fmt.Sprintf("%s[%d]", where, i), *f.Type.Elem, item)...); len(found) >= maxFound {
-				break
-			}
-		}
-		return found
-	case model.Map:
-		var entries map[string]json.RawMessage
-		if !begins(data, '{') || json.Unmarshal(data, &entries) != nil {
-			return wrong(where, "type", "is not an object")
-		}
-		found := length(where, "item", len(entries), f)
-		for _, key := range slices.Sorted(maps.Keys(entries)) { // a key may be as sensitive as a value
-			if found = append(found, element(where+"[*]", *f.Type.Elem, entries[key])...); len(found) >= maxFound {
-				break
-			}
-		}
-		return found
+	case model.List, model.Map:
+		return elements(where, f, data)
 	case model.Named:
 		return named(where, f, data)
 	}
 	return scalar(where, f, data)
+}
+
+func textValue(where string, f *model.Field, data json.RawMessage) payload.FieldErrors {
+	s, ok := text(data)
+	if !ok {
+		return wrong(where, "type", "is not a string")
+	}
+	found := payload.Text(where, s)
+	if f.MinLen != nil {
+		found = append(found, payload.MinLen(where, s, *f.MinLen)...)
+	}
+	if f.MaxLen != nil {
+		found = append(found, payload.MaxLen(where, s, *f.MaxLen)...)
+	}
+	if f.Pattern != "" {
+		if re, err := regexp.Compile(f.Pattern); err == nil {
+			found = append(found, payload.Match(where, s, re)...)
+		}
+	}
+	return found
+}
+
+func intValue(where string, f *model.Field, data json.RawMessage, bits int) payload.FieldErrors {
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, bits)
+	if err != nil {
+		return wrong(where, "type", fmt.Sprintf("is not a whole number of %d bits", bits))
+	}
+	if f.Type.Kind == model.Duration {
+		return bounds(where, time.Duration(n), durations(f))
+	}
+	return bounds(where, n, f)
+}
+
+// elements checks a list or a map. A key of a map may be as sensitive as a value, so it is not named.
+func elements(where string, f *model.Field, data json.RawMessage) payload.FieldErrors {
+	var items []json.RawMessage
+	place := func(i int) string { return fmt.Sprintf("%s[%d]", where, i) }
+	if f.Type.Kind == model.Map {
+		var entries map[string]json.RawMessage
+		if !begins(data, '{') || json.Unmarshal(data, &entries) != nil {
+			return wrong(where, "type", "is not an object")
+		}
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			items = append(items, entries[key])
+		}
+		place = func(int) string { return where + "[*]" }
+	} else if json.Unmarshal(data, &items) != nil {
+		return wrong(where, "type", "is not a list")
+	}
+	found := length(where, "item", len(items), f)
+	for i, item := range items {
+		if found = append(found, element(place(i), *f.Type.Elem, item)...); len(found) >= maxFound {
+			break
+		}
+	}
+	return found
 }
 
 // maxFound is about how many faults of one list are named.

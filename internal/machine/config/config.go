@@ -44,7 +44,8 @@ type Common struct {
 func (s Common) SetDefaults() {
 	SetDefault(s.BatchSize, DefaultBatchSize)
 	SetDefault(s.PollInterval, min(time.Second, *s.LeaseDuration/3))
-	SetDefault(s.MaxPollInterval, max(min(10*time.Second, *s.LeaseDuration/3), *s.PollInterval)) // within the bounds of validate
+	// within the bounds of validate
+	SetDefault(s.MaxPollInterval, max(min(10*time.Second, *s.LeaseDuration/3), *s.PollInterval))
 	SetDefault(s.ShutdownTimeout, 20*time.Second)
 	SetDefault(s.PruneInterval, 10*time.Minute)
 	SetDefault(s.MaxAttempts, s.Retry.MaxAttempts)
@@ -77,7 +78,8 @@ func (s Common) Validate() error {
 	case poll < time.Millisecond || poll > lease/3:
 		return fmt.Errorf("PollInterval %s is not between 1ms and a third of LeaseDuration %s", poll, lease)
 	case maxPoll < poll || maxPoll > lease/3:
-		return fmt.Errorf("MaxPollInterval %s is not between PollInterval %s and a third of LeaseDuration %s", maxPoll, poll, lease)
+		return fmt.Errorf("MaxPollInterval %s is not between PollInterval %s and a third of LeaseDuration %s", maxPoll,
+			poll, lease)
 	case *s.ShutdownTimeout < 0:
 		return fmt.Errorf("ShutdownTimeout %s is negative", *s.ShutdownTimeout)
 	case *s.MaxAttempts < 0 || *s.MaxAttempts > 1<<31-1:
@@ -147,15 +149,9 @@ func RetentionWithDefaults(r outbox.Retention) outbox.Retention {
 
 // BreakerWithDefaults returns b with defaults for the fields that are not set.
 func BreakerWithDefaults(b outbox.Breaker) outbox.Breaker {
-	if b.Failures == 0 {
-		b.Failures = 10
-	}
-	if b.FirstPause == 0 {
-		b.FirstPause = 100 * time.Millisecond
-	}
-	if b.MaxPause == 0 {
-		b.MaxPause = max(1500*time.Millisecond, b.FirstPause)
-	}
+	b.Failures = cmp.Or(b.Failures, 10)
+	b.FirstPause = cmp.Or(b.FirstPause, 100*time.Millisecond)
+	b.MaxPause = cmp.Or(b.MaxPause, max(1500*time.Millisecond, b.FirstPause))
 	return b
 }
 

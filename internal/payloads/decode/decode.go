@@ -26,9 +26,9 @@ type Decoder struct {
 	past     map[int]*Decoder // of the versions in history
 }
 
-// NewDecoder returns the decoder of payloads of type of, up to version, the newest that this process knows. A strict one
-// refuses incomplete payloads, as outbox.TopicSpec has it. History leads from older versions to the newest; a topic without
-// a history decodes them as the newest.
+// NewDecoder returns the decoder of payloads of type of, up to version, the newest that this process knows. A strict
+// one refuses incomplete payloads, as outbox.TopicSpec has it. History leads from older versions to the newest; a topic
+// without a history decodes them as the newest.
 func NewDecoder(of reflect.Type, version int, strict bool, history ...payload.Upcaster) *Decoder {
 	d := &Decoder{of: of, nullable: takesNull(of), version: version, history: history}
 	if len(history) > 0 {

@@ -1,5 +1,5 @@
-// Package describe describes published events for other tools: as JSON Schema, as an AsyncAPI document, and as the configuration of
-// Debezium. It is pure: equal models give equal bytes.
+// Package describe describes published events for other tools: as JSON Schema, as an AsyncAPI document, and as the
+// configuration of Debezium. It is pure: equal models give equal bytes.
 package describe
 
 import (
@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -28,8 +27,8 @@ type Kind struct {
 	fields  []*model.Field
 }
 
-// Kinds returns the payloads that messages of the published topics have: those of the older versions that the lock holds, then
-// the present one, in the order of the YAML.
+// Kinds returns the payloads that messages of the published topics have: those of the older versions that the lock
+// holds, then the present one, in the order of the YAML.
 func Kinds(m *model.Model) []Kind {
 	var kinds []Kind
 	for _, n := range m.Namespaces {
@@ -59,25 +58,11 @@ func (k Kind) doc() string { return sentence(k.goName, k.Topic.Doc) }
 
 // sentence returns the text of a doc. One that begins with a verb, such as "is", gets its subject.
 func sentence(subject, doc string) string {
-	doc = plain(doc)
 	first, _ := utf8.DecodeRuneInString(doc)
 	if subject != "" && unicode.IsLower(first) {
 		return subject + " " + doc
 	}
 	return doc
-}
-
-// plain turns the user's text into one line without control and invisible characters.
-func plain(text string) string {
-	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
-		switch {
-		case r == utf8.RuneError, unicode.Is(unicode.Cf, r):
-			return -1
-		case !unicode.IsPrint(r):
-			return ' '
-		}
-		return r
-	}, text)), " ")
 }
 
 // object is a JSON object that keeps the order of its members.

@@ -21,8 +21,8 @@ var (
 )
 
 // Mask returns text with the passwords in URLs and in key=value connection strings masked. In a URL it masks everything
-// between scheme and host except the user's name. The host starts after the last @, so a password with an unescaped /, ?
-// or # is masked, too.
+// between scheme and host except the user's name. The host starts after the last @, so a password with an unescaped /,
+// ? or # is masked, too.
 func Mask(text string) string {
 	return setting.ReplaceAllString(address.ReplaceAllStringFunc(text, maskURL), "${1}"+Masked)
 }
@@ -44,8 +44,8 @@ func maskURL(text string) string {
 	return scheme + "://" + user + Masked + rest[at:]
 }
 
-// MaskIn returns text with the connection string whole masked in it. whole may contain spaces and quotes. If it is a URL,
-// MaskIn masks its password; if it is a key=value string with a password, MaskIn masks all of it.
+// MaskIn returns text with the connection string whole masked in it. whole may contain spaces and quotes. If it is a
+// URL, MaskIn masks its password; if it is a key=value string with a password, MaskIn masks all of it.
 func MaskIn(text, whole string) string {
 	masked := whole
 	switch {
@@ -62,13 +62,15 @@ func MaskIn(text, whole string) string {
 	return strings.ReplaceAll(text, quoted[1:len(quoted)-1], masked)
 }
 
-// MaskQuoted returns text with password masked where it stands in quotes, as it is or percent-encoded. Elsewhere the same
-// letters are words of the message: the password of many a database is "postgres" or "password".
+// MaskQuoted returns text with password masked where it stands in quotes, as it is or percent-encoded. Elsewhere the
+// same letters are words of the message: the password of many a database is "postgres" or "password".
 func MaskQuoted(text, password string) string {
 	if password == "" {
 		return text
 	}
-	for _, form := range []string{password, strings.Trim(strconv.Quote(password), `"`), url.QueryEscape(password), url.PathEscape(password)} {
+	for _, form := range []string{
+		password, strings.Trim(strconv.Quote(password), `"`), url.QueryEscape(password), url.PathEscape(password),
+	} {
 		for _, quote := range []string{`"`, "'", "`"} {
 			text = strings.ReplaceAll(text, quote+form+quote, quote+Masked+quote)
 		}
@@ -76,12 +78,13 @@ func MaskQuoted(text, password string) string {
 	return text
 }
 
-// ErrAmbiguous says that a URL can be read in two ways, one of which takes a part of the password for the host, the port or
-// a path.
-var ErrAmbiguous = errors.New("the URL can be read in two ways: use one @, before the host; elsewhere write %40 for @, and in a user or password write %2F for /, %3F for ?, %23 for # and %25 for %")
+// ErrAmbiguous says that a URL can be read in two ways, one of which takes a part of the password for the host, the
+// port or a path.
+var ErrAmbiguous = errors.New("the URL can be read in two ways: use one @, before the host; elsewhere write %40 for " +
+	"@, and in a user or password write %2F for /, %3F for ?, %23 for # and %25 for %")
 
-// CheckURL returns ErrAmbiguous if text is a URL whose user or password probably contains a character that ends it, because
-// parsers read such a URL differently. It returns nil if text is not a URL.
+// CheckURL returns ErrAmbiguous if text is a URL whose user or password probably contains a character that ends it,
+// because parsers read such a URL differently. It returns nil if text is not a URL.
 func CheckURL(text string) error {
 	_, rest, ok := strings.Cut(text, "://")
 	if !ok {

@@ -1,5 +1,5 @@
-// Package errclass defines what an error means for its event: the marks that handlers and publishers put on errors, and the
-// results of classifying errors. An error is classified once, where user code has returned it.
+// Package errclass defines what an error means for its event: the marks that handlers and publishers put on errors, and
+// the results of classifying errors. An error is classified once, where user code has returned it.
 package errclass
 
 import (
@@ -177,8 +177,8 @@ func classify(err error) (r Result) {
 	return r
 }
 
-// Marked reports whether err says what it means: it was marked, or it is one of the errors that say why an event was not
-// handled.
+// Marked reports whether err says what it means: it was marked, or it is one of the errors that say why an event was
+// not handled.
 func Marked(err error) bool {
 	r := classify(err)
 	return r.Class != ClassFailed || r.After != nil
@@ -244,4 +244,12 @@ func Storable(text, encoding string) string {
 		b.WriteString(piece)
 	}
 	return b.String()
+}
+
+// IsAway reports whether a SQLSTATE says that PostgreSQL cannot serve the connection: it says nothing about the
+// statement.
+func IsAway(code string) bool {
+	return strings.HasPrefix(code, "08") || // the connection
+		strings.HasPrefix(code, "53") || // resources
+		strings.HasPrefix(code, "57P") // a shutdown
 }

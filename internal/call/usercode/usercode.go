@@ -1,6 +1,6 @@
-// Package usercode calls user code: handlers, publishers, codecs, methods of returned errors, loggers. Whatever such code
-// does, the caller continues. A panic and runtime.Goexit become an error with a stack, and so does a call that does not
-// return within its limit.
+// Package usercode calls user code: handlers, publishers, codecs, methods of returned errors, loggers. Whatever such
+// code does, the caller continues. A panic and runtime.Goexit become an error with a stack, and so does a call that
+// does not return within its limit.
 package usercode
 
 import (
@@ -32,7 +32,8 @@ func (c *Crash) Error() string {
 	return strings.TrimPrefix(c.What+" "+c.How+"\n"+c.Stack, " ")
 }
 
-// Private returns err, and for a *Crash one with the type of the panic's value instead of the value, which may hold a payload.
+// Private returns err, and for a *Crash one with the type of the panic's value instead of the value, which may hold a
+// payload.
 func Private(err error) error {
 	c, is := err.(*Crash) // ours, as it came from the guard
 	if !is || c.Kind == "" {

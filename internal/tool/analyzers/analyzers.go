@@ -1,5 +1,5 @@
-// Package analyzers finds mistakes with operations and enqueues that compile. Its analyzers run in the protocol of go vet, so that
-// the program outboxgen is also a -vettool.
+// Package analyzers finds mistakes with operations and enqueues that compile. Its analyzers run in the protocol of go
+// vet, so that the program outboxgen is also a -vettool.
 package analyzers
 
 import (
@@ -10,12 +10,12 @@ import (
 	"golang.org/x/tools/go/analysis/unitchecker"
 )
 
-// Analyzers returns the analyzers. They look neither at generated files nor at tests: a test may break a rule in order to
-// show what happens then.
+// Analyzers returns the analyzers. They look neither at generated files nor at tests: a test may break a rule in order
+// to show what happens then.
 func Analyzers() []*analysis.Analyzer { return []*analysis.Analyzer{Owned, Discarded, Zero} }
 
-// Invoked reports whether args, without the program's name, are those with which go vet calls its tool: -V=full, -flags, or
-// flags and a .cfg file.
+// Invoked reports whether args, without the program's name, are those with which go vet calls its tool: -V=full,
+// -flags, or flags and a .cfg file.
 func Invoked(args []string) bool {
 	if len(args) == 0 {
 		return false
@@ -34,12 +34,12 @@ func Main() {
 	unitchecker.Main(Analyzers()...)
 }
 
-// allow starts a comment that permits an enqueue outside an operation, with the reason after it. It stands on the same line or the
-// one above.
+// allow starts a comment that permits an enqueue outside an operation, with the reason after it. It stands on the same
+// line or the one above.
 const allow = "//outboxgen:allow "
 
-// files returns the files of the package that a person wrote and that are not tests. Package operation has none: it makes the
-// outcomes.
+// files returns the files of the package that a person wrote and that are not tests. Package operation has none: it
+// makes the outcomes.
 func files(pass *analysis.Pass) []*ast.File {
 	var own []*ast.File
 	if pass.Pkg.Path() == module+"operation" {

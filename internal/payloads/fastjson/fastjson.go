@@ -1,11 +1,12 @@
-// Package fastjson decodes a JSON object into a struct in one pass. json.Unmarshal reads the text twice and more, and was
-// most of what a listener spent on an event.
+// Package fastjson decodes a JSON object into a struct in one pass. json.Unmarshal reads the text twice and more, and
+// was most of what a listener spent on an event.
 //
 // It decodes what is plainly right, and as json.Unmarshal does. A field whose type or text is anything else goes to
-// json.Unmarshal, and so does the whole text when an object has an unknown key, a key twice, or an error: json.Unmarshal
-// alone decides what is valid.
+// json.Unmarshal, and so does the whole text when an object has an unknown key, a key twice, or an error:
+// json.Unmarshal alone decides what is valid.
 //
-// A strict decoder also refuses what is incomplete, as Shape has it, and passes over keys that the struct does not have.
+// A strict decoder also refuses what is incomplete, as Shape has it, and passes over keys that the struct does not
+// have.
 package fastjson
 
 import (
@@ -58,32 +59,21 @@ func Of(t reflect.Type) *Decoder { return of(t, false) }
 func StrictOf(t reflect.Type) *Decoder { return of(t, true) }
 
 func of(t reflect.Type, strict bool) *Decoder {
-	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(Unmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler) {
+	if !isGenerated(t) {
 		return nil
 	}
 	p := &Decoder{strict: strict}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
-		case f.Anonymous, strings.Contains(options, "string"):
-			return nil // fields that hide one another, and numbers in quotes
+		case f.Anonymous:
+			return nil // fields that hide one another
 		case !f.IsExported(), f.Tag.Get("json") == "-":
 			continue
-		case strings.ContainsFunc(name, func(r rune) bool {
-			return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-		}):
-			return nil // some tags are not names
 		}
-		read := field{name: cmp.Or(name, f.Name), index: i, read: readOf(f.Type, strict)}
-		if strict {
-			if read.required = name != "" && !strings.Contains(options, "omitempty"); read.required {
-				read.zero = zeroOf(f.Type)
-			}
-			shape := ShapeOf(f.Type)
-			if read.raw = shape.isJSON(); shape.walk {
-				read.shape = shape
-			}
+		read, plain := fieldOf(f, strict)
+		if !plain {
+			return nil
 		}
 		p.fields = append(p.fields, read)
 	}
@@ -102,6 +92,27 @@ func of(t reflect.Type, strict bool) *Decoder {
 	return p
 }
 
+// fieldOf returns what reads a field. plain is false if its tag means more than its name.
+func fieldOf(f reflect.StructField, strict bool) (read field, plain bool) {
+	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+	if strings.Contains(options, "string") || strings.ContainsFunc(name, func(r rune) bool {
+		return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}) {
+		return read, false // numbers in quotes; some tags are not names
+	}
+	read = field{name: cmp.Or(name, f.Name), index: f.Index[0], read: readOf(f.Type, strict)}
+	if strict {
+		if read.required = name != "" && !strings.Contains(options, "omitempty"); read.required {
+			read.zero = zeroOf(f.Type)
+		}
+		shape := ShapeOf(f.Type)
+		if read.raw = shape.isJSON(); shape.walk {
+			read.shape = shape
+		}
+	}
+	return read, true
+}
+
 // Decode sets v to the object text. When it returns false v is zero.
 func (p *Decoder) Decode(text []byte, v reflect.Value) bool {
 	if p == nil {
@@ -116,72 +127,64 @@ func (p *Decoder) Decode(text []byte, v reflect.Value) bool {
 
 // read is a reader.
 func (p *Decoder) read(text []byte, v reflect.Value) int {
-	i := space(text)
-	if !at(text, i, '{') {
+	i := token(text, 0, '{')
+	if i == 0 {
 		return 0
 	}
-	i++
-	i += space(text[i:])
 	if at(text, i, '}') && p.required == 0 {
 		return i + 1
 	}
 	var seen uint64
 	for next := 0; ; {
 		key, n := quoted(text[i:])
-		f := p.find(key, next)
-		if n > 0 && f < 0 && p.strict && !p.resembles(key) {
-			if n = pass(text, i+n); n == 0 {
-				return 0
-			}
-			if i = n; at(text, i, '}') && seen&p.required == p.required {
-				return i + 1
-			} else if !at(text, i, ',') {
-				return 0
-			}
-			i++
-			i += space(text[i:])
-			continue
-		}
-		if n == 0 || f < 0 || seen&(1<<f) != 0 {
+		if n == 0 {
 			return 0
 		}
-		seen |= 1 << f
-		next = f + 1
-		i += n
-		i += space(text[i:])
-		if !at(text, i, ':') {
+		if i = token(text, i+n, ':'); i == 0 {
 			return 0
 		}
-		i++
-		i += space(text[i:])
-		field := &p.fields[f]
-		to := v.Field(field.index)
-		n = 0
-		if field.read != nil {
-			n = field.read(text[i:], to)
+		switch f := p.find(key, next); {
+		case f >= 0 && seen&(1<<f) == 0:
+			n = p.readField(&p.fields[f], text[i:], v)
+			seen |= 1 << f
+			next = f + 1
+		case f < 0 && p.strict && !p.resembles(key):
+			if n = extent(text[i:]); !json.Valid(text[i : i+n]) {
+				return 0
+			}
+		default:
+			return 0
 		}
 		if n == 0 {
-			if n = extent(text[i:]); !unmarshalField(text[i:i+n], to) {
-				return 0
-			}
-			if p.strict && !field.complete(text[i:i+n]) {
-				return 0
-			}
-		}
-		if field.zero != zeroFine && field.zero.of(to) {
 			return 0
 		}
 		i += n
 		i += space(text[i:])
-		switch {
-		case at(text, i, '}') && seen&p.required == p.required:
+		if at(text, i, '}') && seen&p.required == p.required {
 			return i + 1
-		case !at(text, i, ','):
+		}
+		if i = token(text, i, ','); i == 0 {
 			return 0
 		}
-		i++
-		i += space(text[i:])
 	}
+}
+
+// readField sets a field of v to the value at the beginning of text. It returns the length of the value, or 0 when it
+// is for json.Unmarshal to say what is wrong.
+func (p *Decoder) readField(f *field, text []byte, v reflect.Value) (n int) {
+	to := v.Field(f.index)
+	if f.read != nil {
+		n = f.read(text, to)
+	}
+	if n == 0 {
+		if n = extent(text); !unmarshalField(text[:n], to) || p.strict && !f.complete(text[:n]) {
+			return 0
+		}
+	}
+	if f.zero != zeroFine && f.zero.of(to) {
+		return 0
+	}
+	return n
 }
 
 // complete reports whether text, which decodes into f, has all that a strict decoder wants of it.
@@ -194,22 +197,6 @@ func (f *field) complete(text []byte) bool {
 	}
 	_, fault := f.shape.Incomplete(text)
 	return fault == ""
-}
-
-// pass returns where the value ends that follows a key, which ends at i, and the white space after it; 0 if it is not valid.
-func pass(text []byte, i int) int {
-	i += space(text[i:])
-	if !at(text, i, ':') {
-		return 0
-	}
-	i++
-	i += space(text[i:])
-	n := extent(text[i:])
-	if !json.Valid(text[i : i+n]) {
-		return 0
-	}
-	i += n
-	return i + space(text[i:])
 }
 
 // resembles reports whether json.Unmarshal would take key for the name of a field.
@@ -294,10 +281,10 @@ func list(t reflect.Type, read reader) reader {
 		refused = zeroFine
 	}
 	return func(text []byte, v reflect.Value) int {
-		if !at(text, 0, '[') {
+		i := token(text, 0, '[')
+		if i == 0 {
 			return 0
 		}
-		i := 1 + space(text[1:])
 		v.Set(reflect.MakeSlice(t, 0, 0))
 		if at(text, i, ']') {
 			return i + 1
@@ -315,14 +302,12 @@ func list(t reflect.Type, read reader) reader {
 			}
 			i += took
 			i += space(text[i:])
-			switch {
-			case at(text, i, ']'):
+			if at(text, i, ']') {
 				return i + 1
-			case !at(text, i, ','):
+			}
+			if i = token(text, i, ','); i == 0 {
 				return 0
 			}
-			i++
-			i += space(text[i:])
 		}
 	}
 }
@@ -447,3 +432,13 @@ func space(text []byte) int {
 }
 
 func at(text []byte, i int, c byte) bool { return i < len(text) && text[i] == c }
+
+// token returns what is behind c, which comes next at i, and the white space around it; 0 if something else comes.
+func token(text []byte, i int, c byte) int {
+	i += space(text[i:])
+	if !at(text, i, c) {
+		return 0
+	}
+	i++
+	return i + space(text[i:])
+}

@@ -1,5 +1,5 @@
-// Package masking says which parts of a JSON value may be shown, and masks the others. A payload is masked by the shape of its
-// topic, which comes from the model of the YAML or from the Go type of the payload.
+// Package masking says which parts of a JSON value may be shown, and masks the others. A payload is masked by the shape
+// of its topic, which comes from the model of the YAML or from the Go type of the payload.
 package masking
 
 import (
@@ -10,8 +10,8 @@ import (
 // masked replaces a value that is not shown.
 const masked = `"[masked]"`
 
-// Shape says which parts of a JSON value may be shown. nil means all of it. It must not be changed after its first use, and
-// may then be used by several goroutines.
+// Shape says which parts of a JSON value may be shown. nil means all of it. It must not be changed after its first use,
+// and may then be used by several goroutines.
 type Shape struct {
 	kind   kind
 	fields map[string]*Shape // of an object

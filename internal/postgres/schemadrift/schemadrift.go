@@ -1,5 +1,5 @@
-// Package schemadrift compares the tables of a schema with those that the migrations make. The migrations are described in
-// expected.tsv, which a test keeps equal to what they do. So a comparison only reads catalogs, which every role may.
+// Package schemadrift compares the tables of a schema with those that the migrations make. The migrations are described
+// in expected.tsv, which a test keeps equal to what they do. So a comparison only reads catalogs, which every role may.
 package schemadrift
 
 import (
@@ -226,8 +226,8 @@ var qualifier = regexp.MustCompile(`\b[a-z_][a-z0-9_]*\.`)
 
 var noise = strings.NewReplacer("(", "", ")", "", " ", "", "\n", "", "\t", "", "::text", "")
 
-// canonical is the text of o without what differs between versions of PostgreSQL: parentheses, spaces, casts to text, and
-// the qualifiers of a view.
+// canonical is the text of o without what differs between versions of PostgreSQL: parentheses, spaces, casts to text,
+// and the qualifiers of a view.
 func canonical(o Object) string {
 	if o.Kind == View {
 		o.Text = qualifier.ReplaceAllString(o.Text, "")
@@ -270,9 +270,9 @@ func neutral(o Object, schema string) string {
 	return strings.Join(strings.Fields(o.Text), " ")
 }
 
-// catalog reads a schema. An index of a constraint is read with its constraint, unless it is not valid. NOT NULL is read with
-// the column, because only some versions have a constraint for it. A foreign key also belongs to the table that it
-// refers to.
+// catalog reads a schema. An index of a constraint is read with its constraint, unless it is not valid. NOT NULL is
+// read with the column, because only some versions have a constraint for it. A foreign key also belongs to the table
+// that it refers to.
 const catalog = `
 WITH relations AS (
     SELECT c.oid, c.relname, c.relkind, c.relpersistence, c.reloptions
@@ -289,7 +289,8 @@ UNION ALL
 SELECT 'column', r.relname::text, a.attname::text,
     format_type(a.atttypid, a.atttypmod) ||
     CASE WHEN a.attcollation <> t.typcollation THEN ' COLLATE ' || quote_ident(l.collname) ELSE '' END ||
-    CASE WHEN a.attidentity <> '' THEN ' GENERATED ' || CASE a.attidentity WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END || ' AS IDENTITY' ELSE '' END ||
+    CASE WHEN a.attidentity <> ''
+        THEN ' GENERATED ' || CASE a.attidentity WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END || ' AS IDENTITY' ELSE '' END ||
     CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END ||
     CASE WHEN a.attgenerated <> '' THEN ' GENERATED ALWAYS AS (' || pg_get_expr(d.adbin, d.adrelid) || ')'
         ELSE coalesce(' DEFAULT ' || regexp_replace(pg_get_expr(d.adbin, d.adrelid), '\s+', ' ', 'g'), '') END
@@ -310,7 +311,8 @@ FROM relations AS r
 JOIN pg_constraint AS k ON r.oid IN (k.conrelid, k.confrelid)
 WHERE k.contype IN ('p', 'u', 'c', 'x', 'f')
 UNION ALL
-SELECT 'index', r.relname::text, i.relname::text, pg_get_indexdef(x.indexrelid) || CASE WHEN x.indisvalid AND x.indisready THEN '' ELSE ' -- not valid' END
+SELECT 'index', r.relname::text, i.relname::text, pg_get_indexdef(x.indexrelid) ||
+    CASE WHEN x.indisvalid AND x.indisready THEN '' ELSE ' -- not valid' END
 FROM relations AS r
 JOIN pg_index AS x ON x.indrelid = r.oid
 JOIN pg_class AS i ON i.oid = x.indexrelid
@@ -325,15 +327,17 @@ UNION ALL
 SELECT 'sequence', r.relname::text, '', format_type(s.seqtypid, NULL)
 FROM relations AS r
 JOIN pg_sequence AS s ON s.seqrelid = r.oid
-WHERE NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = r.oid AND d.deptype = 'i')
+WHERE NOT EXISTS (SELECT FROM pg_depend AS d
+    WHERE d.classid = 'pg_class'::regclass AND d.objid = r.oid AND d.deptype = 'i')
 UNION ALL
 SELECT 'view', r.relname::text, '', pg_get_viewdef(r.oid)
 FROM relations AS r
 WHERE r.relkind IN ('v', 'm')
 UNION ALL
 SELECT 'function', p.proname || '(' || oidvectortypes(p.proargtypes) || ')', '',
-    md5(replace(replace(p.prosrc, chr(13), ''), '"' || $1 || '"', 'outbox_schema')) || ' ' || l.lanname || ' ' || p.provolatile::text ||
-    ' ' || p.proparallel::text || CASE WHEN p.prosecdef THEN ' security definer' ELSE '' END || ' ' || regexp_replace(pg_get_function_arguments(p.oid), '\s+', ' ', 'g') ||
+    md5(replace(replace(p.prosrc, chr(13), ''), '"' || $1 || '"', 'outbox_schema')) || ' ' || l.lanname ||
+    ' ' || p.provolatile::text || ' ' || p.proparallel::text || CASE WHEN p.prosecdef THEN ' security definer' ELSE '' END ||
+    ' ' || regexp_replace(pg_get_function_arguments(p.oid), '\s+', ' ', 'g') ||
     ' RETURNS ' || coalesce(pg_get_function_result(p.oid), '')
 FROM pg_proc AS p
 JOIN pg_namespace AS n ON n.oid = p.pronamespace
