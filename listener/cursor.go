@@ -3,15 +3,12 @@ package listener
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
-	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
@@ -137,98 +134,6 @@ func (s *shard) send(cmd core.RoundTrip) (answer core.Moved, err error) {
 	answer.Took = time.Since(began)
 	conn.Release()
 	return answer, s.wrap("", err)
-}
-
-// queueEnd puts the statements that end a lease into b. Its texts are escaped, so that a database with that encoding
-// can store them.
-func (s *shard) queueEnd(b *pgx.Batch, a *core.End, encoding string, moved *bool) {
-	ctx := context.Background() // recorded, not run
-	if a.Settle != nil {
-		s.queue(b, func(q *queries.Queries) { _ = q.ParkedSettle(ctx, s.settleParams(a, encoding)) })
-	}
-	if len(a.Failures.IDs) > 0 {
-		s.queue(b, func(q *queries.Queries) { _ = q.ListenerFail(ctx, s.failParams(a, encoding)) })
-	}
-	s.queue(b, func(q *queries.Queries) {
-		_, _ = q.ListenerAdvance(ctx, s.advanceParams(a, encoding))
-	}).QueryRow(func(row pgx.Row) error {
-		return row.Scan(moved)
-	})
-	if len(a.Returned) > 0 {
-		s.queue(b, func(q *queries.Queries) {
-			_ = q.ParkedWake(ctx, queries.ParkedWakeParams{Listener: s.l.spec.Name, Topics: topicsOf(a.Returned)})
-		})
-	}
-	if len(a.Promote) > 0 {
-		s.queue(b, func(q *queries.Queries) {
-			_ = q.ParkedPromote(ctx, queries.ParkedPromoteParams{
-				Keys: a.Promote, Taken: a.Taken, Heads: a.Heads, Listener: s.l.spec.Name,
-			})
-		})
-	}
-}
-
-func (s *shard) advanceParams(a *core.End, encoding string) queries.ListenerAdvanceParams {
-	return queries.ListenerAdvanceParams{
-		Listener: s.l.spec.Name, Shard: int32(s.number), WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: a.Lease.No,
-		Closes: a.Closes, LastSeq: a.LastSeq, RetryCount: a.RetryCount,
-		AheadSeqs: a.AheadSeqs, AheadAttempts: a.AheadAttempts, Handled: a.Handled,
-		Delay: delayOf(a), LastError: storableText(a.LastError, encoding),
-		LetLeaseExpire: a.LetLeaseExpire, Release: a.Release,
-		HandTo:   pgtype.UUID{Bytes: a.HandTo.UUID, Valid: a.HandTo.Valid},
-		DeadSeqs: a.Dead.Seqs, DeadKeys: a.Dead.Keys, DeadAttempts: a.Dead.Attempts,
-		DeadErrors: storable(a.Dead.Errors, encoding),
-		ParkedKeys: a.Parking.Keys, ParkedSeqs: a.Parking.Seqs, ParkedAttempts: a.Parking.Attempts,
-		ParkedDelaysUs: a.Parking.DelaysUs, ParkedErrors: storable(a.Parking.Errors, encoding),
-	}
-}
-
-func (s *shard) settleParams(a *core.End, encoding string) queries.ParkedSettleParams {
-	p := a.Settle
-	return queries.ParkedSettleParams{
-		Listener: s.l.spec.Name, Shard: int32(s.number), WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: a.Lease.No,
-		Done: p.Done, Dead: p.Dead, DeadAttempts: p.DeadAttempts, DeadErrors: storable(p.DeadErrors, encoding),
-		Failed: p.Failed, FailedAttempts: p.FailedAttempts, FailedTaken: p.FailedTaken, FailedDelaysUs: p.FailedDelaysUs,
-		FailedErrors: storable(p.FailedErrors, encoding),
-	}
-}
-
-func (s *shard) failParams(a *core.End, encoding string) queries.ListenerFailParams {
-	return queries.ListenerFailParams{
-		Listener: s.l.spec.Name, Shard: int32(s.number), WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: a.Lease.No,
-		Ids: pgvalue.UUIDs(a.Failures.IDs), Attempts: a.Failures.Attempts, Errors: storable(a.Failures.Errors, encoding),
-	}
-}
-
-func delayOf(a *core.End) pgtype.Interval {
-	if !a.Delayed {
-		return pgtype.Interval{}
-	}
-	return pgvalue.Interval(a.Delay)
-}
-
-// topicsOf returns the topics that go to any of targets.
-func topicsOf(targets []core.Target) (topics []string) {
-	for _, t := range targets {
-		topics = append(topics, t.(*target.Target).Rest.Topics...)
-	}
-	return topics
-}
-
-// storable returns texts in the form that a database with that encoding stores.
-func storable(texts []string, encoding string) []string {
-	for i, text := range texts {
-		texts[i] = errclass.Storable(text, encoding)
-	}
-	return texts
-}
-
-func storableText(text *string, encoding string) *string {
-	if text == nil {
-		return nil
-	}
-	kept := errclass.Storable(*text, encoding)
-	return &kept
 }
 
 // maxPerLease is the maximum number of log events in a lease. If the process dies, any of them may be the cause.
@@ -404,6 +309,14 @@ func (s *shard) extend(ctx context.Context, lease *core.Lease) (int64, error) {
 	})
 }
 
+// wakeOthers wakes the other processes.
+func (s *shard) wakeOthers(cmd core.WakeOthers) {
+	s.l.wakeOthers(s.run.DBCtx)
+	if cmd.HandedOver {
+		s.l.signals.handedOver.Emit()
+	}
+}
+
 // requestShard requests the shard if its holder has at least two more shards than this process.
 func (s *shard) requestShard() {
 	s.run.requesting.Lock()
@@ -446,49 +359,4 @@ func (s *shard) readShards() core.Event {
 		return core.Registered{}
 	}
 	return core.Registered{Shards: int(reg.Shards)}
-}
-
-// laneName names the lane of a shard. It has the number of shards, so that the holders of a new number can fence the
-// producers of an old one without fencing each other.
-func (l *Listener) laneName(shard, shards int) string {
-	return fmt.Sprintf("%s/%s/%d-of-%d", l.db.Name(), l.spec.Name, shard, shards)
-}
-
-// earlierLanes names the lanes of the numbers of shards that the listener had before that of lease. They are read after
-// the lease was taken, so none is missing.
-func (s *shard) earlierLanes(ctx context.Context, lease *core.Lease) (names []string, err error) {
-	ctx, cancel := s.l.limited(ctx)
-	defer cancel()
-	past, err := s.l.db.Each(s.l.pool).ListenerPastShards(ctx, queries.ListenerPastShardsParams{
-		Listener: s.l.spec.Name, Shard: int32(s.number), Shards: int32(lease.Shards),
-	})
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, outbox.ErrLeaseLost
-	case err != nil:
-		return nil, s.wrap(": read its earlier numbers of shards", err)
-	}
-	for _, shards := range past {
-		if int(shards) == lease.Shards { // the same names as now: taking over the lane has fenced its producer
-			continue
-		}
-		for shard := range int(shards) {
-			names = append(names, s.l.laneName(shard, int(shards)))
-		}
-	}
-	return names, nil
-}
-
-// held returns nil if this process still has lease, which it renews.
-func (s *shard) held(ctx context.Context, lease *core.Lease) error {
-	ctx, cancel := s.l.limited(ctx)
-	defer cancel()
-	n, err := s.extend(ctx, lease)
-	switch {
-	case err != nil:
-		return s.wrap(": ask for the lease", err)
-	case n == 0:
-		return outbox.ErrLeaseLost
-	}
-	return nil
 }

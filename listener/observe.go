@@ -67,6 +67,17 @@ func (l *Listener) tellEnds(lease *core.Lease, moved bool) {
 	l.hooks.Ended(ends)
 }
 
+// keepingLease is in the log what fails when a lease is lost.
+const keepingLease = "keep the lease of a shard"
+
+// tellEnd tells of the end of a lease.
+func (s *shard) tellEnd(cmd core.TellEnd) {
+	if cmd.Moved && !cmd.InTx {
+		s.l.rep.Statement(keepingLease, s.began, nil)
+	}
+	s.run.account(cmd.End, cmd.Moved)
+}
+
 // account logs the results of a lease and adds them up.
 func (r *listenerRun) account(a *core.End, moved bool) {
 	var sum Report

@@ -123,7 +123,7 @@ func (s *shard) doAll(commands []core.Command) (answer core.Event) {
 	return answer
 }
 
-// do is the table from a command to its call. It returns the answer of a call that is over.
+// do is the table from a call to what makes it, whose answer it returns. Other commands have none.
 func (s *shard) do(cmd core.Command) core.Event {
 	switch cmd := cmd.(type) {
 	case core.Check:
@@ -150,6 +150,14 @@ func (s *shard) do(cmd core.Command) core.Event {
 		return s.reshard()
 	case core.ReadShards:
 		return s.readShards()
+	}
+	s.start(cmd)
+	return nil
+}
+
+// start is the table from what goes on beside, or has no answer, to what does it.
+func (s *shard) start(cmd core.Command) {
+	switch cmd := cmd.(type) {
 	case core.Handle:
 		s.handle(cmd.Batch)
 	case core.Prefetch:
@@ -167,23 +175,25 @@ func (s *shard) do(cmd core.Command) core.Event {
 	case core.RollbackLater:
 		s.batch.rollbackLater()
 	case core.WakeOthers:
-		s.l.wakeOthers(s.run.DBCtx)
-		if cmd.HandedOver {
-			s.l.signals.handedOver.Emit()
-		}
+		s.wakeOthers(cmd)
 	case core.RequestShard:
 		s.requestShard()
 	case core.Timer:
 		s.timer.Reset(time.Until(cmd.At))
 	case core.Report:
 		s.run.states <- shardReport{shard: s.number, activity: cmd.Activity, pause: cmd.Pause}
+	default:
+		s.tell(cmd)
+	}
+}
+
+// tell is the table from what is to be told to what tells it.
+func (s *shard) tell(cmd core.Command) {
+	switch cmd := cmd.(type) {
 	case core.TellTaken:
 		s.l.tellTaken(cmd)
 	case core.TellEnd:
-		if cmd.Moved && !cmd.InTx {
-			s.l.rep.Statement(keepingLease, s.began, nil)
-		}
-		s.run.account(cmd.End, cmd.Moved)
+		s.tellEnd(cmd)
 	case core.TellUndone:
 		s.l.tellEnds(cmd.Lease, cmd.Moved)
 	case core.TellRolledBack:
@@ -193,7 +203,6 @@ func (s *shard) do(cmd core.Command) core.Event {
 	case core.TellNewer:
 		s.l.tellNewer(cmd)
 	}
-	return nil
 }
 
 // failed is the answer of a call that has failed with err.
@@ -229,6 +238,3 @@ func (s *shard) renew(lease *core.Lease) {
 		s.events <- s.renewLease(ctx, lease)
 	}()
 }
-
-// keepingLease is in the log what fails when a lease is lost.
-const keepingLease = "keep the lease of a shard"

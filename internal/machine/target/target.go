@@ -58,18 +58,18 @@ func (t *Target) Why() errclass.Result {
 	return t.Rest.Why()
 }
 
-// RetryIn is rest.Target.RetryIn now.
-func (t *Target) RetryIn() time.Duration {
+// RetryIn is rest.Target.RetryIn.
+func (t *Target) RetryIn(now time.Time) time.Duration {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
-	return t.Rest.RetryIn(time.Now())
+	return t.Rest.RetryIn(now)
 }
 
-// Admit is rest.Target.Admit now.
-func (t *Target) Admit(n int) (admitted int, others errclass.Result) {
+// Admit is rest.Target.Admit.
+func (t *Target) Admit(now time.Time, n int) (admitted int, others errclass.Result) {
 	t.all.mu.Lock()
 	defer t.all.mu.Unlock()
-	return t.Rest.Admit(time.Now(), n)
+	return t.Rest.Admit(now, n)
 }
 
 // OnResults updates t from the results of events that were tried from began on. It changes the class of a failure that

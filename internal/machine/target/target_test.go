@@ -46,11 +46,6 @@ func newIDs(n int) []uuid.UUID {
 	return ids
 }
 
-func admitted(to *Target, n int) int {
-	n, _ = to.Admit(n)
-	return n
-}
-
 // TestWhatIsNotAdmittedHasAReason: an event that is not admitted has a reason, even if the target becomes available in
 func TestWhatIsNotAdmittedHasAReason(t *testing.T) {
 	t.Parallel()
@@ -69,7 +64,7 @@ func TestWhatIsNotAdmittedHasAReason(t *testing.T) {
 			return
 		default:
 		}
-		if n, why := to.Admit(2); n < 2 {
+		if n, why := to.Admit(time.Now(), 2); n < 2 {
 			require.Equal(t, errclass.ClassUnavailable, why.Class)
 		}
 	}

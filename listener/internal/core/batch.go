@@ -93,7 +93,7 @@ func (b *Batch) admitted(now time.Time, e *Entry) bool {
 	if to == nil { // it was parked when the listener still read its topic
 		return true
 	}
-	n, why := to.Admit(1)
+	n, why := to.Admit(now, 1)
 	if n == 0 {
 		b.wait(now, e, why.Text, false)
 	}
@@ -156,7 +156,7 @@ func (b *Batch) settle(now time.Time, e *Entry, r errclass.Result, first bool) {
 // parked unless all events of the listener have this target.
 func (b *Batch) wait(now time.Time, e *Entry, why string, first bool) {
 	to := e.target()
-	delay := to.RetryIn()
+	delay := to.RetryIn(now)
 	if !first {
 		delay = max(delay, to.LaterDelay())
 	}

@@ -60,9 +60,9 @@ type Target interface {
 	// Why returns the result of an event that waits because the target rests, or because a call has not returned.
 	Why() errclass.Result
 	// Admit returns how many of n events may be tried now, and why the others may not.
-	Admit(n int) (admitted int, others errclass.Result)
+	Admit(now time.Time, n int) (admitted int, others errclass.Result)
 	// RetryIn is how long it takes until a tried event may be tried again.
-	RetryIn() time.Duration
+	RetryIn(now time.Time) time.Duration
 	// LaterDelay is how long an event waits that is not the next one to try the target.
 	LaterDelay() time.Duration
 	// TakeReturned reports, once, that the target is available again.

@@ -34,17 +34,17 @@ func (t *toyTarget) Why() errclass.Result {
 	return errclass.Result{Class: errclass.ClassUnavailable, Text: "it rests"}
 }
 
-func (t *toyTarget) Admit(n int) (int, errclass.Result) {
+func (t *toyTarget) Admit(_ time.Time, n int) (int, errclass.Result) {
 	n = min(n, t.admits)
 	t.admits -= n
 	return n, t.Why()
 }
 
-func (t *toyTarget) RetryIn() time.Duration    { return t.retryIn }
-func (t *toyTarget) LaterDelay() time.Duration { return t.laterDelay }
-func (t *toyTarget) TakeReturned() bool        { return t.back }
-func (t *toyTarget) RestoreReturned()          { t.restored = true }
-func (t *toyTarget) Abandon()                  { t.abandoned = true }
+func (t *toyTarget) RetryIn(time.Time) time.Duration { return t.retryIn }
+func (t *toyTarget) LaterDelay() time.Duration       { return t.laterDelay }
+func (t *toyTarget) TakeReturned() bool              { return t.back }
+func (t *toyTarget) RestoreReturned()                { t.restored = true }
+func (t *toyTarget) Abandon()                        { t.abandoned = true }
 
 func (t *toyTarget) TakeLateResult(id uuid.UUID) (errclass.Result, bool) {
 	r, is := t.late[id]

@@ -67,7 +67,7 @@ func (s *Sending) Next(now time.Time, limit int) (entries []*Entry) {
 		if len(entries) == 0 {
 			return nil
 		}
-		n, why := s.To.Admit(len(entries))
+		n, why := s.To.Admit(now, len(entries))
 		if n > 0 {
 			b.left.take(n)
 			for _, e := range entries[:n] {

@@ -34,7 +34,7 @@ func (s *shard) step(in core.Event) {
 		s.later(s.p.w.random(5*time.Millisecond), core.Tick{})
 	}
 	if s.core.Over() {
-		if err := s.core.Err(); err != nil && s.p.w.storm == false && !s.p.stopping {
+		if err := s.core.Err(); err != nil && !s.p.w.storm && !s.p.stopping {
 			s.p.w.fail("shard %d has stopped: %w", s.number, err)
 		}
 		s.onOver()

@@ -26,19 +26,19 @@ func (t *target) Why() errclass.Result {
 	return errclass.Result{Class: errclass.ClassUnavailable, Text: "away"}
 }
 
-func (t *target) Admit(n int) (int, errclass.Result) {
+func (t *target) Admit(now time.Time, n int) (int, errclass.Result) {
 	switch {
 	case !t.rests:
 		return n, errclass.Result{}
-	case t.w.now.Before(t.until):
+	case now.Before(t.until):
 		return 0, t.Why()
 	}
-	t.until = t.w.now.Add(pause)
+	t.until = now.Add(pause)
 	return min(n, 1), t.Why()
 }
 
-func (t *target) RetryIn() time.Duration    { return max(t.until.Sub(t.w.now), 0) }
-func (t *target) LaterDelay() time.Duration { return 2 * pause }
+func (t *target) RetryIn(now time.Time) time.Duration { return max(t.until.Sub(now), 0) }
+func (t *target) LaterDelay() time.Duration           { return 2 * pause }
 
 func (t *target) TakeReturned() bool {
 	is := t.returned && !t.rests
