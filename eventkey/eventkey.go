@@ -1,5 +1,5 @@
-// Package eventkey renders the keys of events: dedupe keys, partition keys and entity ids. Generated code calls it. Without
-// generated code, call it in the function Keys of an outbox.TopicSpec.
+// Package eventkey renders the keys of events: dedupe keys, partition keys and entity ids. Generated code calls it.
+// Without generated code, call it in the function Keys of an outbox.TopicSpec.
 package eventkey
 
 import (
@@ -14,18 +14,19 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// ErrEmptyPart: a field that a key is made of is an empty string, a zero UUID or a zero date. It is outbox.ErrEmptyKeyPart.
+// ErrEmptyPart: a field that a key is made of is an empty string, a zero UUID or a zero date. It is
+// outbox.ErrEmptyKeyPart.
 var ErrEmptyPart = errors.New("empty key part")
 
-// Key is a rendered key of an event: its dedupe key, its partition key or its entity id. The zero value means that there
-// is no key. If a part is empty, Err names its field, and String returns "".
+// Key is a rendered key of an event: its dedupe key, its partition key or its entity id. The zero value means that
+// there is no key. If a part is empty, Err names its field, and String returns "".
 type Key struct {
 	text  string
 	empty string // the field whose value was empty
 }
 
-// NewKey joins parts with "/". Two different tuples of values never give the same key, because "/" and "%" inside a string
-// part are percent-encoded.
+// NewKey joins parts with "/". Two different tuples of values never give the same key, because "/" and "%" inside a
+// string part are percent-encoded.
 func NewKey(parts ...KeyPart) Key {
 	var stack [128]byte
 	buf := stack[:0]

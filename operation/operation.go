@@ -1,8 +1,8 @@
-// Package operation runs the operations of the YAML: transactions that commit only with one of their outcomes, and with its
-// events.
+// Package operation runs the operations of the YAML: transactions that commit only with one of their outcomes, and with
+// its events.
 //
-// A generated function such as FinalizeTurn is the way in. It gives its caller a transaction whose methods are the outcomes, so
-// that a program without an outcome does not compile.
+// A generated function such as FinalizeTurn is the way in. It gives its caller a transaction whose methods are the
+// outcomes, so that a program without an outcome does not compile.
 package operation
 
 import (
@@ -20,19 +20,20 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Beginner begins the transactions of operations. A *pgxpool.Pool and a *pgx.Conn are Beginners. So is a pgx.Tx: then the
-// operation is a savepoint of that transaction, and takes effect if the transaction commits too.
+// Beginner begins the transactions of operations. A *pgxpool.Pool and a *pgx.Conn are Beginners. So is a pgx.Tx: then
+// the operation is a savepoint of that transaction, and takes effect if the transaction commits too.
 type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
 var (
 	// ErrNoOutcome: the function of an operation returned no error and no valid outcome, so the operation was rolled
-	// back. The outcome was the zero value or that of another transaction, there were two of them, or one was made inside a
-	// savepoint.
+	// back. The outcome was the zero value or that of another transaction, there were two of them, or one was made inside
+	// a savepoint.
 	ErrNoOutcome = errors.New("no valid outcome")
 	// ErrTxOwned: Commit or Rollback was called on the transaction of an operation. Both do nothing.
-	ErrTxOwned = errors.New("the operation owns the transaction: return an outcome to commit it, or an error to roll it back")
+	ErrTxOwned = errors.New(
+		"the operation owns the transaction: return an outcome to commit it, or an error to roll it back")
 )
 
 // Operation is one run of an operation of the YAML. Generated code uses it to make outcomes. Its methods may be called
@@ -162,9 +163,11 @@ func (o *Operation) refusal(outcome Outcome, spoiled error) error {
 // Tx returns the transaction of o, for business rows.
 func (o *Operation) Tx() Tx { return o.tx }
 
-// Emit enqueues the events of an outcome with opts and returns it. An error rolls the operation back, even if the caller
-// ignores it. An operation has one outcome: a second call returns an error.
-func (o *Operation) Emit(ctx context.Context, outcome string, opts []outbox.EnqueueOption, events ...Emission) (Outcome, error) {
+// Emit enqueues the events of an outcome with opts and returns it. An error rolls the operation back, even if the
+// caller ignores it. An operation has one outcome: a second call returns an error.
+func (o *Operation) Emit(
+	ctx context.Context, outcome string, opts []outbox.EnqueueOption, events ...Emission,
+) (Outcome, error) {
 	if err := o.begin(outcome); err != nil {
 		return Outcome{}, err
 	}
@@ -179,8 +182,8 @@ func (o *Operation) Emit(ctx context.Context, outcome string, opts []outbox.Enqu
 	return done, nil
 }
 
-// NoEvents returns an outcome that has no events. If it is not the only outcome of the operation, it is the zero value, and
-// the operation is rolled back.
+// NoEvents returns an outcome that has no events. If it is not the only outcome of the operation, it is the zero value,
+// and the operation is rolled back.
 func (o *Operation) NoEvents(outcome string) Outcome {
 	if o.begin(outcome) != nil {
 		return Outcome{}
@@ -227,9 +230,9 @@ func (o *Operation) spoil(err error) error {
 	return err
 }
 
-// Tx is the transaction of an operation, for business rows. It is a pgx.Tx whose Commit and Rollback do nothing and return
-// ErrTxOwned. The events of an outcome cannot be enqueued while a savepoint that its Begin has made is open, since they would
-// be lost if the savepoint were rolled back. Only an Operation makes a Tx.
+// Tx is the transaction of an operation, for business rows. It is a pgx.Tx whose Commit and Rollback do nothing and
+// return ErrTxOwned. The events of an outcome cannot be enqueued while a savepoint that its Begin has made is open,
+// since they would be lost if the savepoint were rolled back. Only an Operation makes a Tx.
 type Tx interface{ ownedtx.Tx }
 
 // ownTx is the Tx of an operation.

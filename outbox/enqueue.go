@@ -29,8 +29,8 @@ import (
 // If the topic already has an event with the dedupe key, nothing is written and the receipt has Duplicate set. If the
 // transaction of that event is still open, Enqueue waits for its end.
 //
-// Errors in m are found before anything is sent, and leave tx usable. ErrSerialization and errors of PostgreSQL abort tx. If
-// ContextWithTrace has added a trace to ctx, the event gets it.
+// Errors in m are found before anything is sent, and leave tx usable. ErrSerialization and errors of PostgreSQL abort
+// tx. If ContextWithTrace has added a trace to ctx, the event gets it.
 func Enqueue(ctx context.Context, tx Tx, schema string, m Message) (Receipt, error) {
 	ctx, ob := observe(ctx, m.Namespace, m.Topic, 1)
 	r, err := enqueue(ctx, tx, schema, m, true)
@@ -107,7 +107,8 @@ func eventInsert(db *schemadb.Schema, m *Message, id uuid.UUID, headers []byte, 
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
-		Headers: headers, Payload: m.Payload, Lane: m.lane(), MaxAttempts: int32(m.MaxAttempts), NotBefore: pgvalue.Time(m.NotBefore),
+		Headers: headers, Payload: m.Payload, Lane: m.lane(), MaxAttempts: int32(m.MaxAttempts),
+		NotBefore: pgvalue.Time(m.NotBefore),
 	}
 }
 
@@ -123,12 +124,15 @@ func (m *Message) lane() int16 {
 // looked up, because the owner was pruned in between.
 const insertTries = 5
 
-var errRivalGone = errors.New("the event that held its dedupe key has been deleted since, and nothing was written: enqueue it again")
+var errRivalGone = errors.New(
+	"the event that held its dedupe key has been deleted since, and nothing was written: enqueue it again")
 
 var errKeyFlickers = errors.New("the dedupe key is taken and freed again and again")
 
 // owners returns the ids of the events that hold keys in the topic of m.
-func owners(ctx context.Context, db *schemadb.Schema, q *queries.Queries, m *Message, keys []string) (map[string]uuid.UUID, error) {
+func owners(
+	ctx context.Context, db *schemadb.Schema, q *queries.Queries, m *Message, keys []string,
+) (map[string]uuid.UUID, error) {
 	p := queries.EventIDByKeyParams{DedupeKeys: keys, Namespace: m.Namespace, Topic: m.Topic}
 	ids := make(map[string]uuid.UUID, len(keys))
 	var err error
@@ -148,8 +152,8 @@ func owners(ctx context.Context, db *schemadb.Schema, q *queries.Queries, m *Mes
 	return ids, db.Wrap(m.what()+": read duplicate", err)
 }
 
-// PendingReceipt is the receipt of an event in the caller's batch. It is filled in when the results of the batch are read, at
-// the latest when they are closed. It must not be used concurrently.
+// PendingReceipt is the receipt of an event in the caller's batch. It is filled in when the results of the batch are
+// read, at the latest when they are closed. It must not be used concurrently.
 type PendingReceipt struct {
 	db    *schemadb.Schema
 	event Message // without its payload
@@ -173,9 +177,9 @@ func (r *PendingReceipt) Receipt() (Receipt, error) {
 	return r.receipt, nil
 }
 
-// Resolve is Receipt, and always has the id of a duplicate. It runs a statement with tx if the batch could not see that id,
-// and none otherwise. It returns an error if the event that had the dedupe key has been deleted since, by prune for example:
-// then nothing was written, and the caller must enqueue the event again.
+// Resolve is Receipt, and always has the id of a duplicate. It runs a statement with tx if the batch could not see that
+// id, and none otherwise. It returns an error if the event that had the dedupe key has been deleted since, by prune for
+// example: then nothing was written, and the caller must enqueue the event again.
 func (r *PendingReceipt) Resolve(ctx context.Context, tx Tx) (Receipt, error) {
 	receipt, err := r.Receipt()
 	if err != nil || r.resolved {
@@ -196,8 +200,8 @@ func (r *PendingReceipt) Resolve(ctx context.Context, tx Tx) (Receipt, error) {
 	return r.receipt, nil
 }
 
-// EnqueueInBatch adds m to b, which the caller sends in a transaction. It writes the same as Enqueue, without another round
-// trip. If it returns an error, b is unchanged.
+// EnqueueInBatch adds m to b, which the caller sends in a transaction. It writes the same as Enqueue, without another
+// round trip. If it returns an error, b is unchanged.
 func EnqueueInBatch(b *pgx.Batch, schema string, m Message) (*PendingReceipt, error) {
 	return enqueueInBatch(b, schema, m, true)
 }
@@ -289,9 +293,11 @@ func (m *Message) check() error {
 	case m.Fairness != FairnessTenant:
 		return fmt.Errorf("fairness %q is not a valid fairness: use %q, or none", m.Fairness, FairnessTenant)
 	case m.Log:
-		return fmt.Errorf("fairness %q: listeners get the events of a log topic in order, so that tenants cannot take turns: use no fairness", m.Fairness)
+		return fmt.Errorf("fairness %q: listeners get the events of a log topic in order, so that tenants cannot take "+
+			"turns: use no fairness", m.Fairness)
 	case !m.TenantID.Valid:
-		return fmt.Errorf("fairness %q needs the tenant of the event, which has none: set TenantID, or use no fairness", m.Fairness)
+		return fmt.Errorf("fairness %q needs the tenant of the event, which has none: set TenantID, or use no fairness",
+			m.Fairness)
 	}
 	if y := m.NotBefore.UTC().Year(); !m.NotBefore.IsZero() && (y < 1 || y > 9999) {
 		return fmt.Errorf("not before: year %d is not between 1 and 9999", y)
@@ -337,8 +343,8 @@ func (m *Message) check() error {
 	return nil
 }
 
-// encodeHeaders returns headers as JSON, nil when there are none. It refuses a header that one of the brokers cannot carry,
-// whichever publishes the event now.
+// encodeHeaders returns headers as JSON, nil when there are none. It refuses a header that one of the brokers cannot
+// carry, whichever publishes the event now.
 func encodeHeaders(headers map[string]string) ([]byte, error) {
 	if len(headers) == 0 {
 		return nil, nil

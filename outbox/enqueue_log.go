@@ -14,8 +14,8 @@ import (
 // buckets is the number of buckets. The events of a log are sharded by bucket.
 const buckets = 1 << 15
 
-// bucketOf hashes the partition key of m, or id if there is none, so that all events of a key are in one shard. The hash is
-// stored with the event and must never change.
+// bucketOf hashes the partition key of m, or id if there is none, so that all events of a key are in one shard. The
+// hash is stored with the event and must never change.
 func bucketOf(m *Message, id uuid.UUID) int16 {
 	h := fnv.New32a()
 	if m.PartitionKey != "" {

@@ -21,9 +21,9 @@ import (
 // manyRows is how many events one statement of EnqueueMany carries.
 const manyRows = 1000
 
-// EnqueueMany writes ms, with one statement per 1,000, and returns their receipts in the order of ms. All of ms must have the
-// same namespace, topic and version. Each event is written as by Enqueue. If two of ms have the same dedupe key, one is a
-// duplicate of the other. If one message is wrong, nothing is sent.
+// EnqueueMany writes ms, with one statement per 1,000, and returns their receipts in the order of ms. All of ms must
+// have the same namespace, topic and version. Each event is written as by Enqueue. If two of ms have the same dedupe
+// key, one is a duplicate of the other. If one message is wrong, nothing is sent.
 func EnqueueMany(ctx context.Context, tx Tx, schema string, ms []Message) ([]Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
@@ -129,7 +129,9 @@ func (e *manyEvents) insert(ctx context.Context, q *queries.Queries, part []int)
 }
 
 // insertRows runs the cheapest statement for the rows of part.
-func (e *manyEvents) insertRows(ctx context.Context, q *queries.Queries, part []int) (queries.EventInsertManyRow, error) {
+func (e *manyEvents) insertRows(
+	ctx context.Context, q *queries.Queries, part []int,
+) (queries.EventInsertManyRow, error) {
 	p := e.rows(part)
 	switch log, keyless := e.ms[part[0]].Log, p.DedupeKeys == nil; {
 	case log && keyless:
@@ -159,24 +161,33 @@ func (e *manyEvents) rows(part []int) queries.EventInsertManyParams {
 	return queries.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
 		Wake: e.wake, LockKey: ring.Key, Channel: ring.Channel,
-		Ids:            column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(e.receipts[i].ID), true }),
-		TenantIds:      column(part, func(i int) (pgtype.UUID, bool) { id := ms[i].TenantID; return pgvalue.NullUUID(id), id.Valid }),
-		DedupeKeys:     text(func(m *Message) string { return m.DedupeKey }),
-		PartitionKeys:  text(func(m *Message) string { return m.PartitionKey }),
-		EntityTypes:    text(func(m *Message) string { return m.Entity.Type }),
-		EntityIds:      text(func(m *Message) string { return m.Entity.ID }),
-		EntityVersions: column(part, func(i int) (int64, bool) { v := ms[i].Entity.Version; return v, ms[i].Entity.Type != "" }),
-		Headers:        column(part, func(i int) (json.RawMessage, bool) { return e.headers[i], e.headers[i] != nil }),
-		Payloads:       column(part, func(i int) (json.RawMessage, bool) { return ms[i].Payload, true }),
-		TopicLane:      tenantlane.Of(first.Topic, uuid.NullUUID{}),
-		Lanes:          column(part, func(i int) (int16, bool) { return ms[i].lane(), ms[i].Fairness == FairnessTenant }),
-		MaxAttempts:    column(part, func(i int) (int32, bool) { return int32(ms[i].MaxAttempts), true }),
-		NotBefore:      column(part, func(i int) (pgtype.Timestamptz, bool) { t := pgvalue.Time(ms[i].NotBefore); return t, t.Valid }),
+		Ids: column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(e.receipts[i].ID), true }),
+		TenantIds: column(part, func(i int) (pgtype.UUID, bool) {
+			id := ms[i].TenantID
+			return pgvalue.NullUUID(id), id.Valid
+		}),
+		DedupeKeys:    text(func(m *Message) string { return m.DedupeKey }),
+		PartitionKeys: text(func(m *Message) string { return m.PartitionKey }),
+		EntityTypes:   text(func(m *Message) string { return m.Entity.Type }),
+		EntityIds:     text(func(m *Message) string { return m.Entity.ID }),
+		EntityVersions: column(part, func(i int) (int64, bool) {
+			v := ms[i].Entity.Version
+			return v, ms[i].Entity.Type != ""
+		}),
+		Headers:     column(part, func(i int) (json.RawMessage, bool) { return e.headers[i], e.headers[i] != nil }),
+		Payloads:    column(part, func(i int) (json.RawMessage, bool) { return ms[i].Payload, true }),
+		TopicLane:   tenantlane.Of(first.Topic, uuid.NullUUID{}),
+		Lanes:       column(part, func(i int) (int16, bool) { return ms[i].lane(), ms[i].Fairness == FairnessTenant }),
+		MaxAttempts: column(part, func(i int) (int32, bool) { return int32(ms[i].MaxAttempts), true }),
+		NotBefore: column(part, func(i int) (pgtype.Timestamptz, bool) {
+			t := pgvalue.Time(ms[i].NotBefore)
+			return t, t.Valid
+		}),
 	}
 }
 
-// column returns the values of part, or nil if there are none. Most columns of most topics are empty, and to send and parse
-// one null per event takes a tenth of the time of a call.
+// column returns the values of part, or nil if there are none. Most columns of most topics are empty, and to send and
+// parse one null per event takes a tenth of the time of a call.
 func column[T any](part []int, of func(i int) (T, bool)) []T {
 	var values []T
 	for n, i := range part {

@@ -34,8 +34,8 @@ var (
 	// ErrSerialization: PostgreSQL refused a statement with 40001 because the caller's transaction is REPEATABLE READ or
 	// SERIALIZABLE. The transaction is aborted: roll it back and run it again.
 	ErrSerialization = schemadb.ErrSerialization
-	// ErrNotMigrated: the schema does not exist, or a table, column or function in it does not. The tables are older than this
-	// module: run `outboxgen migrate up`.
+	// ErrNotMigrated: the schema does not exist, or a table, column or function in it does not. The tables are older than
+	// this module: run `outboxgen migrate up`.
 	ErrNotMigrated = schemadb.ErrNotMigrated
 	// ErrRestored: the database was restored from a dump, so that its transaction ids start again and the cursors
 	// of its listeners do not fit them. `outboxgen listener rebase` corrects the cursors.
@@ -64,15 +64,15 @@ func RetryAfter(d time.Duration, err error) error { return errclass.RetryAfter(d
 // ErrBehind is returned by a Publisher for an event that was not sent, because an earlier one with its key has failed.
 var ErrBehind = errclass.ErrBehind
 
-// ErrNotSent is returned by a Publisher, possibly wrapped, for an event that was certainly not sent, for a reason that is not
-// the event: ctx ended, or the Publisher was stopped, before anything of the event was handed to the broker. The event is
-// handed back with its attempt uncounted, and nothing rests.
+// ErrNotSent is returned by a Publisher, possibly wrapped, for an event that was certainly not sent, for a reason that
+// is not the event: ctx ended, or the Publisher was stopped, before anything of the event was handed to the broker. The
+// event is handed back with its attempt uncounted, and nothing rests.
 var ErrNotSent = errclass.ErrNotSent
 
-// Unavailable marks err as an error of the target and not of the event: a service that the handler calls, or a broker, is
-// down. It means the same in a handler of a dispatcher, in a handler of a listener and in a Publisher. The event is handed
-// back with its attempt uncounted. The topic of the handler, or the destination, rests. After each of its growing pauses one
-// event is tried: see Breaker. Other topics and destinations do not rest.
+// Unavailable marks err as an error of the target and not of the event: a service that the handler calls, or a broker,
+// is down. It means the same in a handler of a dispatcher, in a handler of a listener and in a Publisher. The event is
+// handed back with its attempt uncounted. The topic of the handler, or the destination, rests. After each of its
+// growing pauses one event is tried: see Breaker. Other topics and destinations do not rest.
 //
 // Unavailable(RetryAfter(d, err)) asks for a pause of at least d, up to five minutes. Permanent takes precedence over
 // Unavailable. Unavailable(nil) is nil.
@@ -80,8 +80,8 @@ func Unavailable(err error) error {
 	return errclass.Unavailable(err, false)
 }
 
-// BrokerUnavailable is Unavailable for a whole broker: there is no connection to it, or it refuses the credentials, so that
-// none of its destinations can be reached. All its destinations rest. In a handler it means Unavailable.
+// BrokerUnavailable is Unavailable for a whole broker: there is no connection to it, or it refuses the credentials, so
+// that none of its destinations can be reached. All its destinations rest. In a handler it means Unavailable.
 // BrokerUnavailable(nil) is nil.
 func BrokerUnavailable(err error) error {
 	return errclass.Unavailable(err, true)

@@ -32,9 +32,9 @@ var (
 	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// filled returns p, a pointer to a payload, or a pointer to a copy that has empty lists, maps and bytes where the payload has
-// nil ones in fields that are not omitted when empty. The payload itself, which belongs to the caller, does not
-// change.
+// filled returns p, a pointer to a payload, or a pointer to a copy that has empty lists, maps and bytes where the
+// payload has nil ones in fields that are not omitted when empty. The payload itself, which belongs to the caller, does
+// not change.
 func filled(p any) any {
 	v := reflect.ValueOf(p).Elem()
 	known, ok := fillers.Load(v.Type())
@@ -68,7 +68,8 @@ func fillerOf(t reflect.Type, within []reflect.Type) *filler {
 				continue
 			}
 			kind := field.Type.Kind()
-			required := (kind == reflect.Slice || kind == reflect.Map) && !strings.Contains(options, "omit") && !writesItself(field.Type)
+			required := (kind == reflect.Slice || kind == reflect.Map) && !strings.Contains(options, "omit") &&
+				!writesItself(field.Type)
 			if inner := fillerOf(field.Type, within); required || inner != nil {
 				f.fields = append(f.fields, fillField{i, required, inner})
 			}

@@ -10,25 +10,25 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 )
 
-// Middleware wraps the call of a handler. It calls next, with ctx or a context derived from it, and returns the error of
-// next or another one: the returned error decides what becomes of the event. A middleware that does not call next must
-// return an error, or the event is acked unhandled. A panic in a middleware is a failure of the event, as one in the handler.
-// Calls for different events are concurrent.
+// Middleware wraps the call of a handler. It calls next, with ctx or a context derived from it, and returns the error
+// of next or another one: the returned error decides what becomes of the event. A middleware that does not call next
+// must return an error, or the event is acked unhandled. A panic in a middleware is a failure of the event, as one in
+// the handler. Calls for different events are concurrent.
 //
 // The first of several is the outermost. In transactional mode all run inside the savepoint of the event. Middleware is
 // called for handlers, not for publishers, which get many events in one call.
 type Middleware func(ctx context.Context, e Event, next func(context.Context) error) error
 
-// Observer is told what happens to events, for metrics and tracing. Nil functions cost nothing. The functions are called
-// from many goroutines, must not block, and must not keep or change the slices that they get. A panic in one of them is
-// logged and has no other effect. One that does not return for a second is left behind, and nothing is told until it
-// returns.
+// Observer is told what happens to events, for metrics and tracing. Nil functions cost nothing. The functions are
+// called from many goroutines, must not block, and must not keep or change the slices that they get. A panic in one of
+// them is logged and has no other effect. One that does not return for a second is left behind, and nothing is told
+// until it returns.
 //
-// Config.Observer of a dispatcher or listener is the observer of what it does. Its functions are read when the dispatcher
-// or listener is made. ContextWithObserver gives an observer to enqueues.
+// Config.Observer of a dispatcher or listener is the observer of what it does. Its functions are read when the
+// dispatcher or listener is made. ContextWithObserver gives an observer to enqueues.
 //
-// An event that was claimed is told once to Settled or Lost, unless its handler is still running when Run returns, or the
-// database is unavailable then. The order for one event is Claimed, Started, Finished, and Settled or Lost.
+// An event that was claimed is told once to Settled or Lost, unless its handler is still running when Run returns, or
+// the database is unavailable then. The order for one event is Claimed, Started, Finished, and Settled or Lost.
 type Observer struct {
 	// Enqueuing is told that a call is about to enqueue events. The context that it returns is used for the rest of the
 	// call: for the function of ContextWithTrace, for the statements, and for Enqueued. It may return nil instead of ctx.
@@ -45,12 +45,12 @@ type Observer struct {
 	Finished func(ctx context.Context, r Runner, events []Event, errs []error, took time.Duration)
 	// Settled is told what has become of an event, after it was committed.
 	Settled func(r Runner, e Event, s Settlement)
-	// Lost is told of an event whose lease was lost before it was settled, or whose transaction was rolled back. It will be
-	// handled again.
+	// Lost is told of an event whose lease was lost before it was settled, or whose transaction was rolled back. It will
+	// be handled again.
 	Lost func(r Runner, e Event)
-	// Dead is told of an event that became a dead letter, with the text of its error. It is told of events that a sweep has
-	// found too: their workers died on the last attempt, and no Settled precedes it. Of those the dedupe key, partition
-	// key, entity and headers are not known.
+	// Dead is told of an event that became a dead letter, with the text of its error. It is told of events that a sweep
+	// has found too: their workers died on the last attempt, and no Settled precedes it. Of those the dedupe key,
+	// partition key, entity and headers are not known.
 	Dead func(r Runner, e Event, err error)
 	// Resting is told that a topic or destination is not claimed for a while, because its target is unavailable.
 	Resting func(r Runner, target string, cause error)
@@ -83,15 +83,16 @@ const (
 	SettledRetried   Settlement = "retried"  // it failed, and is due again later
 	SettledDead      Settlement = "dead"     // it is a dead letter
 	SettledReleased  Settlement = "released" // it was handed back, and no attempt was counted
-	SettledParked    Settlement = "parked"   // it failed, or an earlier event of its key did, and waits with the events of its key
+	// it failed, or an earlier event of its key did, and waits with the events of its key
+	SettledParked Settlement = "parked"
 )
 
 // observerKey is where a context keeps its observer.
 type observerKey struct{}
 
 // ContextWithObserver returns a copy of ctx whose enqueues are told to o: those of Enqueue, EnqueueMany and generated
-// functions. Call it once, at the root: Enqueuing and Enqueued get the context of each enqueue. They run in the caller's
-// goroutine. EnqueueInBatch has no context and is not observed.
+// functions. Call it once, at the root: Enqueuing and Enqueued get the context of each enqueue. They run in the
+// caller's goroutine. EnqueueInBatch has no context and is not observed.
 func ContextWithObserver(ctx context.Context, o *Observer) context.Context {
 	return context.WithValue(ctx, observerKey{}, o)
 }
@@ -152,6 +153,7 @@ func (ob *observation) endOne(r Receipt, err error) {
 // call calls a function of the observer. A panic is logged, and the enqueue continues.
 func (ob *observation) call(what string, call func()) {
 	if crashed := usercode.Recover("observer's function "+what, func() error { call(); return nil }); crashed != nil {
-		usercode.Logger(slog.Default()).Error("observer panicked", "hook", what, "namespace", ob.e.Namespace, "topic", ob.e.Topic, "stack", crashed.Error())
+		usercode.Logger(slog.Default()).Error("observer panicked", "hook", what, "namespace", ob.e.Namespace, "topic",
+			ob.e.Topic, "stack", crashed.Error())
 	}
 }

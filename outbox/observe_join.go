@@ -2,8 +2,8 @@ package outbox
 
 import "context"
 
-// JoinObservers returns an Observer that tells each of os, in their order, for example one for traces and one for metrics.
-// A nil Observer is left out. A panic in one of them keeps the following ones from being told.
+// JoinObservers returns an Observer that tells each of os, in their order, for example one for traces and one for
+// metrics. A nil Observer is left out. A panic in one of them keeps the following ones from being told.
 func JoinObservers(os ...*Observer) *Observer {
 	all := &Observer{}
 	for _, o := range os {

@@ -72,9 +72,9 @@ type Message struct {
 	Version int
 	// TenantID is the owner, if the topic has one.
 	TenantID uuid.NullUUID
-	// Fairness says how the events of the topic take turns: "" means that the oldest due one is first, and FairnessTenant, which
-	// needs TenantID, that no tenant waits behind another's burst. All events of a topic should have the same. It is an error
-	// with Log, because listeners get events in the order of the log.
+	// Fairness says how the events of the topic take turns: "" means that the oldest due one is first, and FairnessTenant,
+	// which needs TenantID, that no tenant waits behind another's burst. All events of a topic should have the same. It is
+	// an error with Log, because listeners get events in the order of the log.
 	Fairness Fairness
 	// DedupeKey is unique within the topic for as long as the event is kept; "" means none. With a tenant
 	// it starts with TenantID and a slash.
@@ -126,8 +126,8 @@ type Event struct {
 	CreatedAt            time.Time
 }
 
-// LogValue returns what identifies the event, for logs of an Event, a Delivery or a queue.Claimed. It never contains the
-// payload or a header.
+// LogValue returns what identifies the event, for logs of an Event, a Delivery or a queue.Claimed. It never contains
+// the payload or a header.
 func (e Event) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("namespace", e.Namespace), slog.String("topic", e.Topic), slog.String("event_id", e.ID.String()),
@@ -145,8 +145,8 @@ type Delivery[P any] struct {
 	Payload P
 }
 
-// Retry bounds the attempts of a topic or listener. The zero value means 25 attempts, and delays that double from 1 s up
-// to 30 min: an event is tried for about seven hours.
+// Retry bounds the attempts of a topic or listener. The zero value means 25 attempts, and delays that double from 1 s
+// up to 30 min: an event is tried for about seven hours.
 type Retry struct {
 	// MaxAttempts ends the retries, the first attempt included.
 	MaxAttempts int

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// DrainLimit bounds a DrainUpTo of a dispatcher or listener. A drain that comes to a bound ends without an error, and its
-// report says which bound it was. The zero value is no bound.
+// DrainLimit bounds a DrainUpTo of a dispatcher or listener. A drain that comes to a bound ends without an error, and
+// its report says which bound it was. The zero value is no bound.
 type DrainLimit struct {
 	// Events is how many events are handled at most; 0 means any number. It is never exceeded. It counts each call of a
-	// handler and each event that is given to a Publisher, whatever comes of it: an event that is tried twice counts twice.
-	// It does not count what a transactional listener rolls back in order to find the event that breaks its transaction.
+	// handler and each event that is given to a Publisher, whatever comes of it: an event that is tried twice counts
+	// twice. It does not count what a transactional listener rolls back in order to find the event that breaks its
+	// transaction.
 	Events int
 	// Time is how long handlers are started; 0 means any time. Handlers that run then may finish within ShutdownTimeout,
 	// so a drain takes up to that longer, and the time of a statement.

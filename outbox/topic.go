@@ -19,13 +19,14 @@ import (
 	"github.com/outboxgen/outboxgen/payload"
 )
 
-// Topic is one kind of event with payload P. outboxgen generates a variable per topic; without it, make one with NewTopic. A
-// Topic cannot be changed, may be copied and may be used concurrently. The zero value is not a topic: nothing can be enqueued
-// with it.
+// Topic is one kind of event with payload P. outboxgen generates a variable per topic; without it, make one with
+// NewTopic. A Topic cannot be changed, may be copied and may be used concurrently. The zero value is not a topic:
+// nothing can be enqueued with it.
 type Topic[P any] struct{ untyped *UntypedTopic }
 
-// The compiler makes all methods of Topic for each topic of a package, also those that nobody calls. So they are few, most are
-// methods of the pointer, which have one copy where others have two, and these are not inlined, so that the copies are small.
+// The compiler makes all methods of Topic for each topic of a package, also those that nobody calls. So they are few,
+// most are methods of the pointer, which have one copy where others have two, and these are not inlined, so that the
+// copies are small.
 
 // TopicSpec describes a topic to NewTopic.
 type TopicSpec struct {
@@ -36,8 +37,8 @@ type TopicSpec struct {
 	RenamedFrom []string
 	// Version is the payload's schema number; 0 means 1.
 	Version int
-	// Strict makes handlers refuse an incomplete payload, permanently: one in which a field is missing or null although its
-	// json tag has no omitempty, or has a zero UUID, time or date or an empty enum value there. It applies to structs
+	// Strict makes handlers refuse an incomplete payload, permanently: one in which a field is missing or null although
+	// its json tag has no omitempty, or has a zero UUID, time or date or an empty enum value there. It applies to structs
 	// inside the payload too. Generated code sets it. Without it a field that is missing has its zero value, as in
 	// encoding/json.
 	Strict bool
@@ -46,8 +47,8 @@ type TopicSpec struct {
 	// Silent enqueues without waking sleeping dispatchers and listeners, which find the event when they poll. It is for
 	// producers that use PREPARE TRANSACTION, which refuses NOTIFY.
 	Silent bool
-	// Fairness says how the events of the topic take turns; "" means that the oldest due one is first. An enqueue returns an
-	// error if it is set with Log, or if it is FairnessTenant and Keys returns no tenant.
+	// Fairness says how the events of the topic take turns; "" means that the oldest due one is first. An enqueue returns
+	// an error if it is set with Log, or if it is FairnessTenant and Keys returns no tenant.
 	Fairness Fairness
 	Retry    Retry
 	// Lease is how long other workers must wait for an event after its worker has crashed; 0 means 30 s.
@@ -55,9 +56,9 @@ type TopicSpec struct {
 	// MaxLag is the age of the oldest waiting event of a queue topic that raises an alarm; 0 means no alarm.
 	MaxLag    time.Duration
 	Retention Retention
-	// History leads from older versions of the payload to Version, oldest first and without a gap. Payloads of older versions
-	// are brought to Version before a handler or a publisher's key gets them. Without History they are decoded as if they
-	// had Version.
+	// History leads from older versions of the payload to Version, oldest first and without a gap. Payloads of older
+	// versions are brought to Version before a handler or a publisher's key gets them. Without History they are decoded as
+	// if they had Version.
 	History []payload.Upcaster
 	// Keys derives the keys of an event from its payload, which is passed as a pointer to a value of the topic's type. nil
 	// means that events have no keys.
@@ -68,9 +69,9 @@ type TopicSpec struct {
 // value, "", claims them in the order in which they fall due, whoever owns them.
 type Fairness string
 
-// FairnessTenant gives each tenant its own turn: no tenant waits behind another's burst. The events of a tenant are still
-// claimed in the order in which they fall due. Tenants are spread over 32 lanes by a hash, so that two tenants may share a
-// lane, in which the oldest due event is first. It costs nothing at enqueue.
+// FairnessTenant gives each tenant its own turn: no tenant waits behind another's burst. The events of a tenant are
+// still claimed in the order in which they fall due. Tenants are spread over 32 lanes by a hash, so that two tenants
+// may share a lane, in which the oldest due event is first. It costs nothing at enqueue.
 const FairnessTenant Fairness = "tenant"
 
 // NewTopic returns the topic that spec describes. If spec is wrong, each enqueue returns an error. If P has a method
@@ -90,29 +91,30 @@ func newTopic(spec *TopicSpec, pointer any) *UntypedTopic {
 // validator is a payload that knows its rules.
 type validator interface{ Validate() error }
 
-// Enqueue writes one event with tx: it is delivered if and only if tx commits. If the topic already has an event with its
-// dedupe key, nothing is written and the receipt has Duplicate set. If the transaction of that event is still open, Enqueue
-// waits for its end.
+// Enqueue writes one event with tx: it is delivered if and only if tx commits. If the topic already has an event with
+// its dedupe key, nothing is written and the receipt has Duplicate set. If the transaction of that event is still open,
+// Enqueue waits for its end.
 //
-// What is wrong with p, its keys or opts is found before anything is sent, and leaves tx usable. ErrSerialization and errors of
-// PostgreSQL abort tx. If ContextWithTrace has added a trace to ctx, the event gets it.
+// What is wrong with p, its keys or opts is found before anything is sent, and leaves tx usable. ErrSerialization and
+// errors of PostgreSQL abort tx. If ContextWithTrace has added a trace to ctx, the event gets it.
 //
 //go:noinline
 func (t *Topic[P]) Enqueue(ctx context.Context, tx Tx, p P, opts ...EnqueueOption) (Receipt, error) {
 	return t.untyped.Enqueue(ctx, tx, &p, opts...)
 }
 
-// EnqueueMany writes one event for each of ps, with one statement per 1,000, and returns their receipts in the order of ps.
-// Each event is written as by Enqueue, and opts are those of each. If two of ps have the same dedupe key, one is a duplicate
-// of the other. If one payload is invalid, nothing is sent.
+// EnqueueMany writes one event for each of ps, with one statement per 1,000, and returns their receipts in the order of
+// ps. Each event is written as by Enqueue, and opts are those of each. If two of ps have the same dedupe key, one is a
+// duplicate of the other. If one payload is invalid, nothing is sent.
 //
 //go:noinline
 func (t *Topic[P]) EnqueueMany(ctx context.Context, tx Tx, ps []P, opts ...EnqueueOption) ([]Receipt, error) {
 	return t.untyped.EnqueueMany(ctx, tx, ps, opts...)
 }
 
-// EnqueueInBatch adds one event to b, which the caller sends in a transaction. It writes the same as Enqueue, without another
-// round trip. The receipt is filled in when the results of b are read. If EnqueueInBatch returns an error, b is unchanged.
+// EnqueueInBatch adds one event to b, which the caller sends in a transaction. It writes the same as Enqueue, without
+// another round trip. The receipt is filled in when the results of b are read. If EnqueueInBatch returns an error, b is
+// unchanged.
 //
 //go:noinline
 func (t *Topic[P]) EnqueueInBatch(b *pgx.Batch, p P, opts ...EnqueueOption) (*PendingReceipt, error) {
@@ -122,9 +124,9 @@ func (t *Topic[P]) EnqueueInBatch(b *pgx.Batch, p P, opts ...EnqueueOption) (*Pe
 // Untyped returns t without the type of its payload.
 func (t Topic[P]) Untyped() *UntypedTopic { return t.untyped }
 
-// UntypedTopic is a Topic without the type of its payload. Generated code uses it, so that its methods are compiled once
-// and not for each payload. A payload is a value of the topic's type, or a pointer to one, which saves a copy. Any other
-// type is an error.
+// UntypedTopic is a Topic without the type of its payload. Generated code uses it, so that its methods are compiled
+// once and not for each payload. A payload is a value of the topic's type, or a pointer to one, which saves a copy. Any
+// other type is an error.
 type UntypedTopic struct {
 	spec    TopicSpec
 	pointer reflect.Type // to a payload
@@ -212,8 +214,8 @@ func (t *UntypedTopic) enqueue(ctx context.Context, tx Tx, payload any, opts []E
 	return enqueue(ctx, tx, t.spec.Schema, m, !t.spec.Silent)
 }
 
-// EnqueueMany writes one event per payload with tx, as the function EnqueueMany does. payloads is a slice of values of the
-// topic's type.
+// EnqueueMany writes one event per payload with tx, as the function EnqueueMany does. payloads is a slice of values of
+// the topic's type.
 func (t *UntypedTopic) EnqueueMany(ctx context.Context, tx Tx, payloads any, opts ...EnqueueOption) ([]Receipt, error) {
 	ps := reflect.ValueOf(payloads)
 	if ps.Kind() != reflect.Slice {
@@ -229,7 +231,9 @@ func (t *UntypedTopic) EnqueueMany(ctx context.Context, tx Tx, payloads any, opt
 	return receipts, err
 }
 
-func (t *UntypedTopic) enqueueMany(ctx context.Context, tx Tx, ps reflect.Value, opts []EnqueueOption) ([]Receipt, error) {
+func (t *UntypedTopic) enqueueMany(
+	ctx context.Context, tx Tx, ps reflect.Value, opts []EnqueueOption,
+) ([]Receipt, error) {
 	ms := make([]Message, ps.Len())
 	for i := range ms {
 		var err error
@@ -336,11 +340,13 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 	return m, nil
 }
 
-// check returns an error in one line that names each field once whose value is empty, and the keys that it is a part of. It
-// continues invalid, which may name the field already: a required field that is a part of a key. invalid may be nil.
+// check returns an error in one line that names each field once whose value is empty, and the keys that it is a part
+// of. It continues invalid, which may name the field already: a required field that is a part of a key. invalid may be
+// nil.
 func (k *Keys) check(invalid error) error {
 	keys := [...]struct{ name, empty string }{
-		{"dedupe key", k.Dedupe.EmptyField()}, {"partition key", k.Partition.EmptyField()}, {"entity id", k.EntityID.EmptyField()},
+		{"dedupe key", k.Dedupe.EmptyField()}, {"partition key", k.Partition.EmptyField()},
+		{"entity id", k.EntityID.EmptyField()},
 	}
 	var told []string
 	err := invalid

@@ -17,14 +17,16 @@ const (
 // traceKey is where a context keeps its trace function.
 type traceKey struct{}
 
-// ContextWithTrace returns a copy of ctx that adds a trace to the events that are enqueued with it or with a context derived
-// from it. Each Enqueue and EnqueueMany calls trace once, with its own context. The results become the headers traceparent
-// and tracestate of W3C Trace Context. Call ContextWithTrace once, at the root: trace sees the span that is active at the
-// enqueue. It runs in the caller's goroutine and must not block.
+// ContextWithTrace returns a copy of ctx that adds a trace to the events that are enqueued with it or with a context
+// derived from it. Each Enqueue and EnqueueMany calls trace once, with its own context. The results become the headers
+// traceparent and tracestate of W3C Trace Context. Call ContextWithTrace once, at the root: trace sees the span that is
+// active at the enqueue. It runs in the caller's goroutine and must not block.
 //
-// Events that already have a traceparent header keep it. An invalid or empty traceparent is ignored, and so is an invalid
-// tracestate: tracing never fails an enqueue. EnqueueInBatch has no context: use WithHeaders.
-func ContextWithTrace(ctx context.Context, trace func(ctx context.Context) (traceparent, tracestate string)) context.Context {
+// Events that already have a traceparent header keep it. An invalid or empty traceparent is ignored, and so is an
+// invalid tracestate: tracing never fails an enqueue. EnqueueInBatch has no context: use WithHeaders.
+func ContextWithTrace(
+	ctx context.Context, trace func(ctx context.Context) (traceparent, tracestate string),
+) context.Context {
 	return context.WithValue(ctx, traceKey{}, trace)
 }
 
@@ -45,8 +47,8 @@ func traceHeaders(ctx context.Context) map[string]string {
 	return headers
 }
 
-// follow adds the headers of a trace to m unless m already has a trace. It does not change the map of m, which belongs to
-// the caller.
+// follow adds the headers of a trace to m unless m already has a trace. It does not change the map of m, which belongs
+// to the caller.
 func (m *Message) follow(trace map[string]string) {
 	if len(trace) == 0 {
 		return
@@ -66,11 +68,12 @@ func (m *Message) follow(trace map[string]string) {
 	m.Headers = headers
 }
 
-// isTraceparent reports whether s is version-trace-parent-flags in lower-case hex, with both ids not zero. Versions after
-// 00 may have more after another dash.
+// isTraceparent reports whether s is version-trace-parent-flags in lower-case hex, with both ids not zero. Versions
+// after 00 may have more after another dash.
 func isTraceparent(s string) bool {
 	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	if len(s) < length || len(s) > maxTracestate || s[:2] == "ff" || len(s) > length && (s[:2] == "00" || s[length] != '-') || !isTracestate(s) {
+	if len(s) < length || len(s) > maxTracestate || s[:2] == "ff" ||
+		len(s) > length && (s[:2] == "00" || s[length] != '-') || !isTracestate(s) {
 		return false
 	}
 	for i := range length {

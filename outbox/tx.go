@@ -11,8 +11,8 @@ import (
 // Tx is the transaction that an enqueue writes with. A pgx.Tx is one. Module sqltx makes one of a transaction of
 // database/sql, and so of sqlx, GORM, bun and ent.
 //
-// An enqueue calls Query and QueryRow only: it never ends the transaction. Commit and Rollback are there because a pool and
-// a connection do not have them, so that neither compiles in place of a transaction.
+// An enqueue calls Query and QueryRow only: it never ends the transaction. Commit and Rollback are there because a pool
+// and a connection do not have them, so that neither compiles in place of a transaction.
 type Tx interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row

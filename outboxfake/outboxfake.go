@@ -1,7 +1,7 @@
 // Package outboxfake tests code that enqueues events without a database.
 //
-// Generated types such as FakeMiniChat embed a DB and are what tests use. To test with a database, and to run handlers, use
-// package outboxtest.
+// Generated types such as FakeMiniChat embed a DB and are what tests use. To test with a database, and to run handlers,
+// use package outboxtest.
 package outboxfake
 
 import (
@@ -21,18 +21,19 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// DB takes the place of the database in tests of code that enqueues events. An enqueue with a DB runs the same code as one
-// with PostgreSQL, up to the statement: payloads, tenants, keys, sizes and options are checked by the same rules, with the same
-// errors. Then the event is recorded.
+// DB takes the place of the database in tests of code that enqueues events. An enqueue with a DB runs the same code as
+// one with PostgreSQL, up to the statement: payloads, tenants, keys, sizes and options are checked by the same rules,
+// with the same errors. Then the event is recorded.
 //
 // Begin returns a transaction whose events are recorded when it commits, and dropped when it is rolled back. With any
 // other transaction, or with nil, each event is recorded immediately and never dropped.
 //
-// A dedupe key is taken as in PostgreSQL: a second event with the key has a receipt with Duplicate set and the id of the
-// first. If the transaction of the first is still open, the enqueue waits for its end, or for the end of ctx.
+// A dedupe key is taken as in PostgreSQL: a second event with the key has a receipt with Duplicate set and the id of
+// the first. If the transaction of the first is still open, the enqueue waits for its end, or for the end of ctx.
 //
-// A DB runs no SQL, and no handler. It does not serialize transactions, so that outbox.ErrSerialization never occurs. The zero
-// value is empty and ready to use. Give each test its own. A DB may be used concurrently and must not be copied.
+// A DB runs no SQL, and no handler. It does not serialize transactions, so that outbox.ErrSerialization never occurs.
+// The zero value is empty and ready to use. Give each test its own. A DB may be used concurrently and must not be
+// copied.
 type DB struct {
 	mu     sync.Mutex
 	events []row // committed, in the order of their commits
@@ -116,17 +117,17 @@ func (e *row) copy() outbox.Event {
 	return event
 }
 
-// Event is an event that a DB has recorded. Its Delivery is what a handler gets on the first attempt, and can be passed to
-// one.
+// Event is an event that a DB has recorded. Its Delivery is what a handler gets on the first attempt, and can be passed
+// to one.
 type Event[P any] struct {
 	outbox.Delivery[P]
 	// NotBefore is the time of WithNotBefore, zero without it.
 	NotBefore time.Time
 }
 
-// Events returns the events of topic that db has recorded, in the order of their commits. Payloads are decoded from JSON, as
-// for a handler: a list that was nil is empty, and a time has no monotonic clock. Events panics if a payload does not decode,
-// which cannot happen with a generated type.
+// Events returns the events of topic that db has recorded, in the order of their commits. Payloads are decoded from
+// JSON, as for a handler: a list that was nil is empty, and a time has no monotonic clock. Events panics if a payload
+// does not decode, which cannot happen with a generated type.
 func Events[P any](db *DB, topic outbox.Topic[P]) []Event[P] {
 	rows := db.of(topic.Untyped())
 	var payloads []P
@@ -147,8 +148,8 @@ func Payloads[P any](db *DB, topic outbox.Topic[P]) []P {
 	return payloads
 }
 
-// Decode decodes the payloads of the events of topic that db has recorded, as Payloads does, into the slice that payloads
-// points to. Generated code calls it.
+// Decode decodes the payloads of the events of topic that db has recorded, as Payloads does, into the slice that
+// payloads points to. Generated code calls it.
 func (db *DB) Decode(topic *outbox.UntypedTopic, payloads any) { decode(db.of(topic), payloads) }
 
 // of returns the rows of topic.
@@ -158,15 +159,16 @@ func (db *DB) of(topic *outbox.UntypedTopic) []row {
 	defer db.mu.Unlock()
 	var rows []row
 	for _, e := range db.events {
-		if e.schema == cmp.Or(spec.Schema, "outbox") && e.Namespace == spec.Namespace && e.Topic == spec.Name && e.log == spec.Log {
+		if e.schema == cmp.Or(spec.Schema, "outbox") && e.Namespace == spec.Namespace && e.Topic == spec.Name &&
+			e.log == spec.Log {
 			rows = append(rows, e)
 		}
 	}
 	return rows
 }
 
-// decode decodes the payloads of rows into the slice that list points to, and leaves it nil if there are none. It is not
-// generic, because each package of topics would have a copy per topic.
+// decode decodes the payloads of rows into the slice that list points to, and leaves it nil if there are none. It is
+// not generic, because each package of topics would have a copy per topic.
 func decode(rows []row, list any) {
 	if len(rows) == 0 {
 		return

@@ -34,8 +34,8 @@ type tx struct {
 
 func newTx(db *DB) *tx { return &tx{db: db, ended: make(chan struct{})} }
 
-// Begin starts a transaction whose events are recorded when it commits. It can be passed to the code under test, or db to
-// pgx.BeginFunc. Its statements, except for enqueues, return an error: Exec, Query and the others run no SQL.
+// Begin starts a transaction whose events are recorded when it commits. It can be passed to the code under test, or db
+// to pgx.BeginFunc. Its statements, except for enqueues, return an error: Exec, Query and the others run no SQL.
 func (db *DB) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("begin: %w", err)
@@ -152,8 +152,8 @@ func (t *tx) RecordEvents(
 	return nil
 }
 
-// take takes the dedupe key of e, if it has one. While another transaction that is still open has it, take waits without
-// the mutex.
+// take takes the dedupe key of e, if it has one. While another transaction that is still open has it, take waits
+// without the mutex.
 func (t *tx) take(ctx context.Context, e *row) (outbox.Receipt, error) {
 	db, root := t.db, t.root()
 	for {
@@ -188,8 +188,8 @@ func newRow(schema string, m *outbox.Message, id uuid.UUID) row {
 	e := row{
 		Event: outbox.Event{
 			ID: id, Namespace: m.Namespace, Topic: m.Topic, Version: m.Version, TenantID: m.TenantID, DedupeKey: m.DedupeKey,
-			PartitionKey: m.PartitionKey, Entity: m.Entity, Headers: maps.Clone(m.Headers), Attempt: 1, MaxAttempts: m.MaxAttempts,
-			CreatedAt: time.Now().UTC().Truncate(time.Microsecond),
+			PartitionKey: m.PartitionKey, Entity: m.Entity, Headers: maps.Clone(m.Headers), Attempt: 1,
+			MaxAttempts: m.MaxAttempts, CreatedAt: time.Now().UTC().Truncate(time.Microsecond),
 		},
 		schema: cmp.Or(schema, "outbox"), log: m.Log, notBefore: m.NotBefore, payload: m.Payload,
 	}
@@ -200,7 +200,8 @@ func newRow(schema string, m *outbox.Message, id uuid.UUID) row {
 }
 
 // errNoSQL is the error of a statement that only PostgreSQL can run.
-var errNoSQL = errors.New("the transaction of a fake runs no SQL: test this code with a database, for example outboxtest.Postgres")
+var errNoSQL = errors.New(
+	"the transaction of a fake runs no SQL: test this code with a database, for example outboxtest.Postgres")
 
 func (t *tx) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
 	return pgconn.CommandTag{}, errNoSQL

@@ -55,13 +55,19 @@ func (e *emitter) fake(ns *model.Namespace) ([]byte, error) {
 	f := e.newFile("fake of namespace " + ns.Name + " for tests")
 	g := f.Group
 	name, recorded := fakeName(ns), jen.Id("f").Dot("DB")
-	addComment(g, name+" is a "+enqueuerName(ns)+" for tests without a database. It applies the rules of the real functions, with the same errors and the same duplicates, and records events instead of writing them. The transaction may be nil: then an event is recorded immediately. With a transaction of its method Begin, events are recorded when it commits. See outboxfake.DB. New"+name+" makes one. Fakes of several namespaces may have the same DB, and then its transactions too.")
+	addComment(g,
+		name+" is a "+enqueuerName(ns)+
+			" for tests without a database. It applies the rules of the real functions, with the same errors and the same "+
+			"duplicates, and records events instead of writing them. The transaction may be nil: then an event is recorded "+
+			"immediately. With a transaction of its method Begin, events are recorded when it commits. See outboxfake.DB. New"+
+			name+" makes one. Fakes of several namespaces may have the same DB, and then its transactions too.")
 	g.Type().Id(name).Struct(jen.Op("*").Qual(fakePath, "DB"))
 	g.Line()
 	g.Var().Id("_").Id(enqueuerName(ns)).Op("=").Parens(jen.Op("*").Id(name)).Parens(jen.Nil())
 	g.Line()
 	addComment(g, "New"+name+" returns an empty fake.")
-	g.Func().Id("New" + name).Params().Op("*").Id(name).Block(jen.Return(jen.Op("&").Id(name).Values(jen.Id("DB").Op(":").Op("&").Qual(fakePath, "DB").Values())))
+	g.Func().Id("New" + name).Params().Op("*").Id(name).Block(jen.Return(jen.Op("&").Id(name).
+		Values(jen.Id("DB").Op(":").Op("&").Qual(fakePath, "DB").Values())))
 	g.Line()
 	receiver := jen.Id("f").Op("*").Id(name)
 	for _, t := range ns.Topics {
@@ -77,7 +83,8 @@ func (e *emitter) fake(ns *model.Namespace) ([]byte, error) {
 				jen.Id(payload+"s"), jen.Id("opts").Op("..."))),
 		)
 		g.Line()
-		addComment(g, t.GoName+" returns the payloads of the "+t.FullName()+" events that were recorded, without duplicates, in their order. For keys and headers use outboxfake.Events.")
+		addComment(g, t.GoName+" returns the payloads of the "+t.FullName()+
+			" events that were recorded, without duplicates, in their order. For keys and headers use outboxfake.Events.")
 		g.Func().Params(receiver.Clone()).Id(t.GoName).Params().Params(jen.Id(payload+"s").Index().Id(t.GoName)).Block(
 			recorded.Clone().Dot("Decode").Call(untypedTopic(t), jen.Op("&").Id(payload+"s")),
 			jen.Return(jen.Id(payload+"s")),

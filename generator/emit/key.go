@@ -111,7 +111,8 @@ func keyPart(s model.Segment) *jen.Statement {
 	if s.Field == nil {
 		return jen.Qual(eventkeyPath, "LiteralPart").Call(jen.Lit(s.Prefix))
 	}
-	part := jen.Qual(eventkeyPath, partName(s.Field.Type.Base())).Call(jen.Lit(s.Field.Name), jen.Id(payload).Dot(s.Field.GoName))
+	part := jen.Qual(eventkeyPath, partName(s.Field.Type.Base())).Call(jen.Lit(s.Field.Name),
+		jen.Id(payload).Dot(s.Field.GoName))
 	if s.Prefix != "" || s.Suffix != "" {
 		part.Dot("Affix").Call(jen.Lit(s.Prefix), jen.Lit(s.Suffix))
 	}

@@ -37,11 +37,14 @@ func addOperation(g *jen.Group, o *model.Operation) {
 	addComment(g, o.GoName+" runs operation "+o.Name+
 		": it calls do in a transaction of db and commits with the outcome that do returns.",
 		userDoc(o.GoName, o.Doc),
-		"do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back and is returned. A zero outcome, or a second one, rolls back with an error that wraps operation.ErrNoOutcome. A panic rolls back and continues. "+o.GoName+" does not retry: see operation.Run.")
+		"do gets an outcome only from a method of tx, which enqueues its events. An error of do rolls back and is "+
+			"returned. A zero outcome, or a second one, rolls back with an error that wraps operation.ErrNoOutcome. A panic "+
+			"rolls back and continues. "+o.GoName+" does not retry: see operation.Run.")
 	g.Func().Id(o.GoName).Params(
 		ctx.Clone(),
 		jen.Id("db").Qual(operationPath, "Beginner"),
-		jen.Id("do").Func().Params(ctx.Clone(), jen.Id("tx").Op("*").Id(txType(o))).Params(jen.Id(outcomeType(o)), jen.Error()),
+		jen.Id("do").Func().Params(ctx.Clone(), jen.Id("tx").Op("*").Id(txType(o))).Params(jen.Id(outcomeType(o)),
+			jen.Error()),
 	).Error().Block(
 		jen.Return(jen.Qual(operationPath, "Run").Call(
 			jen.Id("ctx"), jen.Id("db"), jen.Lit(o.Name),
@@ -58,7 +61,9 @@ func addOperation(g *jen.Group, o *model.Operation) {
 }
 
 func addOperationTx(g *jen.Group, o *model.Operation) {
-	addComment(g, txType(o)+" is the transaction of "+o.GoName+", for business rows. Its Commit and Rollback do nothing and return operation.ErrTxOwned. An outcome cannot be made while a savepoint that its Begin has made is open.")
+	addComment(g, txType(o)+" is the transaction of "+o.GoName+
+		", for business rows. Its Commit and Rollback do nothing and return operation.ErrTxOwned. An outcome cannot be "+
+		"made while a savepoint that its Begin has made is open.")
 	members := []jen.Code{
 		jen.Qual(operationPath, "Tx"),
 		jen.Id(operationField(o)).Op("*").Qual(operationPath, "Operation"),
@@ -133,7 +138,8 @@ func addOutcome(g *jen.Group, o *model.Operation, outcome *model.Outcome) {
 
 // addOutcomeType declares the type of the outcomes of o.
 func addOutcomeType(g *jen.Group, o *model.Operation) {
-	addComment(g, outcomeType(o)+" is an outcome of "+o.GoName+". Only the methods of "+txType(o)+" make one; the zero value is not an outcome.")
+	addComment(g, outcomeType(o)+" is an outcome of "+o.GoName+". Only the methods of "+txType(o)+
+		" make one; the zero value is not an outcome.")
 	g.Type().Id(outcomeType(o)).Struct(jen.Id(outcomeField(o)).Qual(operationPath, "Outcome"))
 	g.Line()
 	if !emits(o) {
@@ -151,7 +157,8 @@ func addOutcomeType(g *jen.Group, o *model.Operation) {
 // the function, nor a word of Go.
 func eventParam(t *model.Topic) string {
 	name := lowerFirst(t.GoName)
-	if token.IsKeyword(name) || types.Universe.Lookup(name) != nil || slices.Contains([]string{"ctx", "tx", "outcome", "err", "outbox", "context", "operation"}, name) {
+	if token.IsKeyword(name) || types.Universe.Lookup(name) != nil ||
+		slices.Contains([]string{"ctx", "tx", "outcome", "err", "outbox", "context", "operation"}, name) {
 		return name + "_" // no Go name of a topic has an underscore
 	}
 	return name

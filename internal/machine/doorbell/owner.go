@@ -15,8 +15,8 @@ func New(e *Config) *Doorbell { return &Doorbell{newDoorbell(e)} }
 // Run listens until ctx ends, and then gives up the lock, for which dbCtx bounds the time.
 func (d *Doorbell) Run(ctx, dbCtx context.Context) { d.bell.run(ctx, dbCtx) }
 
-// Request sets the state that the owner wants: asleep, so that enqueues ring, or awake. A request to be asleep is answered
-// with its number, which is one higher than that of the request before.
+// Request sets the state that the owner wants: asleep, so that enqueues ring, or awake. A request to be asleep is
+// answered with its number, which is one higher than that of the request before.
 func (d *Doorbell) Request(asleep bool) { d.bell.setRequest(asleep) }
 
 // Rang receives when an enqueue has rung.

@@ -21,9 +21,10 @@ type Sleeper struct {
 
 // Config holds the doorbell of a sleeper.
 type Config struct {
-	Bell         bell.Bell
-	DB           *schemadb.Schema
-	Main, Listen *pgxpool.Pool // producers ring on the database of Main; Listen makes the listening connection, and Main does if it is nil
+	Bell bell.Bell
+	DB   *schemadb.Schema
+	// producers ring on the database of Main; Listen makes the listening connection, and Main does if it is nil
+	Main, Listen *pgxpool.Pool
 	Log          *slog.Logger
 	// Listening is told the results of attempts to listen, except the first failure after a success: a connection that is
 	// lost once costs nothing.

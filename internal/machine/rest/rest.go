@@ -219,8 +219,8 @@ func (t *Target) pause() time.Duration {
 	return pause
 }
 
-// OnCall is OnResults after a call of a publisher. If cut is set, the context of the call was over when it returned. That
-// a call was cut short says nothing about the target, but what may have been sent is an attempt.
+// OnCall is OnResults after a call of a publisher. If cut is set, the context of the call was over when it returned.
+// That a call was cut short says nothing about the target, but what may have been sent is an attempt.
 func (t *Target) OnCall(now, began time.Time, ids []uuid.UUID, results []errclass.Result, cut bool) []Note {
 	if !cut || t.Rests() {
 		return t.OnResults(now, began, ids, results)
@@ -267,7 +267,8 @@ func (t *Target) update(now, began time.Time, ids []uuid.UUID, results []errclas
 		case r.Class == errclass.ClassNotSent:
 		case r.Class == errclass.ClassUnavailable && (t.Kind == Handler || r.Broker == (t.Kind == Broker)):
 			away = r
-		case r.Class == errclass.ClassUnavailable && t.Kind != Broker: // a failure of the broker says nothing about a destination
+		// a failure of the broker says nothing about a destination
+		case r.Class == errclass.ClassUnavailable && t.Kind != Broker:
 		case r.Class == errclass.ClassFailed && t.breaks():
 			if !slices.Contains(t.failedInRow, ids[i]) {
 				t.failedInRow = append(t.failedInRow, ids[i])

@@ -38,10 +38,12 @@ type Sleeper struct {
 	pollAt         time.Time
 }
 
-// NewSleeper returns a sleeper that polls every interval, with a doorbell or without one. Without one, and while the polls
-// find nothing, the interval doubles up to most.
+// NewSleeper returns a sleeper that polls every interval, with a doorbell or without one. Without one, and while the
+// polls find nothing, the interval doubles up to most.
 func NewSleeper(now time.Time, random backoff.Random, bell bool, interval, most time.Duration) Sleeper {
-	return Sleeper{random: random, bell: bell, interval: interval, most: most, every: interval, pollAt: now.Add(random.Within(interval))}
+	return Sleeper{
+		random: random, bell: bell, interval: interval, most: most, every: interval, pollAt: now.Add(random.Within(interval)),
+	}
 }
 
 // PollAt is when it is time for a poll; OnPoll follows.

@@ -104,10 +104,12 @@ func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []errclass
 	return results
 }
 
-// Call is Send for an owner that keeps track of Rest by itself. Of a try, the context ends as soon as the process stops,
-// because the try would probably fail anyway. returned is called when the publisher has returned, before observers are
-// told. cut reports that the context of the call is over.
-func (t *Target) Call(ctx context.Context, events []publish.Outgoing, try bool, returned func()) (results []errclass.Result, cut bool) {
+// Call is Send for an owner that keeps track of Rest by itself. Of a try, the context ends as soon as the process
+// stops, because the try would probably fail anyway. returned is called when the publisher has returned, before
+// observers are told. cut reports that the context of the call is over.
+func (t *Target) Call(
+	ctx context.Context, events []publish.Outgoing, try bool, returned func(),
+) (results []errclass.Result, cut bool) {
 	if try {
 		var over func()
 		ctx, over = shutdown.UntilStop(ctx)

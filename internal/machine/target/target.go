@@ -14,7 +14,8 @@ import (
 	"github.com/outboxgen/outboxgen/publish"
 )
 
-// StallAfter is how long a call of a Publisher may take before its destination is given no more events until it returns.
+// StallAfter is how long a call of a Publisher may take before its destination is given no more events until it
+// returns.
 const StallAfter = rest.StallAfter
 
 // Target is where events go: the handler of a topic, or a destination of a broker. Its methods may be used from any
@@ -144,7 +145,8 @@ func Tell(log *slog.Logger, hooks *report.Hooks, notes []rest.Note) {
 			if n.Result.Unwanted {
 				level, text = slog.LevelError, "resting: no handler is written, the events wait and no attempt is charged"
 			}
-			log.Log(context.Background(), level, text, "target", n.Target.Name, "topics", strings.Join(n.Target.Topics, ","), "error", n.Result.Text)
+			log.Log(context.Background(), level, text, "target", n.Target.Name, "topics", strings.Join(n.Target.Topics, ","),
+				"error", n.Result.Text)
 			hooks.Resting(n.Target.Name, n.Result.Text)
 		case rest.Ended:
 			logEnd(log, n)
@@ -159,13 +161,16 @@ func Tell(log *slog.Logger, hooks *report.Hooks, notes []rest.Note) {
 
 // logEnd logs that a rest is over. That events are delivered again is said when one was.
 func logEnd(log *slog.Logger, n *rest.Note) {
-	attrs := []any{"target", n.Target.Name, "rested", n.Rested.Round(time.Millisecond), "tries", n.Tries, "handed_back", n.HandedBack}
+	attrs := []any{
+		"target", n.Target.Name, "rested", n.Rested.Round(time.Millisecond), "tries", n.Tries, "handed_back", n.HandedBack,
+	}
 	if n.Result.Class == errclass.ClassDone {
 		log.Info("back: events are delivered again", attrs...)
 		return
 	}
 	attrs = append(attrs, "error", n.Result.Text)
-	if n.Result.Class == errclass.ClassRefused && n.Target.Kind != rest.Broker { // a refused event says nothing about other destinations
+	// a refused event says nothing about other destinations
+	if n.Result.Class == errclass.ClassRefused && n.Target.Kind != rest.Broker {
 		log.Warn("rest is over: the target refuses an event permanently, and it becomes a dead letter", attrs...)
 	} else {
 		log.Info("rest is over: the target answers, and no event has been delivered yet", attrs...)

@@ -35,8 +35,8 @@ type Targets struct {
 
 func NewTargets(breaker outbox.Breaker, publishers map[string]publish.Publisher, log *slog.Logger) *Targets {
 	return &Targets{
-		breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target), brokers: make(map[string]*rest.Target),
-		Changed: make(testsignal.Signal, 1),
+		breaker: breaker, publishers: publishers, log: log, ByTopic: make(map[string]*Target),
+		brokers: make(map[string]*rest.Target), Changed: make(testsignal.Signal, 1),
 	}
 }
 

@@ -38,8 +38,8 @@ func Main() {
 // line or the one above.
 const allow = "//outboxgen:allow "
 
-// files returns the files of the package that a person wrote and that are not tests. Package operation has none: it makes the
-// outcomes.
+// files returns the files of the package that a person wrote and that are not tests. Package operation has none: it
+// makes the outcomes.
 func files(pass *analysis.Pass) []*ast.File {
 	var own []*ast.File
 	if pass.Pkg.Path() == module+"operation" {

@@ -56,9 +56,9 @@ type owner struct {
 	outcome   string // Settled
 }
 
-// owners knows which operations own which payloads. It reads that from the types of generated code: the transaction of an
-// operation is a struct with an *operation.Operation, and the parameters of the methods that return an outcome are the
-// payloads of its events.
+// owners knows which operations own which payloads. It reads that from the types of generated code: the transaction of
+// an operation is a struct with an *operation.Operation, and the parameters of the methods that return an outcome are
+// the payloads of its events.
 type owners map[*types.Package]map[*types.TypeName][]owner
 
 // of returns who owns the payload, nobody if it is not one. Operations are in the package of their payloads.

@@ -55,8 +55,8 @@ func each(owned []owner, text func(owner) string) string {
 }
 
 // enqueued returns what n enqueues, and the name of the function: n is the name of a generated function or method that
-// enqueues, or of a method of outbox.Topic, also where it is not called, or a call of a method of outbox.UntypedTopic. It
-// returns nil for any other node.
+// enqueues, or of a method of outbox.Topic, also where it is not called, or a call of a method of outbox.UntypedTopic.
+// It returns nil for any other node.
 func enqueued(pass *analysis.Pass, n ast.Node) (string, *types.TypeName) {
 	switch n := n.(type) {
 	case *ast.Ident:
