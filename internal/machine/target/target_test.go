@@ -46,11 +46,6 @@ func newIDs(n int) []uuid.UUID {
 	return ids
 }
 
-func admitted(to *Target, n int) int {
-	n, _ = to.Admit(n)
-	return n
-}
-
 // TestWhatIsNotAdmittedHasAReason: an event that is not admitted has a reason, even if the target becomes available in
 func TestWhatIsNotAdmittedHasAReason(t *testing.T) {
 	t.Parallel()
