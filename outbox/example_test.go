@@ -165,6 +165,26 @@ func ExampleNewTopic() {
 	// Output: accounts/user_renamed 1
 }
 
+// A topic enqueues payloads of its type. The second event has the dedupe key of the first, so nothing is written.
+func ExampleTopic_Enqueue() {
+	ctx := context.Background()
+	pool := connect()
+
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		first, err := orderPlaced.Enqueue(ctx, tx, OrderPlaced{OrderID: "17", TotalCents: 4200})
+		if err != nil {
+			return err
+		}
+		second, err := orderPlaced.Enqueue(ctx, tx, OrderPlaced{OrderID: "17", TotalCents: 4200})
+		fmt.Println(first.Duplicate, second.Duplicate, first.ID == second.ID)
+		return err
+	})
+	fmt.Println(err)
+	// Output:
+	// false true true
+	// <nil>
+}
+
 // An untyped topic takes payloads of the topic's type. Anything else is an error, and the transaction stays usable.
 func ExampleUntypedTopic_Enqueue() {
 	ctx := context.Background()

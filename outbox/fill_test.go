@@ -80,7 +80,7 @@ func BenchmarkFill(b *testing.B) {
 		Tags: []string{"a"}, Counts: map[string]int{}, Blob: []byte{}, Inner: fillInner{Labels: map[string]string{}},
 		List: []fillInner{}, Map: map[string]fillInner{}, Nested: [][]fillInner{},
 	}
-	for name, p := range map[string]any{"full": full, "nil": fillPayload{}} {
+	for name, p := range map[string]any{"full": &full, "nil": &fillPayload{}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

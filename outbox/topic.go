@@ -60,8 +60,8 @@ type TopicSpec struct {
 	// versions are brought to Version before a handler or a publisher's key gets them. Without History they are decoded as
 	// if they had Version.
 	History []payload.Upcaster
-	// Keys derives the keys of an event from its payload, which is passed as a pointer to a value of the topic's type. nil
-	// means that events have no keys.
+	// Keys derives the keys of an event from its payload, which is passed as a pointer to a value of the topic's type, by
+	// the functions of package eventkey. nil means that events have no keys.
 	Keys func(payload any) Keys
 }
 
