@@ -21,8 +21,8 @@ type Publication struct {
 	// Key keeps events in order at the broker. It is made from the payload, a pointer to a value of the topic's type. nil
 	// means the partition key of the event.
 	Key func(payload any) eventkey.Key
-	// Headers are made from the payload, a pointer to a value of the topic's type, and sent with those of the event. nil means
-	// none. If both have a header of the same name, the event's is sent.
+	// Headers are made from the payload, a pointer to a value of the topic's type, and sent with those of the event. nil
+	// means none. If both have a header of the same name, the event's is sent.
 	Headers func(payload any) map[string]string
 	// Tombstone makes the events of the topic tombstones: see Outgoing.
 	Tombstone bool

@@ -55,8 +55,12 @@ func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 	}
 	b.checkPackage(s.Package)
 	b.checkSchema(s.Schema)
-	b.goNames.declare(&decl{what: "a field of the fakes for tests", pos: s.Package.Pos, others: "rename it, or set its go: name"}, "DB")
-	b.goNames.declare(&decl{what: "the function that masks payloads", pos: s.Package.Pos, others: "rename it, or set its go: name"}, MaskPayload)
+	b.goNames.declare(&decl{
+		what: "a field of the fakes for tests", pos: s.Package.Pos, others: "rename it, or set its go: name",
+	}, "DB")
+	b.goNames.declare(&decl{
+		what: "the function that masks payloads", pos: s.Package.Pos, others: "rename it, or set its go: name",
+	}, MaskPayload)
 	b.consumer(s)
 	b.defaults = b.override(builtIn, &s.Defaults, "defaults")
 	b.horizon(b.defaults, &s.Defaults, "defaults")

@@ -127,18 +127,12 @@ func Snake(name string) string {
 	return out.String()
 }
 
-// PlainText turns the user's text into one line. Runs of space, control characters and line or paragraph separators
-// become one space. Invisible format characters, which may reorder what a reviewer sees, are removed.
+// PlainText returns the user's text as one line of printable words, so that it can stand in a Go comment. Line breaks,
+// control characters and invisible characters, which may reorder what a reviewer sees, become spaces.
 func PlainText(text string) string {
-	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
-		switch {
-		case r == utf8.RuneError, unicode.Is(unicode.Cf, r):
-			return -1
-		case !unicode.IsPrint(r):
-			return ' '
-		}
-		return r
-	}, text)), " ")
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool {
+		return r == ' ' || r == utf8.RuneError || !unicode.IsPrint(r)
+	}), " ")
 }
 
 func setOf(words string) map[string]bool {

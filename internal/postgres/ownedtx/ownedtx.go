@@ -1,4 +1,5 @@
-// Package ownedtx marks the transactions whose end belongs to somebody else, so that an enqueue finds what is inside them.
+// Package ownedtx marks the transactions whose end belongs to somebody else, so that an enqueue finds what is inside
+// them.
 package ownedtx
 
 import "github.com/jackc/pgx/v5"
