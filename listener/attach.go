@@ -41,7 +41,8 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 			return 0, err
 		}
 	}
-	if _, err := l.db.Each(l.pool).ListenerMaxLag(ctx, queries.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}); err != nil {
+	lag := queries.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}
+	if _, err := l.db.Each(l.pool).ListenerMaxLag(ctx, lag); err != nil {
 		return 0, l.db.Wrap("attach", err)
 	}
 	if int(reg.Shards) != l.spec.Shards || reg.ReshardTo != 0 {
@@ -86,7 +87,8 @@ func (l *Listener) reshard(ctx context.Context) (stepped bool, err error) {
 		if err != nil {
 			return err
 		}
-		if err := q.ListenerDropShards(ctx, queries.ListenerDropShardsParams{Listener: l.spec.Name, Shards: a.ReshardTo}); err != nil {
+		drop := queries.ListenerDropShardsParams{Listener: l.spec.Name, Shards: a.ReshardTo}
+		if err := q.ListenerDropShards(ctx, drop); err != nil {
 			return err
 		}
 		if err := q.ListenerRestart(ctx, queries.ListenerRestartParams{

@@ -25,8 +25,8 @@ func (l *Listener) Drain(ctx context.Context) (Report, error) {
 }
 
 // DrainUpTo is Drain within limit. When it comes to a bound, it waits for the running handlers and moves the cursors as
-// at the end of ctx, but returns no error: the report says which bound it was, and the next drain continues. Any number of
-// processes may drain concurrently. One listener may not: the second call returns an error.
+// at the end of ctx, but returns no error: the report says which bound it was, and the next drain continues. Any number
+// of processes may drain concurrently. One listener may not: the second call returns an error.
 func (l *Listener) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Report, error) {
 	report := Report{Ended: outbox.EndStopped}
 	bounded, cancel, err := config.DrainContext(ctx, limit)
@@ -51,8 +51,8 @@ func (l *Listener) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Repo
 	return report, nil
 }
 
-// drain drains until bounded ends, which has the time of limit, or until its events were handled. The end of bounded, which
-// may be that of ctx, counts as EndTime.
+// drain drains until bounded ends, which has the time of limit, or until its events were handled. The end of bounded,
+// which may be that of ctx, counts as EndTime.
 func (l *Listener) drain(ctx, bounded context.Context, limit outbox.DrainLimit, report *Report) (outbox.DrainEnd, error) {
 	attaching, cancel := ctx, context.CancelFunc(func() {})
 	if limit.Time > 0 { // longer than that: a database that does not answer is an error

@@ -8,11 +8,11 @@
 //	}
 //	return l.Run(ctx) // until ctx ends
 //
-// New with Handle, HandleTx or Publish does the same without generated code. Any number of processes may run one listener:
-// each of its shards is held by one of them at a time.
+// New with Handle, HandleTx or Publish does the same without generated code. Any number of processes may run one
+// listener: each of its shards is held by one of them at a time.
 //
-// A handler of Handle may see an event again after a crash. A handler of HandleTx writes in the transaction in which the
-// cursor moves: its effects happen exactly once.
+// A handler of Handle may see an event again after a crash. A handler of HandleTx writes in the transaction in which
+// the cursor moves: its effects happen exactly once.
 package listener
 
 import (
@@ -145,9 +145,9 @@ type Config struct {
 	Middleware []outbox.Middleware
 	// Observer is told what happens to events, for metrics and tracing; nil means nobody.
 	Observer *outbox.Observer
-	// Logger gets changes of state: start and stop, topics that fail and recover, dead letters, targets that rest, lag, and
-	// a database that does not answer. At DEBUG it gets a line per failed event too. nil means slog.Default(). No payload is
-	// ever logged.
+	// Logger gets changes of state: start and stop, topics that fail and recover, dead letters, targets that rest, lag,
+	// and a database that does not answer. At DEBUG it gets a line per failed event too. nil means slog.Default(). No
+	// payload is ever logged.
 	Logger *slog.Logger
 }
 
@@ -189,8 +189,8 @@ func Publish[P any](t outbox.Topic[P], p publish.Publication) Handler {
 	return listenerPublishes(t.Untyped(), p)
 }
 
-// Handle ties t to fn, as Handle does for queue topics. No transaction is open while fn runs: its effects may happen again
-// after a crash.
+// Handle ties t to fn, as Handle does for queue topics. No transaction is open while fn runs: its effects may happen
+// again after a crash.
 func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Delivery[P]) error) Handler {
 	if fn == nil {
 		return HandleUntyped(t.Untyped(), nil, nil)
@@ -213,21 +213,32 @@ func HandleTx[P any](t outbox.Topic[P], h any, fn func(context.Context, pgx.Tx, 
 
 // HandleUntyped is Handle without the type of the payload: fn gets a pointer to it. Generated code uses it to save
 // compiling an instance of Handle per topic.
-func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error) Handler {
-	return listenerHandler(t, h != nil, func(ctx context.Context, _ pgx.Tx, e outbox.Event, p any) error { return fn(ctx, e, p) })
+func HandleUntyped(
+	t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error,
+) Handler {
+	return listenerHandler(t, h != nil, func(ctx context.Context, _ pgx.Tx, e outbox.Event, p any) error {
+		return fn(ctx, e, p)
+	})
 }
 
 // HandleTxUntyped is HandleTx without the type of the payload: fn gets a pointer to it.
-func HandleTxUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload any) error) Handler {
+func HandleTxUntyped(
+	t *outbox.UntypedTopic, h any, fn func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload any) error,
+) Handler {
 	lh := listenerHandler(t, h != nil, fn)
 	lh.transactional = true
 	return lh
 }
 
 // listenerHandler ties t to call, which gets a pointer to the payload; given says whether there is a handler.
-func listenerHandler(t *outbox.UntypedTopic, given bool, call func(context.Context, pgx.Tx, outbox.Event, any) error) Handler {
+func listenerHandler(
+	t *outbox.UntypedTopic, given bool, call func(context.Context, pgx.Tx, outbox.Event, any) error,
+) Handler {
 	spec := t.Spec()
-	lh := Handler{schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, version: t.Version(), log: spec.Log, retention: config.RetentionWithDefaults(spec.Retention)}
+	lh := Handler{
+		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, version: t.Version(),
+		log: spec.Log, retention: config.RetentionWithDefaults(spec.Retention),
+	}
 	if !given {
 		return lh
 	}
@@ -252,9 +263,9 @@ func listenerPublishes(t *outbox.UntypedTopic, p publish.Publication) Handler {
 // of processes may run one listener: each of its shards is held by one of them at a time.
 //
 // A Listener passes only payload versions that it knows, those up to the version of the topic's Topic; a publisher too,
-// because it decodes payloads for keys and headers. If the next event of a shard has a newer version, the Listener stops
-// before it, charges it nothing, and gives the shard up to a process that knows the version. As long as there is none, it
-// tries the shard again once per PollInterval. The other shards continue.
+// because it decodes payloads for keys and headers. If the next event of a shard has a newer version, the Listener
+// stops before it, charges it nothing, and gives the shard up to a process that knows the version. As long as there is
+// none, it tries the shard again once per PollInterval. The other shards continue.
 type Listener struct {
 	spec          Spec
 	cfg           Config
@@ -349,7 +360,8 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		return nil, err
 	}
 	l := &Listener{
-		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: core.MaxParkedKeys, pauseLimit: backoff.LongestPause, leaseAge: leaseAge, takeOverAfter: takeOverPause,
+		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: core.MaxParkedKeys, pauseLimit: backoff.LongestPause,
+		leaseAge: leaseAge, takeOverAfter: takeOverPause,
 		handlers: make(map[string]*served, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
 		log:       usercode.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),

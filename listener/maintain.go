@@ -15,8 +15,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// maintain prunes, checks the lag of all listeners, compares its topics with those of the listener's other processes, and looks
-// for queue events of its namespaces that no process takes, once per PruneInterval, with jitter, until ctx ends.
+// maintain prunes, checks the lag of all listeners, compares its topics with those of the listener's other processes,
+// and looks for queue events of its namespaces that no process takes, once per PruneInterval, with jitter, until ctx
+// ends.
 func (l *Listener) maintain(ctx context.Context) {
 	if l.cfg.PruneInterval < 0 {
 		return
@@ -105,9 +106,10 @@ func (l *Listener) alarm(ctx context.Context, lags *report.Lasting) {
 	})
 }
 
-// passes finds the topics that another process of the listener reads and this one does not. Whichever of them has a shard moves
-// its cursor past the events that it does not read, so the other never gets them. That is how an old build treats the topics of
-// a new one, and how two services treat each other's that have taken the same name for their listeners.
+// passes finds the topics that another process of the listener reads and this one does not. Whichever of them has a
+// shard moves its cursor past the events that it does not read, so the other never gets them. That is how an old build
+// treats the topics of a new one, and how two services treat each other's that have taken the same name for their
+// listeners.
 func (l *Listener) passes(ctx context.Context, passed *report.Lasting) {
 	l.statement(ctx, "compare topics", func() error {
 		rows, err := l.db.Each(l.pool).ProcessPassed(ctx, queries.ProcessPassedParams{
@@ -138,7 +140,8 @@ func (l *Listener) oldSnapshot(ctx context.Context, old *report.Lasting) {
 		var found []report.Condition
 		for _, row := range rows {
 			found = append(found, report.Condition{
-				ID: []any{"pid", row.Pid, "role", row.Role}, Attrs: []any{"state", row.State, "age", time.Duration(row.AgeUs) * time.Microsecond},
+				ID:    []any{"pid", row.Pid, "role", row.Role},
+				Attrs: []any{"state", row.State, "age", time.Duration(row.AgeUs) * time.Microsecond},
 			})
 		}
 		old.Found(found...)

@@ -32,7 +32,7 @@ type listenerRun struct {
 	states        chan shardReport
 	requesting    sync.Mutex     // shards request other shards one after the other, so that each sees the earlier requests
 	calls         sync.WaitGroup // calls of publishers that have outlived their leases
-	callsReturned chan struct{}  // holds one: such a call has returned, and the events that wait for it are due; nil in a Drain
+	callsReturned chan struct{}  // holds one: such a call has returned, its events are due; nil in a Drain
 
 	drained *Report // the sum of what was done, in a Drain
 	inline  *inline // runs handlers in the goroutine of Drain; nil unless they must run there
@@ -43,9 +43,9 @@ func (l *Listener) runner() outbox.Runner {
 	return outbox.Runner{Listener: l.spec.Name, WorkerID: l.cfg.WorkerID}
 }
 
-// Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. It logs that it starts
-// and stops, and while the database does not answer it says so and tries again. Only an error at the start is returned, for
-// example ErrNotMigrated or ErrRestored, and later the error that the listener was detached.
+// Run handles events until ctx ends and blocks until then. It attaches the listener when it is new. It logs that it
+// starts and stops, and while the database does not answer it says so and tries again. Only an error at the start is
+// returned, for example ErrNotMigrated or ErrRestored, and later the error that the listener was detached.
 //
 // When ctx ends, Run starts no more handlers, lets running ones finish for ShutdownTimeout, and then cancels their
 // contexts. It moves the cursors, gives up its shards, and returns nil, or an error that names the handlers that are
@@ -64,10 +64,12 @@ func (l *Listener) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, err)
 	}
 	l.warnSmallPool(shards)
-	over := l.rep.Run("listener", "topics", report.Topics(l.topics), "mode", l.mode(), "shards", shards, "lease", l.cfg.LeaseDuration,
-		"batch_size", l.cfg.BatchSize, "concurrency", l.cfg.Concurrency, "poll", l.cfg.PollInterval, "wake", l.cfg.Wake)
+	over := l.rep.Run("listener", "topics", report.Topics(l.topics), "mode", l.mode(), "shards", shards,
+		"lease", l.cfg.LeaseDuration, "batch_size", l.cfg.BatchSize, "concurrency", l.cfg.Concurrency, "poll", l.cfg.PollInterval, "wake", l.cfg.Wake)
 	defer func() { over(err) }()
-	r := &listenerRun{l: l, Stages: shutdown.New(outbox.ContextWithRunner(ctx, l.runner())), callsReturned: make(chan struct{}, 1)}
+	r := &listenerRun{
+		l: l, Stages: shutdown.New(outbox.ContextWithRunner(ctx, l.runner())), callsReturned: make(chan struct{}, 1),
+	}
 	defer r.Enforce(ctx, l.cfg.ShutdownTimeout, errListenerShutdown)()
 	var owned sync.WaitGroup
 	maintenance, stopMaintenance := context.WithCancel(ctx) // a run may end before ctx does
@@ -232,7 +234,9 @@ func (l *Listener) heart() *heartbeat.Heart {
 func (l *Listener) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, doorbell.Timeout)
 	defer cancel()
-	_, err := l.db.Each(l.pool).ListenerRelease(ctx, queries.ListenerReleaseParams{Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID)})
+	_, err := l.db.Each(l.pool).ListenerRelease(ctx, queries.ListenerReleaseParams{
+		Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID),
+	})
 	return err
 }
 

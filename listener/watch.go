@@ -29,10 +29,14 @@ type watch struct {
 }
 
 func newWatch(r *listenerRun) *watch {
-	w := &watch{of: r, states: make([]core.Activity, len(r.wakeups)), woken: make([]bool, len(r.wakeups)), pauses: make([]time.Duration, len(r.wakeups))}
+	n := len(r.wakeups)
+	w := &watch{of: r, states: make([]core.Activity, n), woken: make([]bool, n), pauses: make([]time.Duration, n)}
 	var e *doorbell.Config
 	if r.l.cfg.Wake == outbox.WakeDoorbell {
-		e = &doorbell.Config{Bell: bell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log, Listening: r.l.rep.Listening(r.l.cfg.ListenPool != nil)}
+		e = &doorbell.Config{
+			Bell: bell.OfLog(r.l.db), DB: r.l.db, Main: r.l.pool, Listen: r.l.cfg.ListenPool, Log: r.l.log,
+			Listening: r.l.rep.Listening(r.l.cfg.ListenPool != nil),
+		}
 	}
 	w.Sleeper = doorbell.NewSleeper(e, r.l.cfg.PollInterval, r.l.cfg.MaxPollInterval)
 	return w
