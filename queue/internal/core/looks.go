@@ -36,8 +36,8 @@ func (l *looks) soon() {
 	l.wanted, l.begun, l.again = true, false, false
 }
 
-// rest delays the next look until at least from.
-func (l *looks) rest(from time.Time) {
+// delay delays the next look until at least from.
+func (l *looks) delay(from time.Time) {
 	if l.from.Before(from) {
 		l.from = from
 	}
@@ -46,16 +46,16 @@ func (l *looks) rest(from time.Time) {
 // due reports whether to look now.
 func (l *looks) due(now time.Time) bool { return l.wanted && !l.running && !now.Before(l.from) }
 
-// next returns the starts of the next look.
-func (l *looks) next(ahead *Walk) func(size int) []Start {
+// starts returns the starts of the next look.
+func (l *looks) starts(main *Walk) func(size int) []Start {
 	return func(size int) []Start {
-		l.begun, l.front = true, ahead.lanes
+		l.begun, l.front = true, main.lanes
 		return l.walk.Pieces(size, true)
 	}
 }
 
 // onClaim handles the end of the look q, which found f.
-func (l *looks) onClaim(now time.Time, q *Claim, f *Found, ahead *Walk) {
+func (l *looks) onClaim(now time.Time, q *Claim, f *Found, main *Walk) {
 	behind := false
 	for i := range f.Rows {
 		if e := &f.Rows[i]; e.Reclaimed || e.At.Compare(l.front[e.Lane].after) < 0 {
@@ -64,7 +64,7 @@ func (l *looks) onClaim(now time.Time, q *Claim, f *Found, ahead *Walk) {
 	}
 	l.walk.Advance(now, q, f)
 	for i := range l.walk.lanes {
-		at, front := &l.walk.lanes[i], &ahead.lanes[i]
+		at, front := &l.walk.lanes[i], &main.lanes[i]
 		switch {
 		case at.seen:
 			if !front.seen || at.after.Compare(front.after) > 0 {
