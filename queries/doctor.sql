@@ -1,7 +1,7 @@
 -- name: DoctorQueue :many
--- Reads the first head_size due rows of each lane, where everything that is late stands, by topic and version. claimable is how many
--- of them are due and wait for a claim, expired is how many have a lease that has run out. Paused rows do not count as
--- claimable.
+-- Reads the first head_size due rows of each lane, where everything that is late stands, by topic and version. claimable is
+-- how many of them are due and wait for a claim, expired is how many have a lease that has run out. Paused rows do not
+-- count as claimable.
 WITH RECURSIVE spaces AS (
     (
         SELECT q.namespace

@@ -216,8 +216,8 @@ func (s *Store) unsettle(ctx context.Context, x *roundTrip) (n int) {
 
 var errOrphan = outbox.Permanent(errors.New("the event is gone from the table events: somebody has deleted its row by hand"))
 
-// endOrphans makes dead letters of claims whose events are gone, and returns them. If it fails, their leases run out and the next
-// claim tries again.
+// endOrphans makes dead letters of claims whose events are gone, and returns them. If it fails, their leases run out and
+// the next claim tries again.
 func (s *Store) endOrphans(ctx context.Context, orphans []*Claimed) (deadOrphans []*Claimed) {
 	why := errclass.Of(errOrphan)
 	x := roundTrip{settlements: make([]settlement, len(orphans))}

@@ -84,7 +84,7 @@ func (d *Dispatcher) runHandler(t *task, over func(*task)) {
 	})
 }
 
-// settlementsOf returns what p settles.
+// settlementsOfPass returns what p settles.
 func settlementsOfPass(p *core.Pass) []settlement {
 	kinds := [...]settling{core.Ack: acking, core.Nack: nacking, core.Release: releasing}
 	all := make([]settlement, len(p.Settle))

@@ -262,9 +262,9 @@ type DoctorQueueRow struct {
 	ExpiredUs   int64
 }
 
-// Reads the first head_size due rows of each lane, where everything that is late stands, by topic and version. claimable is how many
-// of them are due and wait for a claim, expired is how many have a lease that has run out. Paused rows do not count as
-// claimable.
+// Reads the first head_size due rows of each lane, where everything that is late stands, by topic and version. claimable is
+// how many of them are due and wait for a claim, expired is how many have a lease that has run out. Paused rows do not
+// count as claimable.
 func (q *Queries) DoctorQueue(ctx context.Context, headSize int32) ([]DoctorQueueRow, error) {
 	rows, err := q.db.Query(ctx, DoctorQueue, headSize)
 	if err != nil {

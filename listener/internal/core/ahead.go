@@ -39,11 +39,11 @@ func (p *NextBatch) Add(e *Entry) bool {
 	return true
 }
 
-// readAhead returns what follows the batch of the lease, to be read. It returns nil if the lease could not continue with
-// it: at the end of the window, or if events wait for a retry, are parked ones, or are taken one by one. It also
+// planNextBatch returns what follows the batch of the lease, to be read. It returns nil if the lease could not continue
+// with it: at the end of the window, or if events wait for a retry, are parked ones, or are taken one by one. It also
 // returns nil if handlers are slow, because the lease would be too old by then, and if few of the positions belong to
 // the listener, because LogRead passes them faster.
-func (c *Core) readAhead() *NextBatch {
+func (c *Core) planNextBatch() *NextBatch {
 	lease, size := c.lease, c.cfg.BatchSize
 	switch {
 	case c.cfg.Transactional, c.stopping, c.slow:

@@ -109,8 +109,8 @@ type Core struct {
 	urgent     bool // a pause is not ended by Stop, because a lease has yet to be ended
 	search     search
 	retries    map[int64]Retry // by seq, events that failed here and are not due yet
-	budget     *budget
-	leases     int
+	budget     *budget         // of handlers that a Drain may start
+	leases     int             // how many had something to do
 
 	// Of events of an unknown version.
 	newerUntil  time.Time // until when the shard is left to others

@@ -41,8 +41,8 @@ type (
 		Wait    Wait
 		NewerAt time.Time // when the process met an event of an unknown version; zero if it has not
 	}
-	// RoundTripDone answers RoundTrip. Ours reports whether this process still had the lease that it ended. Lease is what was
-	// taken, with No 0 if there was nothing to take.
+	// RoundTripDone answers RoundTrip. Ours reports whether this process still had the lease that it ended. Lease is
+	// what was taken, with No 0 if there was nothing to take.
 	RoundTripDone struct {
 		Ours  bool
 		Lease *Lease
@@ -88,7 +88,7 @@ type (
 		Alive  bool
 		Result errclass.Result
 	}
-	// ProcessFound answers FindProcess.
+	// ProcessFound answers FindProcess: Worker is the process, if one knows the version.
 	ProcessFound struct{ Worker uuid.NullUUID }
 	// Resharded answers Reshard.
 	Resharded struct{ Stepped bool }

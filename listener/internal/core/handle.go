@@ -57,7 +57,7 @@ func (c *Core) handleBatch() {
 	}
 	c.batch = newBatch(&c.cfg, c.lease, c.budget, entries)
 	c.since, c.handled, c.awaitUntil = c.now, nil, time.Time{}
-	if c.nextBatch = c.readAhead(); c.nextBatch != nil {
+	if c.nextBatch = c.planNextBatch(); c.nextBatch != nil {
 		c.do(Prefetch{c.nextBatch})
 	}
 	c.do(Handle{c.batch})
@@ -199,8 +199,8 @@ func (lease *Lease) stoppedAt() *Entry {
 	return lease.newerParked
 }
 
-// onProcessFound gives the shard to the process that knows the version, and notes that this process is not to take it again
-// soon. It keeps the shard if only parked events are newer and no other process knows their version.
+// onProcessFound gives the shard to the process that knows the version, and notes that this process is not to take it
+// again soon. It keeps the shard if only parked events are newer and no other process knows their version.
 func (c *Core) onProcessFound(in ProcessFound) {
 	if e := c.newer; e == c.lease.newer || in.Worker.Valid {
 		c.end.Release, c.end.HandTo = true, in.Worker

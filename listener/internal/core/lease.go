@@ -83,7 +83,7 @@ type Entry struct {
 	ParkedNo     int64  // of a parked event
 	Key          string // the key of its order: the partition key, or the id if it has none
 	Head         bool   // first of the parked events of its key
-	Taken        int32  // how many events of its key, from this one on, were taken and not settled
+	Taken        int32  // of a parked head: how many events of its key, from it on, a lease had taken whose end is unknown
 	Used         int    // attempts before this lease
 	ParkedBefore bool   // its key was parked before its batch began
 	Of           *Topic // nil if the listener does not read its topic any more
@@ -176,8 +176,8 @@ func (c *Config) decide(e *Entry, r errclass.Result) {
 	}
 }
 
-// dropPayload drops what is not needed any more of an event that is done or to be parked, because a lease may have many more
-// events. The other fields are for log lines, and the headers for an observer.
+// dropPayload drops what is not needed any more of an event that is done or to be parked, because a lease may have many
+// more events. The other fields are for log lines, and the headers for an observer.
 func (c *Config) dropPayload(e *Entry) {
 	if e.Payload = nil; !c.KeepHeaders {
 		e.Headers = nil

@@ -228,7 +228,7 @@ func TestReadAhead(t *testing.T) {
 			p := newPlay(t, nil)
 			p.handling(nil, 1, 2)
 			c.set(p.core, p.core.lease)
-			require.Equal(t, c.want, p.core.readAhead() != nil)
+			require.Equal(t, c.want, p.core.planNextBatch() != nil)
 		})
 	}
 	p := &NextBatch{}

@@ -25,8 +25,8 @@ const ReclaimsPerClaim = 5
 // InPieces reports whether q ends after pieces, whether what stands in them is claimable or not.
 func (q *Claim) InPieces() bool { return q.Starts[0].Piece > 0 }
 
-// claims makes the claims of a dispatcher. They walk on from where the earlier ones have ended, and pass over nothing
-// twice.
+// claims makes the claims of a dispatcher. A claim begins where the one before has ended. It meets again what lies within
+// the trail of its walk; what else came behind the walk is found by looks, or by a walk that is sent back.
 type claims struct {
 	topics  []Topic
 	names   []string // of topics
@@ -94,8 +94,8 @@ func (c *claims) where(wanted func(*Target) bool) []string {
 	return topics
 }
 
-// onward returns the starts of a claim that walks on, without events whose lease has run out. While something is paused,
-// it walks in pieces, because any number of paused events may stand in a row.
+// onward returns the starts of a claim that walks on and takes no event whose lease has run out. While something is
+// paused, it walks in pieces, because any number of paused events may stand in a row.
 func (c *claims) onward(now time.Time) func(size int) []Start {
 	return func(size int) []Start {
 		if c.paused.Any() {
@@ -106,7 +106,7 @@ func (c *claims) onward(now time.Time) func(size int) []Start {
 	}
 }
 
-// pieces is next for a claim that may be of such events too.
+// inPieces returns the starts of a claim that walks on and may take events whose lease has run out.
 func (c *claims) inPieces(size int) []Start { return c.walk.Pieces(size, false) }
 
 // include notes which topics are claimed. Events of those that were left out until now are behind the walk.

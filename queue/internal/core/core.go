@@ -91,12 +91,12 @@ type Core struct {
 	claims     *claims
 	looks      looks
 
-	pauses         *Pauses
-	pausesAt       time.Time // when to read what is paused
+	pauses         *Pauses   // what is paused, as it was read last
+	pausesAt       time.Time // when to read it again
 	readingPauses  bool
-	pausesBegan    time.Time
-	pausesAgain    bool // something may have changed since the reading began
-	pausesOwed     bool // a ring or a listing waits for a reading that succeeds
+	pausesBegan    time.Time // of the reading
+	pausesAgain    bool      // something may have changed since the reading began
+	pausesOwed     bool      // a wake-up or a listing waits for a reading that succeeds
 	pausesFailures int
 	pausesPace     sleep.Pace
 
@@ -300,8 +300,8 @@ func (c *Core) report(now time.Time, t *Task) {
 	c.do(Drop{t})
 }
 
-// handBack makes the next pass release t, which was not started.
-func (c *Core) handBack(now time.Time, t *Task) {
+// releaseUnstarted makes the next pass release t, which was not started.
+func (c *Core) releaseUnstarted(now time.Time, t *Task) {
 	t.unstarted, t.Result = true, notStarted
 	c.report(now, t)
 }
@@ -310,7 +310,7 @@ func (c *Core) handBack(now time.Time, t *Task) {
 // released under its fence, so its attempt is not counted unless another worker has claimed it since.
 func (c *Core) withdraw(now time.Time, gone func(*Task) bool) {
 	if t := c.lastAttempt; t != nil && !c.lastAttemptStarted && gone(t) {
-		c.handBack(now, t)
+		c.releaseUnstarted(now, t)
 	}
 	take := func(queue *[]*Task) {
 		all := *queue
@@ -322,7 +322,7 @@ func (c *Core) withdraw(now time.Time, gone func(*Task) bool) {
 		}
 		for _, t := range all {
 			if gone(t) {
-				c.handBack(now, t)
+				c.releaseUnstarted(now, t)
 			}
 		}
 	}

@@ -211,7 +211,7 @@ func (c *Core) settled(e *PassDone) {
 		c.settleErr = e.Err
 	}
 	if released {
-		c.looks.soon() // the walk ahead may have passed them
+		c.looks.soon() // the main walk may have passed them
 	}
 }
 
@@ -226,7 +226,7 @@ func (c *Core) take(now time.Time, e *PassDone) {
 		}
 		switch {
 		case c.stopping || c.pauses.Event(t.Topic, t.Tenant):
-			c.handBack(now, t)
+			c.releaseUnstarted(now, t)
 		case t.Reclaimed && t.isLastAttempt():
 			c.lastAttempt, c.lastAttemptStarted, c.lastAttemptSince = t, false, now
 		default:

@@ -131,7 +131,7 @@ type (
 	// Pass settles tasks as they say and claims, in one round trip. PassDone follows.
 	Pass struct {
 		Settle     []*Task
-		HandedBack int    // how many of them come back because their target is unavailable
+		HandedBack int    // how many were for a target that is unavailable or was not called: for the Report
 		Claim      *Claim // nil claims nothing
 		want       int
 		look       bool    // the claim looks from the head

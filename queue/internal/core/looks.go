@@ -13,12 +13,13 @@ const (
 	lookShare = 20
 )
 
-// looks are claims from the head of the lanes. They find what the walk ahead has passed: events that were committed
-// later than the trail after their due time, that were released, or whose lease has run out. A round of looks goes from
-// the head, piece by piece, to where the walk ahead is.
+// looks are claims from the head of the lanes. They find what the main walk, that of the other claims, has passed: events
+// that were committed later than the trail after their due time, that were released, or whose lease has run out. A round
+// of looks goes from the head, piece by piece, to where the main walk is. For example, the main walk is at 12:00:05 in a
+// lane, and an event that is due at 12:00:01 is committed only now: the next round begins at the head and claims it.
 type looks struct {
 	walk    Walk
-	front   [tenantlane.Count]stage // of the walk ahead when the claim under way began
+	front   [tenantlane.Count]stage // of the main walk when the claim under way began
 	wanted  bool                    // a round is under way, or is to begin
 	begun   bool                    // it is under way
 	running bool                    // one of its claims is under way

@@ -257,7 +257,7 @@ func (c *Core) onRouted(now time.Time, e *Routed) {
 		n := to.lineOf(d.Destination)
 		for _, t := range d.Tasks {
 			if t.lost || c.stopping || c.pauses.Event(t.Topic, t.Tenant) {
-				c.handBack(now, t)
+				c.releaseUnstarted(now, t)
 				continue
 			}
 			if why, takes := n.rest.Refuses(now); !takes {

@@ -70,7 +70,8 @@ func (w *Walk) count(n int, now time.Time) {
 	}
 }
 
-// stage is a walk's position in one lane.
+// stage is how far a walk has come in one lane. It goes from the head of the lane to its end. There the lane is seen,
+// and the walk waits the trail before the clock for what is enqueued or falls due.
 type stage struct {
 	after Place
 	seen  bool // to its end. The next claim begins the trail before that.
@@ -78,7 +79,7 @@ type stage struct {
 }
 
 // Start is where a claim begins in a lane, and how many events it takes from there at first. It ends after piece
-// events, whether they are claimable or not; 0 means at no particular one.
+// events, whether they are claimable or not; 0 means that only the quota ends it.
 type Start struct {
 	Lane  int16
 	After Place
