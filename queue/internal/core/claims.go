@@ -25,8 +25,8 @@ const ReclaimsPerClaim = 5
 // InPieces reports whether q ends after pieces, whether what stands in them is claimable or not.
 func (q *Claim) InPieces() bool { return q.Starts[0].Piece > 0 }
 
-// claims makes the claims of a dispatcher. A claim begins where the one before has ended. It meets again what lies within
-// the trail of its walk; what else came behind the walk is found by looks, or by a walk that is sent back.
+// claims makes the claims of a dispatcher. A claim begins where the one before has ended. It meets again what lies
+// within the trail of its walk; what else came behind the walk is found by looks, or by a walk that is sent back.
 type claims struct {
 	topics  []Topic
 	names   []string // of topics

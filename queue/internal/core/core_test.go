@@ -795,7 +795,7 @@ func TestRingUnwatches(t *testing.T) {
 	}
 }
 
-// TestReleasedEventsAreLookedFor: the walk ahead may have passed them.
+// TestReleasedEventsAreLookedFor: the main walk may have passed them.
 func TestReleasedEventsAreLookedFor(t *testing.T) {
 	t.Parallel()
 	d := drive(t)

@@ -159,7 +159,7 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 		if len(e.Claimed) == 0 && len(p.Settle) == 0 {
 			c.emptyClaims.Took(now.Sub(p.began))
 			pause := c.emptyClaims.Pause()
-			c.sleeper.Rest(now, pause)
+			c.sleeper.DelayPoll(now, pause)
 			c.looks.delay(now.Add(pause)) // a look that is due is a claim, too
 		}
 		c.onClaim(now, e)

@@ -13,10 +13,11 @@ const (
 	lookShare = 20
 )
 
-// looks are claims from the head of the lanes. They find what the main walk, that of the other claims, has passed: events
-// that were committed later than the trail after their due time, that were released, or whose lease has run out. A round
-// of looks goes from the head, piece by piece, to where the main walk is. For example, the main walk is at 12:00:05 in a
-// lane, and an event that is due at 12:00:01 is committed only now: the next round begins at the head and claims it.
+// looks are claims from the head of the lanes. They find what the main walk, that of the other claims, has passed:
+// events that were committed later than the trail after their due time, that were released, or whose lease has run out.
+// A round of looks goes from the head, piece by piece, to where the main walk is. For example, the main walk is at
+// 12:00:05 in a lane, and an event that is due at 12:00:01 is committed only now: the next round begins at the head and
+// claims it.
 type looks struct {
 	walk    Walk
 	front   [tenantlane.Count]stage // of the main walk when the claim under way began
