@@ -9,7 +9,7 @@
 //	topics, err := a.Topics(ctx)
 //
 // The command outboxgen offers the same: `outboxgen status`, `events`, `dead`, `pause`, `resume`, `listener`, `prune`,
-// `audit` and `doctor`.
+// `audit`, `drained` and `doctor`.
 package admin
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Admin manages the listeners of a schema from outside: it needs neither their handlers nor their processes, which may
+// Admin looks at what a schema has, and manages it from outside: it needs neither handlers nor their processes, which may
 // run meanwhile. It has no state and may be used from any number of goroutines.
 type Admin struct {
 	pool     *pgxpool.Pool

@@ -38,10 +38,10 @@ func (e *examination) queueHeads(ctx context.Context) (rows []queries.DoctorQueu
 func checkQueue(ctx context.Context, e *examination) (found []Finding, err error) {
 	rows, err := e.queueHeads(ctx)
 	for _, r := range rows {
-		if late := microseconds(r.RipeUs); r.Ripe > 0 && late >= longDue {
+		if late := microseconds(r.ClaimableUs); r.Claimable > 0 && late >= longDue {
 			found = append(found, Finding{
 				Severity: SeverityWarning,
-				Text: fmt.Sprintf("%s of %s/%s, version %d, are due and not claimed, the oldest since %s", atLeast(r.Ripe),
+				Text: fmt.Sprintf("%s of %s/%s, version %d, are due and not claimed, the oldest since %s", atLeast(r.Claimable),
 					r.Namespace, r.Topic, r.Version, age(late)),
 				Means: "no process takes them, the topic or its destination rests, or handlers are too slow for the backlog",
 				Fix:   e.command("status") + "; then start a dispatcher, fix the destination, or raise Concurrency",
@@ -130,7 +130,7 @@ func checkHandlers(ctx context.Context, e *examination) (found []Finding, err er
 	}
 	alive := runners(rows)
 	for _, h := range heads {
-		if h.Ripe == 0 || microseconds(h.RipeUs) < longDue {
+		if h.Claimable == 0 || microseconds(h.ClaimableUs) < longDue {
 			continue // a drain by cron may come
 		}
 		topic, takes, decodes := h.Namespace+"/"+h.Topic, false, false
@@ -326,7 +326,7 @@ func checkRows(ctx context.Context, e *examination) (found []Finding, err error)
 				}
 			}
 			total.Checked += r.Checked
-			total.Strays += r.Strays
+			total.Orphans += r.Orphans
 			total.Final += r.Final
 			total.Stateless += r.Stateless
 			total.Twice += r.Twice
@@ -343,7 +343,7 @@ func checkRows(ctx context.Context, e *examination) (found []Finding, err error)
 		text, means, fix string
 	}{
 		{
-			total.Strays, "%d rows of queue have no event",
+			total.Orphans, "%d rows of queue have no event",
 			"somebody has deleted events by hand; a dispatcher makes them dead letters without a payload",
 			"SELECT q.* FROM %[1]s.queue AS q WHERE NOT EXISTS (SELECT FROM %[1]s.events AS e WHERE e.id = q.id);",
 		},

@@ -20,9 +20,9 @@
 //		// Try again after a pause, for example until the database answers.
 //	}
 //
-// FromKafka, FromNATS and FromHTTP make a Message of what a broker's client delivers. The event in it is a CloudEvent
-// 1.0 or plain JSON with outbox headers. Without generated code, New, Handle and a Topic variable do the same as the
-// generated constructor. To read events without an inbox, use Parse and then Topic.Decode.
+// FromKafka, FromNATS, FromAMQP, FromRedis and FromHTTP make a Message of what a broker's client delivers. The event in
+// it is a CloudEvent 1.0 or plain JSON with outbox headers. Without generated code, New, Handle and a Topic variable do
+// the same as the generated constructor. To read events without an inbox, use Parse and then Topic.Decode.
 //
 // # What can go wrong
 //

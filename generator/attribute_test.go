@@ -3,6 +3,7 @@ package generator_test
 import (
 	"encoding/json"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -64,7 +65,9 @@ var typeAttributes = []attribute{
 
 // TestEveryAttribute sets each attribute of a field and looks who reacts: the generated code, the comparison with the
 // lock, what the lock stores, examples, the check of payloads by the command line, the JSON Schema for others, and
-// masking. An attribute that is new needs a line above; a line demands all places, or says why not.
+// masking. An attribute that is new needs a line above and one in docs/model/yaml.md; a line above demands all places, or
+// says why not. It does not see what else may be concerned: synonyms, the Go types of older versions, and which function
+// of payload a check calls.
 func TestEveryAttribute(t *testing.T) {
 	t.Parallel()
 	var schema struct {
@@ -79,6 +82,11 @@ func TestEveryAttribute(t *testing.T) {
 		return slices.Contains([]string{"doc", "go", "fields", "scalar"}, key) // they are no rule for a value by themselves
 	})
 	require.ElementsMatch(t, rest, namesOf(typeAttributes), "typeAttributes needs a line for each attribute")
+	doc, err := os.ReadFile("../docs/model/yaml.md")
+	require.NoError(t, err)
+	for _, name := range namesOf(fieldAttributes) {
+		require.True(t, name == "type" || strings.Contains(string(doc), "`"+name+"`"), "docs/model/yaml.md has no %s", name)
+	}
 	for _, a := range fieldAttributes {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()

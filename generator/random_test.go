@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/outboxgen/outboxgen/generator/model"
 )
 
 // randomSource draws an outbox.yaml that is valid by construction: names contain a number, so that they never collide.
@@ -145,9 +149,26 @@ func (s *sourceWriter) topic(name, full string) {
 	}
 }
 
+// brokerForms are where a topic is published, for each broker.
+var brokerForms = []string{
+	"kafka: {topic: Some.Topic-1}", "nats: {subject: some.sub_ject}", "amqp: {address: /exchanges/some/key}",
+	"redis: {stream: 'some:stream'}", "webhook: {to: partner}",
+}
+
+// TestRandomYAMLHasEveryBroker: a new broker is drawn, too.
+func TestRandomYAMLHasEveryBroker(t *testing.T) {
+	t.Parallel()
+	var drawn []model.Broker
+	for _, form := range brokerForms {
+		name, _, _ := strings.Cut(form, ":")
+		drawn = append(drawn, model.Broker(name))
+	}
+	require.ElementsMatch(t, model.Brokers(), drawn)
+}
+
 // publish draws where a topic is published.
 func (s *sourceWriter) publish(log bool, full string) {
-	brokers := []string{"kafka: {topic: Some.Topic-1}", "nats: {subject: some.sub_ject}", "amqp: {address: /exchanges/some/key}", "redis: {stream: 'some:stream'}", "webhook: {to: partner}"}
+	brokers := brokerForms
 	if log {
 		brokers = brokers[:1]
 		s.relayed = append(s.relayed, full)

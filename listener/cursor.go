@@ -90,7 +90,7 @@ func (s *shard) readWait() (w queries.ListenerWaitRow, ok bool, err error) {
 // needs a transaction without an xid.
 func (s *shard) roundTrip(cmd core.RoundTrip) core.Event {
 	s.began = time.Now()
-	answer, err := s.send(cmd)
+	answer, err := s.sendRoundTrip(cmd)
 	if s.run.DBCtx.Err() == nil {
 		s.l.rep.Statement("read and settle", s.began, err)
 	}
@@ -100,7 +100,7 @@ func (s *shard) roundTrip(cmd core.RoundTrip) core.Event {
 	return answer
 }
 
-func (s *shard) send(cmd core.RoundTrip) (answer core.Moved, err error) {
+func (s *shard) sendRoundTrip(cmd core.RoundTrip) (answer core.RoundTripDone, err error) {
 	ctx, cancel := s.l.limited(s.run.DBCtx)
 	defer cancel()
 	conn, err := s.l.pool.Acquire(ctx)
@@ -115,7 +115,7 @@ func (s *shard) send(cmd core.RoundTrip) (answer core.Moved, err error) {
 			// delivered again.
 			b.Queue("SET LOCAL synchronous_commit = off")
 		}
-		s.queueEnd(b, cmd.End, errclass.EncodingOf(conn.Conn()), &answer.Moved)
+		s.queueEnd(b, cmd.End, errclass.EncodingOf(conn.Conn()), &answer.Ours)
 		s.l.db.Commit(b)
 	}
 	if t := cmd.Take; t != nil {
@@ -198,7 +198,7 @@ func (s *shard) readFirst(lease *core.Lease) core.Event {
 }
 
 // readNext reads the batch of p.
-func (s *shard) readNext(ctx context.Context, p *core.Ahead) error {
+func (s *shard) readNext(ctx context.Context, p *core.NextBatch) error {
 	l, size := s.l, s.l.cfg.BatchSize
 	b := &pgx.Batch{}
 	l.db.BeginReadOnly(b)

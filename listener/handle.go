@@ -60,7 +60,7 @@ func (s *shard) commit(a *core.End) core.Event {
 		return core.CommitFailed{Err: err, Alive: alive, Result: brokenTx(err)}
 	}
 	s.l.rep.Statement("the transaction of the handlers", s.txBegan, nil)
-	return core.Committed{Moved: moved}
+	return core.Committed{Ours: moved}
 }
 
 // rollback rolls back the transaction of the handlers.

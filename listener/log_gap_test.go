@@ -127,7 +127,7 @@ func (p *logPlans) cut(l *Listener) bool {
 	for _, e := range taken.Events {
 		e.Status = core.Done
 	}
-	_, err := p.shell(l).send(core.RoundTrip{End: p.end(l, taken, true)})
+	_, err := p.shell(l).sendRoundTrip(core.RoundTrip{End: p.end(l, taken, true)})
 	require.NoError(p.t, err)
 	return true
 }

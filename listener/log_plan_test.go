@@ -66,7 +66,7 @@ func (p *logPlans) shell(l *Listener) *shard {
 // taken makes l take a lease, and leaves it open. Its No is 0 if there is nothing to take.
 func (p *logPlans) taken(l *Listener) *core.Lease {
 	p.t.Helper()
-	answer, err := p.shell(l).send(core.RoundTrip{Take: &core.Take{
+	answer, err := p.shell(l).sendRoundTrip(core.RoundTrip{Take: &core.Take{
 		ID: uuid.New(), AfterNo: p.latest(l), BatchSize: logBatch, ScanSize: logBatch, Read: true,
 	}})
 	require.NoError(p.t, err)

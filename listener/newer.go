@@ -23,9 +23,9 @@ func (s *shard) findKnowing(e *core.Entry) core.Event {
 		Topic: e.Namespace + "/" + e.Topic, Version: int32(e.Version),
 	})
 	if err != nil || len(rows) == 0 {
-		return core.Knowing{}
+		return core.ProcessFound{}
 	}
-	return core.Knowing{Worker: uuid.NullUUID{UUID: rows[0].Bytes, Valid: rows[0].Valid}}
+	return core.ProcessFound{Worker: uuid.NullUUID{UUID: rows[0].Bytes, Valid: rows[0].Valid}}
 }
 
 // tellNewer notes that a shard is given up because of an event of an unknown version.

@@ -72,10 +72,10 @@ const keepingLease = "keep the lease of a shard"
 
 // tellEnd tells of the end of a lease.
 func (s *shard) tellEnd(cmd core.TellEnd) {
-	if cmd.Moved && !cmd.InTx {
+	if cmd.Ours && !cmd.InTx {
 		s.l.rep.Statement(keepingLease, s.began, nil)
 	}
-	s.run.account(cmd.End, cmd.Moved)
+	s.run.account(cmd.End, cmd.Ours)
 }
 
 // account logs the results of a lease and adds them up.

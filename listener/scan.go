@@ -108,7 +108,7 @@ func (l *Listener) scanEvents(lease *core.Lease, rows pgx.Rows) error {
 var errPrefetchTooLarge = errors.New("what was read ahead is too large to keep")
 
 // scanNext reads the rows of LogReadNext, of up to size events, into p.
-func (l *Listener) scanNext(p *core.Ahead, rows pgx.Rows, size int) error {
+func (l *Listener) scanNext(p *core.NextBatch, rows pgx.Rows, size int) error {
 	defer rows.Close()
 	var r logRow
 	var topic pgtype.Int4

@@ -92,7 +92,7 @@ func (s *shard) loop(ctx context.Context) {
 			s.step(core.GiveUp{})
 		case <-cut:
 			cut = nil
-			s.step(core.Cut{})
+			s.step(core.DatabaseOver{})
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (s *shard) do(cmd core.Command) core.Event {
 		return s.commit(cmd.End)
 	case core.Abandon:
 		return s.batch.abandon()
-	case core.FindKnowing:
+	case core.FindProcess:
 		return s.findKnowing(cmd.Entry)
 	case core.Reshard:
 		return s.reshard()
@@ -161,7 +161,7 @@ func (s *shard) start(cmd core.Command) {
 	case core.Handle:
 		s.handle(cmd.Batch)
 	case core.Prefetch:
-		s.prefetch(cmd.Ahead)
+		s.prefetch(cmd.Next)
 	case core.Renew:
 		s.renew(cmd.Lease)
 	case core.DropPrefetch:
@@ -195,7 +195,7 @@ func (s *shard) tell(cmd core.Command) {
 	case core.TellEnd:
 		s.tellEnd(cmd)
 	case core.TellUndone:
-		s.l.tellEnds(cmd.Lease, cmd.Moved)
+		s.l.tellEnds(cmd.Lease, cmd.Ours)
 	case core.TellRolledBack:
 		s.l.tellRolledBack(s.number, cmd)
 	case core.TellLost:
@@ -207,7 +207,7 @@ func (s *shard) tell(cmd core.Command) {
 
 // failed is the answer of a call that has failed with err.
 func (s *shard) failed(err error) core.Event {
-	return core.Failed{Err: err, Cut: s.run.DBCtx.Err() != nil}
+	return core.Failed{Err: err, Final: s.run.DBCtx.Err() != nil}
 }
 
 // handle calls the handlers of a batch.
@@ -217,7 +217,7 @@ func (s *shard) handle(of *core.Batch) {
 }
 
 // prefetch reads the next batch of a lease.
-func (s *shard) prefetch(p *core.Ahead) {
+func (s *shard) prefetch(p *core.NextBatch) {
 	ctx, cancel := s.l.limited(s.run.DBCtx)
 	s.dropPrefetch = cancel
 	go func() {
@@ -225,7 +225,7 @@ func (s *shard) prefetch(p *core.Ahead) {
 		began := time.Now()
 		p.Failed = s.readNext(ctx, p) != nil
 		p.Took = time.Since(began)
-		s.events <- core.Prefetched{Ahead: p}
+		s.events <- core.Prefetched{Next: p}
 	}()
 }
 

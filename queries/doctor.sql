@@ -1,7 +1,7 @@
 -- name: DoctorQueue :many
--- Reads the first head_size due rows of each lane, where everything that is late stands, by topic and version. ripe is how many
--- of them are due and wait for a claim, expired is how many have a lease that has run out. Paused rows do not count as
--- ripe.
+-- Reads the first head_size due rows of each lane, where everything that is late stands, by topic and version. claimable is
+-- how many of them are due and wait for a claim, expired is how many have a lease that has run out. Paused rows do not
+-- count as claimable.
 WITH RECURSIVE spaces AS (
     (
         SELECT q.namespace
@@ -45,8 +45,8 @@ heads AS MATERIALIZED (
     WHERE s.namespace IS NOT NULL
 )
 SELECT h.namespace::text AS namespace, h.topic::text AS topic, h.version,
-    count(*) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused) AS ripe,
-    coalesce(extract(epoch FROM statement_timestamp() - min(h.next_attempt_at) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused)) * 1000000, 0)::bigint AS ripe_us,
+    count(*) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused) AS claimable,
+    coalesce(extract(epoch FROM statement_timestamp() - min(h.next_attempt_at) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused)) * 1000000, 0)::bigint AS claimable_us,
     count(*) FILTER (WHERE h.locked_until < statement_timestamp() AND NOT h.paused) AS expired,
     coalesce(extract(epoch FROM statement_timestamp() - min(h.locked_until) FILTER (WHERE NOT h.paused)) * 1000000, 0)::bigint AS expired_us
 FROM heads AS h
@@ -100,7 +100,7 @@ SELECT
         SELECT count(*)
         FROM queued AS q
         WHERE NOT EXISTS (SELECT FROM outbox_schema.events AS e WHERE e.id = q.id)
-    ) AS strays,
+    ) AS orphans,
     (
         SELECT count(*)
         FROM queued AS q

@@ -855,7 +855,7 @@ WHERE e.stopped;
 
 -- name: EventPruneDelivered :one
 -- Deletes one chunk of delivered events past their retention, oldest first, with their events. FOR UPDATE, because it
--- deletes: a row that a foreign key has locked is skipped, and not waited for. strays are those whose event is gone, among
+-- deletes: a row that a foreign key has locked is skipped, and not waited for. orphans are those whose event is gone, among
 -- the oldest.
 WITH old AS MATERIALIZED (
     SELECT d.id
@@ -868,7 +868,7 @@ WITH old AS MATERIALIZED (
     LIMIT @batch_size::integer
     FOR UPDATE SKIP LOCKED
 ),
-strays AS MATERIALIZED (
+orphans AS MATERIALIZED (
     SELECT o.id
     FROM (
         SELECT d.id
@@ -883,7 +883,7 @@ strays AS MATERIALIZED (
 ),
 gone AS (
     DELETE FROM outbox_schema.delivered AS d
-    USING (SELECT o.id FROM old AS o UNION ALL SELECT s.id FROM strays AS s) AS o
+    USING (SELECT o.id FROM old AS o UNION ALL SELECT s.id FROM orphans AS s) AS o
     WHERE d.id = o.id
     RETURNING d.id
 ),
@@ -896,7 +896,7 @@ SELECT count(*) FROM gone;
 
 -- name: EventPruneDead :one
 -- Deletes one chunk of dead letters of a queue topic past their retention, oldest first, with their events. FOR UPDATE, because it
--- deletes: a row that a foreign key has locked is skipped, and not waited for. strays are those whose event is gone, among
+-- deletes: a row that a foreign key has locked is skipped, and not waited for. orphans are those whose event is gone, among
 -- the oldest.
 WITH old AS MATERIALIZED (
     SELECT d.id
@@ -910,7 +910,7 @@ WITH old AS MATERIALIZED (
     LIMIT @batch_size::integer
     FOR UPDATE SKIP LOCKED
 ),
-strays AS MATERIALIZED (
+orphans AS MATERIALIZED (
     SELECT o.id
     FROM (
         SELECT d.id
@@ -926,7 +926,7 @@ strays AS MATERIALIZED (
 ),
 gone AS (
     DELETE FROM outbox_schema.dead_letters AS d
-    USING (SELECT o.id FROM old AS o UNION ALL SELECT s.id FROM strays AS s) AS o
+    USING (SELECT o.id FROM old AS o UNION ALL SELECT s.id FROM orphans AS s) AS o
     WHERE d.id = o.id
       AND d.listener IS NULL
     RETURNING d.id

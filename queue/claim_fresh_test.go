@@ -182,7 +182,7 @@ func claimed(t *testing.T, s *Store, pool *pgxpool.Pool, call func(*queries.Quer
 	require.NoError(t, err)
 	var x roundTrip
 	require.NoError(t, s.scanClaimed(rows, &x, time.Time{}))
-	require.Empty(t, x.strays)
+	require.Empty(t, x.orphans)
 	r.claimed, r.ends = append([]*Claimed{}, x.claimed...), x.found.Ends
 	rows, err = tx.Query(t.Context(), `SELECT (to_jsonb(e) - '{locked_until,updated_at}'::text[])::text || (locked_until > now() + interval '50 min')::text ||
 		(updated_at >= now())::text FROM testing.events AS e ORDER BY e.id`)

@@ -159,7 +159,7 @@ func (l *loop) loop() *core.End {
 		case <-l.timer.C:
 			l.step(core.Tick{})
 		case <-rang:
-			l.step(core.Rang{})
+			l.step(core.Woken{})
 		case a := <-answers:
 			l.step(core.Answered{Request: a.Request(), Bell: a.State()})
 		case ask := <-l.asks:
@@ -249,7 +249,7 @@ func (l *loop) obey(c core.Command) {
 		})
 	case core.AskBell:
 		l.bell.Request(c.Asleep)
-	case core.Tell:
+	case core.TellRests:
 		l.d.targets.Tell(c.Notes)
 	case core.Timer:
 		l.wakeAt(c.At)
@@ -400,7 +400,7 @@ func (l *loop) renew(r *core.Renew) *core.Renewed {
 	}
 	for i := range x.settlements {
 		f := &x.settlements[i]
-		became := core.Renewal
+		became := core.Prolonged
 		switch f.outcome {
 		case Lost:
 			became = core.Gone

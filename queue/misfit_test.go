@@ -34,7 +34,7 @@ func TestStrayBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	topic := runtimetest.JobTopic("one")
-	ways := map[string]func(t *testing.T, pool *pgxpool.Pool, strays, others int) string{
+	ways := map[string]func(t *testing.T, pool *pgxpool.Pool, orphans, others int) string{
 		"Claim": func(t *testing.T, pool *pgxpool.Pool, _, others int) string {
 			s, err := queue.NewStore(pool, queue.StoreConfig{Namespace: "jobs"})
 			require.NoError(t, err)
@@ -60,35 +60,35 @@ func TestStrayBecomesADeadLetter(t *testing.T) {
 			}
 			return ""
 		},
-		"Drain": func(t *testing.T, pool *pgxpool.Pool, strays, others int) string {
+		"Drain": func(t *testing.T, pool *pgxpool.Pool, orphans, others int) string {
 			log := runtimetest.NewLogSpy()
 			cfg := runtimetest.QuickConfig()
 			cfg.Logger, cfg.BatchSize = log.Logger(), 10
 			report, err := runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, runtimetest.Succeed)).Drain(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, queue.Report{Delivered: others, Dead: strays}, report)
+			require.Equal(t, queue.Report{Delivered: others, Dead: orphans}, report)
 			return log.String()
 		},
-		"Run": func(t *testing.T, pool *pgxpool.Pool, strays, others int) string {
+		"Run": func(t *testing.T, pool *pgxpool.Pool, orphans, others int) string {
 			log := runtimetest.NewLogSpy()
 			cfg := runtimetest.SleeperConfig() // it does not wait for a poll
 			cfg.Logger, cfg.BatchSize = log.Logger(), 10
 			stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, runtimetest.Succeed)))
 			pgtest.Settles(t, pool, others, runtimetest.DeliveredSQL)
-			pgtest.Settles(t, pool, strays, "SELECT count(*) FROM outbox.dead_letters")
+			pgtest.Settles(t, pool, orphans, "SELECT count(*) FROM outbox.dead_letters")
 			require.NoError(t, stop())
 			return log.String()
 		},
 	}
 	for name, way := range ways {
-		for _, strays := range []int{1, 35} {
+		for _, orphans := range []int{1, 35} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				pool := pgtest.Database(t)
 				front := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(2)...)
-				gone := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(strays)...)
+				gone := runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(orphans)...)
 				runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(3)...)
-				if strays > 1 {
+				if orphans > 1 {
 					gone, front = append(gone, front...), nil
 				}
 				pgtest.Execute(t, pool, "DELETE FROM outbox.events WHERE id = ANY ($1)", gone)
@@ -98,7 +98,7 @@ func TestStrayBecomesADeadLetter(t *testing.T) {
 				require.Equal(t, len(gone), pgtest.Count(t, pool, goneDeadSQL, gone))
 				require.Equal(t, len(gone), pgtest.Count(t, pool, "SELECT count(*) FROM outbox.dead_letters"))
 				require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue"))
-				if log != "" && strays == 1 {
+				if log != "" && orphans == 1 {
 					require.Equal(t, 1, strings.Count(log, strayLine))
 					require.Contains(t, log, gone[0].String())
 				}

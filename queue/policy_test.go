@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
@@ -164,8 +165,17 @@ func TestPruneByTheRetentionOfEachTopicAndStatus(t *testing.T) {
 			}
 		}
 	}
+	a, err := admin.New(pool, "")
+	require.NoError(t, err)
+	retentions := make(map[string]outbox.Retention)
+	for topic, p := range s.policies {
+		retentions["test/"+topic] = p.retention
+	}
+	dry, err := a.Preview().Prune(t.Context(), retentions)
+	require.NoError(t, err)
 	n, err := s.Prune(t.Context())
 	require.NoError(t, err)
+	require.EqualValues(t, n, dry.Queue, "the dry run counts what is deleted")
 	require.Equal(t, map[string]int{
 		"short delivered": 1, "short dead": 2, "long delivered": 6, "long dead": 5, "gone dead": 3,
 		"unknown delivered": 6, "unknown dead": 6,

@@ -79,11 +79,11 @@ func (l *loop) route(r *core.Route) (routed *core.Routed, failed []*core.Task) {
 		to := events[i].Destination
 		n, known := lines[to]
 		if !known {
-			n = len(routed.Lines)
+			n = len(routed.Destinations)
 			lines[to] = n
-			routed.Lines = append(routed.Lines, core.Destined{Destination: to})
+			routed.Destinations = append(routed.Destinations, core.Destined{Destination: to})
 		}
-		routed.Lines[n].Tasks = append(routed.Lines[n].Tasks, t)
+		routed.Destinations[n].Tasks = append(routed.Destinations[n].Tasks, t)
 	}
 	return routed, failed
 }

@@ -44,7 +44,7 @@ func (s *Store) roundTripByParts(ctx context.Context, x *roundTrip) error {
 	}
 	claim := &roundTrip{claim: x.claim}
 	err = s.roundTrip(ctx, claim)
-	x.claimed, x.strays, x.buried, x.found = claim.claimed, claim.strays, claim.buried, claim.found
+	x.claimed, x.orphans, x.deadOrphans, x.found = claim.claimed, claim.orphans, claim.deadOrphans, claim.found
 	return err
 }
 

@@ -130,12 +130,12 @@ type roundTrip struct {
 	encoding  string // of the database
 	committed bool   // the outcomes that are not 0, and what was claimed, are known
 
-	claimed   []*Claimed
-	strays    []*Claimed   // claimed too, but their events are gone: they are made dead letters
-	buried    []*Claimed   // those of strays that became dead letters
-	found     core.Found   // what the claim walks on from, with the strays, whose rows it has walked over too
-	paused    *core.Pauses // as readPauses has read them
-	unsettled int          // final states that were deleted, because their events were queued as well
+	claimed     []*Claimed
+	orphans     []*Claimed   // claimed too, but their events are gone: they are made dead letters
+	deadOrphans []*Claimed   // those of orphans that became dead letters
+	found       core.Found   // what the claim walks on from, with the orphans, whose rows it has walked over too
+	paused      *core.Pauses // as readPauses has read them
+	unsettled   int          // final states that were deleted, because their events were queued as well
 }
 
 // outcomes returns the outcomes of the settlements, nil if there are none.
@@ -191,8 +191,8 @@ func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
 		return s.db.Wrap(x.what(), err)
 	}
 	x.committed = true
-	if len(x.strays) > 0 {
-		x.buried = s.bury(ctx, x.strays)
+	if len(x.orphans) > 0 {
+		x.deadOrphans = s.endOrphans(ctx, x.orphans)
 	}
 	return s.resolveOutcomes(ctx, x)
 }
@@ -214,23 +214,23 @@ func (s *Store) unsettle(ctx context.Context, x *roundTrip) (n int) {
 	return n
 }
 
-var errStray = outbox.Permanent(errors.New("the event is gone from the table events: somebody has deleted its row by hand"))
+var errOrphan = outbox.Permanent(errors.New("the event is gone from the table events: somebody has deleted its row by hand"))
 
-// bury makes dead letters of claims whose events are gone, and returns them. If it fails, their leases run out and the next
-// claim tries again.
-func (s *Store) bury(ctx context.Context, strays []*Claimed) (buried []*Claimed) {
-	why := errclass.Of(errStray)
-	x := roundTrip{settlements: make([]settlement, len(strays))}
-	for i, c := range strays {
+// endOrphans makes dead letters of claims whose events are gone, and returns them. If it fails, their leases run out and
+// the next claim tries again.
+func (s *Store) endOrphans(ctx context.Context, orphans []*Claimed) (deadOrphans []*Claimed) {
+	why := errclass.Of(errOrphan)
+	x := roundTrip{settlements: make([]settlement, len(orphans))}
+	for i, c := range orphans {
 		x.settlements[i] = settlement{kind: nacking, claimed: c, why: &why}
 	}
 	_ = s.roundTrip(ctx, &x)
 	for i := range x.settlements {
 		if x.settlements[i].died {
-			buried = append(buried, strays[i])
+			deadOrphans = append(deadOrphans, orphans[i])
 		}
 	}
-	return buried
+	return deadOrphans
 }
 
 // try sends x as one batch.
@@ -261,7 +261,7 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 	if x.claim != nil {
 		deadline := time.Now().Add(x.claim.lease)
 		s.queue(b, func(q *queries.Queries) { s.claimFrom(ctx, q, x.claim) }).Query(func(rows pgx.Rows) error {
-			x.claimed, x.strays, x.found = nil, nil, core.Found{} // of an earlier try
+			x.claimed, x.orphans, x.found = nil, nil, core.Found{} // of an earlier try
 			return s.scanClaimed(rows, x, deadline)
 		})
 	}
@@ -273,7 +273,7 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 	}
 	s.db.Commit(b)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		x.claimed, x.strays, x.found = nil, nil, core.Found{} // rolled back, or unknown: their leases run out
+		x.claimed, x.orphans, x.found = nil, nil, core.Found{} // rolled back, or unknown: their leases run out
 		return err
 	}
 	return nil

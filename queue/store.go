@@ -370,7 +370,7 @@ func (s *Store) scanClaimed(rows pgx.Rows, x *roundTrip, deadline time.Time) err
 		c.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
 		c.Headers = pgvalue.Headers(headers)
 		if payload == nil {
-			x.strays = append(x.strays, c)
+			x.orphans = append(x.orphans, c)
 		} else {
 			x.claimed = append(x.claimed, c)
 		}

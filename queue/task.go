@@ -23,7 +23,7 @@ type task struct {
 }
 
 // taskOf returns the task of the shell.
-func taskOf(t *core.Task) *task { return t.Own.(*task) }
+func taskOf(t *core.Task) *task { return t.Data.(*task) }
 
 // tasksOf makes tasks of what was claimed.
 func tasksOf(claimed []*Claimed) []*core.Task {
@@ -32,7 +32,7 @@ func tasksOf(claimed []*Claimed) []*core.Task {
 		t := &tasks[i]
 		t.claimed, t.Task = c, core.Task{
 			ID: c.ID, Topic: c.Topic, Tenant: c.TenantID, Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Reclaimed: c.Reclaimed,
-			ClaimDeadline: c.deadline, Own: t,
+			ClaimDeadline: c.deadline, Data: t,
 		}
 		all[i] = &t.Task
 	}
@@ -84,7 +84,7 @@ func (d *Dispatcher) runHandler(t *task, over func(*task)) {
 	})
 }
 
-// settlementsOf returns what p settles.
+// settlementsOfPass returns what p settles.
 func settlementsOfPass(p *core.Pass) []settlement {
 	kinds := [...]settling{core.Ack: acking, core.Nack: nacking, core.Release: releasing}
 	all := make([]settlement, len(p.Settle))
@@ -124,8 +124,8 @@ func (d *Dispatcher) roundTrip(ctx context.Context, x *roundTrip) error {
 func (d *Dispatcher) tell(x *roundTrip, took time.Duration) {
 	d.hooks.Ended(d.endsOf(x))
 	if x.claim != nil && !x.found.At.IsZero() && d.hooks.WantsClaimed() {
-		events := make([]outbox.Event, 0, len(x.claimed)+len(x.strays))
-		for _, some := range [...][]*Claimed{x.claimed, x.strays} {
+		events := make([]outbox.Event, 0, len(x.claimed)+len(x.orphans))
+		for _, some := range [...][]*Claimed{x.claimed, x.orphans} {
 			for _, c := range some {
 				events = append(events, c.Event)
 			}
@@ -139,7 +139,7 @@ func (d *Dispatcher) endsOf(x *roundTrip) []report.End {
 	if !d.hooks.WantsEnds() {
 		return nil
 	}
-	ends := make([]report.End, 0, len(x.settlements)+len(x.buried))
+	ends := make([]report.End, 0, len(x.settlements)+len(x.deadOrphans))
 	for i := range x.settlements {
 		f := &x.settlements[i]
 		end := report.End{Event: f.claimed.Event, As: outbox.SettledDelivered}
@@ -157,8 +157,8 @@ func (d *Dispatcher) endsOf(x *roundTrip) []report.End {
 		}
 		ends = append(ends, end)
 	}
-	for _, c := range x.buried {
-		ends = append(ends, report.End{Event: c.Event, As: outbox.SettledDead, Reason: errStray.Error()})
+	for _, c := range x.deadOrphans {
+		ends = append(ends, report.End{Event: c.Event, As: outbox.SettledDead, Reason: errOrphan.Error()})
 	}
 	return ends
 }
@@ -168,10 +168,10 @@ func (d *Dispatcher) account(x *roundTrip, handedBack int) (r Report) {
 	if !x.committed {
 		return r
 	}
-	if n := len(x.buried); n > 0 {
+	if n := len(x.deadOrphans); n > 0 {
 		r.Dead += n
-		for _, c := range x.buried {
-			d.rep.Trouble(report.Dead, "event is dead: its row was deleted from the table events by hand", c.Event, errStray.Error())
+		for _, c := range x.deadOrphans {
+			d.rep.Trouble(report.Dead, "event is dead: its row was deleted from the table events by hand", c.Event, errOrphan.Error())
 		}
 	}
 	if x.unsettled > 0 {

@@ -30,7 +30,7 @@ import (
 )
 
 // Runner runs until ctx ends, and then returns nil: a *queue.Dispatcher, a *listener.Listener, or a *Receiver of
-// consume/kafka, consume/nats, consume/redis or consume/receive.
+// consume/kafka, consume/nats, consume/amqp, consume/redis or consume/receive.
 type Runner interface {
 	Run(ctx context.Context) error
 }

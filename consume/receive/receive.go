@@ -1,6 +1,6 @@
 // Package receive applies the messages of a broker for a consumer group, whatever the broker is. It is what
-// consume/kafka, consume/nats and consume/redis are built on: they fetch messages and acknowledge them, and a Receiver
-// decides what becomes of each.
+// consume/kafka, consume/nats, consume/amqp and consume/redis are built on: they fetch messages and acknowledge them, and
+// a Receiver decides what becomes of each.
 //
 //	r, err := receive.New(pool, consumer, receive.Config{})
 //	...

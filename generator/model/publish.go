@@ -25,6 +25,16 @@ const (
 // BuiltIn reports whether b has a key in the YAML under its name. Otherwise it is custom.
 func (b Broker) BuiltIn() bool { return b != custom && destinations[b].key != "" }
 
+// Brokers returns the brokers that are built in.
+func Brokers() (all []Broker) {
+	for b := range destinations {
+		if b.BuiltIn() {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
 // custom is the key in the YAML of the brokers that are not built in.
 const custom Broker = "custom"
 

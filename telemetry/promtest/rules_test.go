@@ -1,10 +1,12 @@
 package promtest
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,13 +44,14 @@ func TestRules(t *testing.T) {
 				require.Equal(t, len(metrics(t, r.Expr)), strings.Count(r.Expr, c.Selector), r.Expr)
 			}
 		}
-		for _, alert := range []string{
+		want := []string{
 			"OutboxOldestDue", "OutboxDeadLetters", "OutboxListenerLag", "OutboxTargetResting", "OutboxTopicUnhandled", "OutboxListenerUnhandled",
 			"OutboxClaimsSlow", "OutboxSnapshotHeld", "OutboxGaugesMissing", "OutboxConsumerDeadLetters", "OutboxConsumerParked", "OutboxConsumerOverdue",
-		} {
-			require.True(t, alerts[alert], "%s has no %s", name, alert)
 		}
-		require.Equal(t, len(c.Listeners) > 0, alerts["OutboxListenerMissing"])
+		if len(c.Listeners) > 0 {
+			want = append(want, "OutboxListenerMissing")
+		}
+		require.ElementsMatch(t, want, slices.Collect(maps.Keys(alerts)), name)
 	}
 }
 

@@ -94,7 +94,7 @@ func (s *Sleeper) OnAnswer(a Answer) (look bool, pause time.Duration) {
 
 // Rest delays the next poll until at least d from now.
 func (s *Sleeper) Rest(d time.Duration) {
-	s.sleeper.Rest(time.Now(), d)
+	s.sleeper.DelayPoll(time.Now(), d)
 	s.setTimer()
 }
 

@@ -100,8 +100,8 @@ const growAfter = time.Second
 
 func (s *Sleeper) endRefusals() { s.refused, s.refusedSince = 0, time.Time{} }
 
-// Rest delays the next poll until at least d from now.
-func (s *Sleeper) Rest(now time.Time, d time.Duration) {
+// DelayPoll delays the next poll until at least d from now.
+func (s *Sleeper) DelayPoll(now time.Time, d time.Duration) {
 	if at := now.Add(d); s.pollAt.Before(at) {
 		s.pollAt = at
 	}

@@ -43,7 +43,7 @@ SELECT
         SELECT count(*)
         FROM queued AS q
         WHERE NOT EXISTS (SELECT FROM outbox_schema.events AS e WHERE e.id = q.id)
-    ) AS strays,
+    ) AS orphans,
     (
         SELECT count(*)
         FROM queued AS q
@@ -76,7 +76,7 @@ type DoctorMisfitsRow struct {
 	CheckedQueued    pgtype.UUID
 	CheckedEnqueued  pgtype.UUID
 	CheckedDelivered pgtype.UUID
-	Strays           int64
+	Orphans          int64
 	Final            int64
 	Stateless        int64
 	Twice            int64
@@ -98,7 +98,7 @@ func (q *Queries) DoctorMisfits(ctx context.Context, arg DoctorMisfitsParams) (D
 		&i.CheckedQueued,
 		&i.CheckedEnqueued,
 		&i.CheckedDelivered,
-		&i.Strays,
+		&i.Orphans,
 		&i.Final,
 		&i.Stateless,
 		&i.Twice,
@@ -243,8 +243,8 @@ heads AS MATERIALIZED (
     WHERE s.namespace IS NOT NULL
 )
 SELECT h.namespace::text AS namespace, h.topic::text AS topic, h.version,
-    count(*) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused) AS ripe,
-    coalesce(extract(epoch FROM statement_timestamp() - min(h.next_attempt_at) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused)) * 1000000, 0)::bigint AS ripe_us,
+    count(*) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused) AS claimable,
+    coalesce(extract(epoch FROM statement_timestamp() - min(h.next_attempt_at) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused)) * 1000000, 0)::bigint AS claimable_us,
     count(*) FILTER (WHERE h.locked_until < statement_timestamp() AND NOT h.paused) AS expired,
     coalesce(extract(epoch FROM statement_timestamp() - min(h.locked_until) FILTER (WHERE NOT h.paused)) * 1000000, 0)::bigint AS expired_us
 FROM heads AS h
@@ -253,18 +253,18 @@ ORDER BY h.namespace, h.topic, h.version
 `
 
 type DoctorQueueRow struct {
-	Namespace string
-	Topic     string
-	Version   int32
-	Ripe      int64
-	RipeUs    int64
-	Expired   int64
-	ExpiredUs int64
+	Namespace   string
+	Topic       string
+	Version     int32
+	Claimable   int64
+	ClaimableUs int64
+	Expired     int64
+	ExpiredUs   int64
 }
 
-// Reads the first head_size due rows of each lane, where everything that is late stands, by topic and version. ripe is how many
-// of them are due and wait for a claim, expired is how many have a lease that has run out. Paused rows do not count as
-// ripe.
+// Reads the first head_size due rows of each lane, where everything that is late stands, by topic and version. claimable is
+// how many of them are due and wait for a claim, expired is how many have a lease that has run out. Paused rows do not
+// count as claimable.
 func (q *Queries) DoctorQueue(ctx context.Context, headSize int32) ([]DoctorQueueRow, error) {
 	rows, err := q.db.Query(ctx, DoctorQueue, headSize)
 	if err != nil {
@@ -278,8 +278,8 @@ func (q *Queries) DoctorQueue(ctx context.Context, headSize int32) ([]DoctorQueu
 			&i.Namespace,
 			&i.Topic,
 			&i.Version,
-			&i.Ripe,
-			&i.RipeUs,
+			&i.Claimable,
+			&i.ClaimableUs,
 			&i.Expired,
 			&i.ExpiredUs,
 		); err != nil {

@@ -1218,7 +1218,7 @@ WITH old AS MATERIALIZED (
     LIMIT $4::integer
     FOR UPDATE SKIP LOCKED
 ),
-strays AS MATERIALIZED (
+orphans AS MATERIALIZED (
     SELECT o.id
     FROM (
         SELECT d.id
@@ -1234,7 +1234,7 @@ strays AS MATERIALIZED (
 ),
 gone AS (
     DELETE FROM outbox_schema.dead_letters AS d
-    USING (SELECT o.id FROM old AS o UNION ALL SELECT s.id FROM strays AS s) AS o
+    USING (SELECT o.id FROM old AS o UNION ALL SELECT s.id FROM orphans AS s) AS o
     WHERE d.id = o.id
       AND d.listener IS NULL
     RETURNING d.id
@@ -1255,7 +1255,7 @@ type EventPruneDeadParams struct {
 }
 
 // Deletes one chunk of dead letters of a queue topic past their retention, oldest first, with their events. FOR UPDATE, because it
-// deletes: a row that a foreign key has locked is skipped, and not waited for. strays are those whose event is gone, among
+// deletes: a row that a foreign key has locked is skipped, and not waited for. orphans are those whose event is gone, among
 // the oldest.
 func (q *Queries) EventPruneDead(ctx context.Context, arg EventPruneDeadParams) (int64, error) {
 	row := q.db.QueryRow(ctx, EventPruneDead,
@@ -1281,7 +1281,7 @@ WITH old AS MATERIALIZED (
     LIMIT $4::integer
     FOR UPDATE SKIP LOCKED
 ),
-strays AS MATERIALIZED (
+orphans AS MATERIALIZED (
     SELECT o.id
     FROM (
         SELECT d.id
@@ -1296,7 +1296,7 @@ strays AS MATERIALIZED (
 ),
 gone AS (
     DELETE FROM outbox_schema.delivered AS d
-    USING (SELECT o.id FROM old AS o UNION ALL SELECT s.id FROM strays AS s) AS o
+    USING (SELECT o.id FROM old AS o UNION ALL SELECT s.id FROM orphans AS s) AS o
     WHERE d.id = o.id
     RETURNING d.id
 ),
@@ -1316,7 +1316,7 @@ type EventPruneDeliveredParams struct {
 }
 
 // Deletes one chunk of delivered events past their retention, oldest first, with their events. FOR UPDATE, because it
-// deletes: a row that a foreign key has locked is skipped, and not waited for. strays are those whose event is gone, among
+// deletes: a row that a foreign key has locked is skipped, and not waited for. orphans are those whose event is gone, among
 // the oldest.
 func (q *Queries) EventPruneDelivered(ctx context.Context, arg EventPruneDeliveredParams) (int64, error) {
 	row := q.db.QueryRow(ctx, EventPruneDelivered,

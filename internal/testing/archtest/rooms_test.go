@@ -285,7 +285,8 @@ func receiver(f *ast.FuncDecl) string {
 	return ""
 }
 
-// TestWhereThingsGo: each path, test and name of the recipes in CONTRIBUTING.md exists.
+// TestWhereThingsGo: each path, test and name of the recipes in CONTRIBUTING.md exists. A name is declared in a file of
+// its recipe, and in that file if the recipe says "`X` of `F`" or "`X` and `Y` in `F`".
 func TestWhereThingsGo(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../CONTRIBUTING.md")
@@ -312,16 +313,27 @@ func TestWhereThingsGo(t *testing.T) {
 				if ext := path.Ext(name); !info.IsDir() && (ext == ".go" || ext == ".sql") {
 					maps.Copy(declared, declarations(t, name))
 				}
-			case regexp.MustCompile(`^[A-Z]\w+$`).MatchString(name):
+			case regexp.MustCompile(`^[A-Za-z]\w*(\.\w+)?$`).MatchString(name):
 				names = append(names, name)
 			}
 		}
 		for _, name := range names {
-			found := declared[name]
-			for known := range declared {
-				found = found || strings.HasSuffix(known, "."+name)
+			require.True(t, declares(declared, name), "no file of the recipe declares %s: %s", name, recipe)
+		}
+		namesOfFile := regexp.MustCompile("((?:`[A-Za-z][\\w.]*`(?:, | and |, and ))*`[A-Za-z][\\w.]*`) (?:in|of) `([^`]+/[^`]+\\.(?:go|sql))`")
+		for _, m := range namesOfFile.FindAllStringSubmatch(strings.Join(strings.Fields(recipe), " "), -1) {
+			for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(m[1], -1) {
+				require.True(t, declares(declarations(t, m[2]), name[1]), "%s does not declare %s", m[2], name[1])
 			}
-			require.True(t, found, "no file of the recipe declares %s: %s", name, recipe)
 		}
 	}
+}
+
+// declares reports whether name, with or without the type of which it is a method, is declared.
+func declares(declared map[string]bool, name string) bool {
+	found := declared[name]
+	for known := range declared {
+		found = found || strings.HasSuffix(known, "."+name)
+	}
+	return found
 }

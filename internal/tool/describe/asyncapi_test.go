@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/internal/tool/describe"
 )
 
@@ -22,6 +23,7 @@ func TestAsyncAPINamesTheHeadersOfEachBroker(t *testing.T) {
       streamed: {publish: {redis: {stream: users}}, payload: {user_id: uuid}}
       deleted: {partition_key: "{user_id}", publish: {kafka: {topic: users}, tombstone: true}, payload: {user_id: uuid}}
       pushed: {publish: {nats: {subject: users.pushed}}, payload: {user_id: uuid}}
+      called: {publish: {webhook: {to: partner}}, payload: {user_id: uuid}}
       sent: {publish: {custom: {name: bus, destination: users}}, payload: {user_id: uuid}}
 `), describe.AsyncAPIConfig{Version: "1.0.0", Encoding: describe.Binary})
 	require.NoError(t, err)
@@ -38,11 +40,16 @@ func TestAsyncAPINamesTheHeadersOfEachBroker(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(text, &doc))
 	messages := doc.Components.Messages
-	require.Equal(t, []string{"users.deleted.v1", "users.mailed.v1", "users.pushed.v1", "users.sent.v1", "users.streamed.v1"}, slices.Sorted(maps.Keys(messages)))
-	require.Contains(t, messages["users.mailed.v1"].Headers.Properties, "cloudEvents:id")
-	require.Contains(t, messages["users.streamed.v1"].Headers.Properties, "ce_id")
-	require.Contains(t, messages["users.pushed.v1"].Headers.Properties, "ce-id")
-	require.Contains(t, messages["users.deleted.v1"].Headers.Properties, "ce_id")
+	require.Equal(t, []string{"users.called.v1", "users.deleted.v1", "users.mailed.v1", "users.pushed.v1", "users.sent.v1", "users.streamed.v1"}, slices.Sorted(maps.Keys(messages)))
+	headers := map[model.Broker][2]string{
+		model.AMQP: {"users.mailed.v1", "cloudEvents:id"}, model.Redis: {"users.streamed.v1", "ce_id"},
+		model.NATS: {"users.pushed.v1", "ce-id"}, model.Kafka: {"users.deleted.v1", "ce_id"},
+		model.Webhook: {"users.called.v1", "webhook-id"},
+	}
+	for _, b := range model.Brokers() {
+		require.Contains(t, headers, b, "the test needs a topic for each broker")
+		require.Contains(t, messages[headers[b][0]].Headers.Properties, headers[b][1], "of %s", b)
+	}
 
 	require.Contains(t, messages["users.sent.v1"].Headers.Description, `The producer's own publisher "bus" may use other names.`)
 	require.Empty(t, messages["users.pushed.v1"].Headers.Description)

@@ -14,8 +14,8 @@ const (
 	MaxParkedKeys = 1000
 )
 
-// Ahead is the next batch, read while the current one is handled. The shell fills the exported fields below Lease.
-type Ahead struct {
+// NextBatch is the next batch, read while the current one is handled. The shell fills the exported fields below Lease.
+type NextBatch struct {
 	Lease     *Lease // the lease under which it is read
 	After     int64  // the position after which it is read
 	Scanned   int
@@ -31,7 +31,7 @@ type Ahead struct {
 }
 
 // Add adds an event that was read. It returns false if that is too much to keep.
-func (p *Ahead) Add(e *Entry) bool {
+func (p *NextBatch) Add(e *Entry) bool {
 	if p.bytes += len(e.Payload); p.bytes > prefetchBytes {
 		return false
 	}
@@ -39,22 +39,22 @@ func (p *Ahead) Add(e *Entry) bool {
 	return true
 }
 
-// ahead returns what follows the batch of the lease, to be read. It returns nil if the lease could not continue with
-// it: at the end of the window, or if events wait for a retry, are parked ones, or are taken one by one. It also
+// planNextBatch returns what follows the batch of the lease, to be read. It returns nil if the lease could not continue
+// with it: at the end of the window, or if events wait for a retry, are parked ones, or are taken one by one. It also
 // returns nil if handlers are slow, because the lease would be too old by then, and if few of the positions belong to
 // the listener, because LogRead passes them faster.
-func (c *Core) readAhead() *Ahead {
+func (c *Core) planNextBatch() *NextBatch {
 	lease, size := c.lease, c.cfg.BatchSize
 	switch {
 	case c.cfg.Transactional, c.stopping, c.slow:
 		return nil
-	case c.left.atMost(size+1) <= len(lease.Events): // the batch takes all that is left
+	case c.budget.atMost(size+1) <= len(lease.Events): // the batch takes all that is left
 		return nil
 	case lease.OneByOne, lease.newer != nil, lease.BatchSize != size, lease.ScanSize != size, lease.Shards != c.cfg.Shards:
 		return nil
 	case len(lease.Events) < size && lease.Scanned < size: // the window has no more
 		return nil
-	case lease.ParkedDue, len(lease.Parked) > 0, len(lease.ahead) > 0:
+	case lease.ParkedDue, len(lease.Parked) > 0, len(lease.attemptsAhead) > 0:
 		return nil
 	}
 	bytes := 0
@@ -64,11 +64,11 @@ func (c *Core) readAhead() *Ahead {
 			return nil
 		}
 	}
-	return &Ahead{Lease: lease, After: lease.reach()}
+	return &NextBatch{Lease: lease, After: lease.reach()}
 }
 
 // usable reports whether the lease, or the next one, may go on with p: what it has is done or parked, and p was read.
-func (c *Core) usable(p *Ahead) bool {
+func (c *Core) usable(p *NextBatch) bool {
 	if p == nil || p.dropped || p.Failed || p.Scanned == 0 || c.lost || c.stopping || c.handled.Running != "" {
 		return false
 	}
@@ -89,10 +89,10 @@ func (c *Core) full() bool {
 }
 
 // continueWith gives the lease the batch that was read ahead.
-func (c *Core) continueWith(p *Ahead) {
+func (c *Core) continueWith(p *NextBatch) {
 	lease := c.lease
 	for _, e := range lease.Events {
-		c.cfg.slim(e)
+		c.cfg.dropPayload(e)
 	}
 	lease.earlier = append(lease.earlier, lease.Events...)
 	lease.LastSeq, lease.RetryCount = p.After, 0
@@ -112,7 +112,7 @@ func (lease *Lease) noteParked() {
 }
 
 // begin gives the lease the events of p as its next batch.
-func (lease *Lease) begin(c *Config, now time.Time, p *Ahead, retries map[int64]Retry) {
+func (lease *Lease) begin(c *Config, now time.Time, p *NextBatch, retries map[int64]Retry) {
 	lease.Events, lease.Scanned, lease.ScannedTo, lease.Took = p.Events, p.Scanned, p.ScannedTo, p.Took
 	lease.AheadSeqs, lease.AheadAttempts = nil, nil
 	lease.Prepare(c, now, retries)
@@ -125,6 +125,6 @@ func (lease *Lease) begin(c *Config, now time.Time, p *Ahead, retries map[int64]
 
 // follows reports whether p is what the lease would read as its first batch. The lease is the one after that of p, with
 // the same number of shards: otherwise the statement that takes it would have found another lease_no.
-func (p *Ahead) follows(lease *Lease) bool {
+func (p *NextBatch) follows(lease *Lease) bool {
 	return lease.LastSeq == p.After && len(lease.AheadSeqs) == 0 && lease.RetryCount == 0 && !lease.OneByOne
 }

@@ -17,7 +17,7 @@ type Batch struct {
 	Stopping bool
 
 	cfg       *Config
-	left      *budget // of what may be started
+	budget    *budget // of what may be started
 	keys      map[string]*keyState
 	entries   []*Entry // not processed yet, parked ones first
 	blocked   bool     // an event of the log blocks the others
@@ -35,15 +35,15 @@ type keyState struct {
 	queue   []*Entry // events that came while it was busy
 }
 
-func newBatch(cfg *Config, lease *Lease, left *budget, entries []*Entry) *Batch {
-	return &Batch{Lease: lease, cfg: cfg, left: left, keys: make(map[string]*keyState), entries: entries}
+func newBatch(cfg *Config, lease *Lease, limit *budget, entries []*Entry) *Batch {
+	return &Batch{Lease: lease, cfg: cfg, budget: limit, keys: make(map[string]*keyState), entries: entries}
 }
 
 // Len returns how many events have not been processed yet.
 func (b *Batch) Len() int { return len(b.entries) }
 
 // mayGoOn reports whether another handler may be started.
-func (b *Batch) mayGoOn() bool { return !b.halted && !b.Stopping && !b.left.spent() }
+func (b *Batch) mayGoOn() bool { return !b.halted && !b.Stopping && !b.budget.spent() }
 
 // Next returns the first event that may be started, or nil. It counts as started.
 func (b *Batch) Next(now time.Time) *Entry {
@@ -71,7 +71,7 @@ func (b *Batch) Next(now time.Time) *Entry {
 		case !b.admitted(now, e):
 		default:
 			e.retry, e.Started, e.Running = nil, true, true
-			b.left.take(1)
+			b.budget.take(1)
 			if b.cfg.Concurrency > 1 {
 				b.stateOf(e.Key).busy = true
 			}

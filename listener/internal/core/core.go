@@ -91,26 +91,26 @@ type Core struct {
 	until    time.Time // end of the sleep or pause; zero if only an event ends it
 
 	// Between leases.
-	nextID     uuid.UUID // id of the next lease; kept until that is taken
-	repeats    bool      // nextID is a lease that was taken already, and may have ended
-	previousID uuid.UUID // the latest lease that was ended
-	afterNo    int64     // the number of the latest lease that it knows of
-	scanSize   int       // positions to read
-	carried    *Ahead    // the batch that the next lease begins with
-	following  *Ahead    // likewise, of the lease that is being taken
-	vacancy    vacancy   // of a shard that is left to another process
-	wait       *Wait     // what the shard waited for when it was checked; nil if it was not since the latest lease
-	due        time.Time // when something falls due without an enqueue; zero if nothing does
-	newerAt    time.Time // when the process met an event of an unknown version
-	worked     bool      // it had a lease since it slept
-	slow       bool      // the latest batch was too slow for another one in its lease
+	nextID     uuid.UUID  // id of the next lease; kept until that is taken
+	repeats    bool       // nextID is a lease that was taken already, and may have ended
+	previousID uuid.UUID  // the latest lease that was ended
+	afterNo    int64      // the number of the latest lease that it knows of
+	scanSize   int        // positions to read
+	carried    *NextBatch // the batch that the next lease begins with
+	following  *NextBatch // likewise, of the lease that is being taken
+	untaken    untaken    // of a shard that is left to another process
+	wait       *Wait      // what the shard waited for when it was checked; nil if it was not since the latest lease
+	due        time.Time  // when something falls due without an enqueue; zero if nothing does
+	newerAt    time.Time  // when the process met an event of an unknown version
+	worked     bool       // it had a lease since it slept
+	slow       bool       // the latest batch was too slow for another one in its lease
 	pace       sleep.Pace
 	dbRetry    backoff.Retrier
 	urgent     bool // a pause is not ended by Stop, because a lease has yet to be ended
 	search     search
 	retries    map[int64]Retry // by seq, events that failed here and are not due yet
-	left       *budget
-	leases     int
+	budget     *budget         // of handlers that a Drain may start
+	leases     int             // how many had something to do
 
 	// Of events of an unknown version.
 	newerUntil  time.Time // until when the shard is left to others
@@ -120,10 +120,10 @@ type Core struct {
 	// Of the lease that is handled.
 	lease      *Lease
 	batch      *Batch
-	since      time.Time // when the batch began
-	handled    *Handled  // nil until the batch is over
-	ahead      *Ahead    // what is read meanwhile
-	aheadUntil time.Time // how long to wait for that
+	since      time.Time  // when the batch began
+	handled    *Handled   // nil until the batch is over
+	nextBatch  *NextBatch // what is read meanwhile
+	awaitUntil time.Time  // how long to wait for that
 	renewAt    time.Time
 	renewing   bool
 	cancelled  bool // and the renewal was cancelled
@@ -134,20 +134,20 @@ type Core struct {
 
 	// Of the lease that is ended.
 	end       *End
-	inTx      bool   // in the transaction of the handlers
-	moved     *Moved // the answer whose lease waits for what AskLease tells of the end
-	reshape   bool   // no lease is taken any more, because the number of shards has changed
-	abandoned error  // likewise, because handlers still run although the time to stop is over
-	shards    int    // the new number
+	inTx      bool           // in the transaction of the handlers
+	tripDone  *RoundTripDone // the answer whose lease waits for what AskLease tells of the end
+	reshape   bool           // no lease is taken any more, because the number of shards has changed
+	abandoned error          // likewise, because handlers still run although the time to stop is over
+	shards    int            // the new number
 }
 
 // unknownNo is the number of the latest lease as long as it was not read.
 const unknownNo int64 = -1
 
-// vacancy records since when a shard that is left to another process has had events and no lease.
-type vacancy struct {
+// untaken records since when a shard that is left to another process has had events and no lease.
+type untaken struct {
 	leaseNo int64
-	since   time.Time // zero if there is no vacancy
+	since   time.Time // zero if it has none, or there is a lease
 }
 
 // call is a call whose answer the core waits for.
@@ -163,7 +163,7 @@ const (
 	chargeCall
 	beginCall
 	commitCall
-	knowingCall
+	processCall
 	reshardCall
 	shardsCall
 )
@@ -173,7 +173,7 @@ func New(cfg Config) *Core {
 	c := &Core{cfg: cfg, nextID: cfg.NewID(), afterNo: unknownNo, scanSize: cfg.BatchSize, retries: make(map[int64]Retry)}
 	c.dbRetry.Random = cfg.Random
 	if cfg.Events > 0 {
-		c.left = &budget{left: cfg.Events}
+		c.budget = &budget{left: cfg.Events}
 	}
 	return c
 }
@@ -195,10 +195,10 @@ func (c *Core) Leases() int { return c.leases }
 
 // Left returns how many more handlers may be started, if Config.Events has set a limit.
 func (c *Core) Left() int {
-	if c.left == nil {
+	if c.budget == nil {
 		return 0
 	}
-	return c.left.left
+	return c.budget.left
 }
 
 // Step takes what happened at now and returns what to do, in order. The commands are valid until the next call.
@@ -209,7 +209,7 @@ func (c *Core) Step(now time.Time, in Event) []Command {
 	}
 	switch in := in.(type) {
 	case Started:
-		c.next()
+		c.goOn()
 	case Woken:
 		c.onWoken()
 	case Tick:
@@ -221,14 +221,14 @@ func (c *Core) Step(now time.Time, in Event) []Command {
 		if c.batch != nil && c.handled == nil {
 			c.do(Abandon{c.batch})
 		}
-	case Cut:
+	case DatabaseOver:
 		if c.state == Pausing {
-			c.next()
+			c.goOn()
 		}
 	case Handled:
 		c.onHandled(in)
 	case Prefetched:
-		in.Ahead.done = true
+		in.Next.done = true
 		c.proceed()
 	case Renewed:
 		c.onRenewed(in)
@@ -252,9 +252,9 @@ func (c *Core) onAnswer(in Event) {
 		if c.answers(checkCall) {
 			c.onChecked(in)
 		}
-	case Moved:
+	case RoundTripDone:
 		if c.answers(roundTripCall) {
-			c.onMoved(in)
+			c.onRoundTripDone(in)
 		}
 	case LeaseState:
 		if c.answers(leaseStateCall) {
@@ -275,15 +275,15 @@ func (c *Core) onAnswer(in Event) {
 		}
 	case Begun:
 		if c.answers(beginCall) {
-			c.handle()
+			c.handleFirst()
 		}
 	case Committed:
 		if c.answers(commitCall) {
 			c.onCommitted(in)
 		}
-	case Knowing:
-		if c.answers(knowingCall) {
-			c.onKnowing(in)
+	case ProcessFound:
+		if c.answers(processCall) {
+			c.onProcessFound(in)
 		}
 	case Resharded:
 		if c.answers(reshardCall) {
@@ -325,8 +325,8 @@ func (c *Core) arm() {
 		return
 	case c.state == Handling && c.handled == nil && !c.renewing && !c.lost:
 		at = c.renewAt
-	case c.state == Handling && c.handled != nil && c.ahead != nil && !c.ahead.done && !c.ahead.dropped:
-		at = c.aheadUntil
+	case c.state == Handling && c.handled != nil && c.nextBatch != nil && !c.nextBatch.done && !c.nextBatch.dropped:
+		at = c.awaitUntil
 	}
 	if !at.IsZero() && (c.armed.IsZero() || at.Before(c.armed)) {
 		c.armed = at
@@ -347,7 +347,7 @@ func (c *Core) onTick() {
 	case c.state == Sleeping && c.isDue():
 		c.check()
 	case c.state == Pausing && c.isDue():
-		c.next()
+		c.goOn()
 	case c.state == Handling:
 		c.proceed()
 	}
@@ -359,17 +359,17 @@ func (c *Core) isDue() bool { return !c.until.IsZero() && !c.now.Before(c.until)
 func (c *Core) onStop() {
 	c.stopping = true
 	if c.state == Sleeping || c.state == Pausing && !c.urgent {
-		c.next()
+		c.goOn()
 	}
 }
 
 // mayTake reports whether another lease may be taken.
 func (c *Core) mayTake() bool {
-	return !c.stopping && !c.left.spent() && !c.reshape && c.abandoned == nil
+	return !c.stopping && !c.budget.spent() && !c.reshape && c.abandoned == nil
 }
 
-// next decides what follows when nothing is under way.
-func (c *Core) next() {
+// goOn decides what follows when nothing is under way.
+func (c *Core) goOn() {
 	c.until = time.Time{}
 	switch more := c.mayTake(); {
 	case c.end == nil && c.reshape && !c.stopping:
@@ -390,7 +390,7 @@ func (c *Core) next() {
 func (c *Core) pause(d time.Duration) {
 	c.urgent = c.end != nil
 	if c.stopping && !c.urgent {
-		c.next()
+		c.goOn()
 		return
 	}
 	c.state, c.until = Pausing, c.now.Add(d)
@@ -406,7 +406,7 @@ func (c *Core) onFailed(in Failed) {
 	switch asked {
 	case checkCall:
 		c.wait = nil
-		c.onFailure(in.Err)
+		c.pauseOrEnd(in.Err)
 	case roundTripCall, leaseStateCall:
 		c.onRoundTripFailed(in, asked)
 	case firstCall, parkedCall, chargeCall: // nothing of the lease was handled
@@ -430,8 +430,8 @@ func (c *Core) onFailed(in Failed) {
 	}
 }
 
-// onFailure pauses, or ends a Drain.
-func (c *Core) onFailure(err error) {
+// pauseOrEnd pauses, or ends a Drain.
+func (c *Core) pauseOrEnd(err error) {
 	if c.cfg.Drain {
 		c.finish(Stopped, err)
 		return

@@ -117,7 +117,7 @@ func (c *Config) endLog(a *End, now time.Time) {
 	}
 	var stop *Entry
 	for _, e := range lease.Events {
-		delete(lease.ahead, e.Seq)
+		delete(lease.attemptsAhead, e.Seq)
 		switch e.Status {
 		case Dead:
 			a.Dead.add(e)
@@ -154,9 +154,9 @@ func (c *Config) endLog(a *End, now time.Time) {
 		a.LastSeq = lease.reach()
 		a.Closes = len(lease.Events) < lease.BatchSize && lease.Scanned < lease.ScanSize && lease.newer == nil
 	}
-	for _, seq := range slices.Sorted(maps.Keys(lease.ahead)) { // not read this time
+	for _, seq := range slices.Sorted(maps.Keys(lease.attemptsAhead)) { // not read this time
 		if !a.Closes && seq > a.LastSeq {
-			a.AheadSeqs, a.AheadAttempts = append(a.AheadSeqs, seq), append(a.AheadAttempts, lease.ahead[seq])
+			a.AheadSeqs, a.AheadAttempts = append(a.AheadSeqs, seq), append(a.AheadAttempts, lease.attemptsAhead[seq])
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (c *Core) charge() {
 func (c *Core) onCharged(in Charged) {
 	if !in.Ours {
 		c.closeLease()
-		c.next()
+		c.goOn()
 		return
 	}
 	c.lease.LastSeq = c.lease.Events[0].Seq - 1
@@ -34,17 +34,17 @@ func (c *Core) onCharged(in Charged) {
 func (c *Core) begin() {
 	c.do(TellTaken{Lease: c.lease, Carried: c.carriedOn, Took: c.lease.Took})
 	if c.cfg.Transactional {
-		if c.left != nil {
-			c.before = c.left.left
+		if c.budget != nil {
+			c.before = c.budget.left
 		}
 		c.ask(Begin{}, beginCall)
 		return
 	}
-	c.handle()
+	c.handleFirst()
 }
 
-// handle hands the first batch of the lease to the shell.
-func (c *Core) handle() {
+// handleFirst hands the first batch of the lease to the shell.
+func (c *Core) handleFirst() {
 	c.lease.began = c.now
 	c.renewAt = c.renewalOf(c.lease)
 	c.handleBatch()
@@ -55,10 +55,10 @@ func (c *Core) handleBatch() {
 	if c.cfg.Transactional {
 		entries = c.search.pick(entries)
 	}
-	c.batch = newBatch(&c.cfg, c.lease, c.left, entries)
-	c.since, c.handled, c.aheadUntil = c.now, nil, time.Time{}
-	if c.ahead = c.readAhead(); c.ahead != nil {
-		c.do(Prefetch{c.ahead})
+	c.batch = newBatch(&c.cfg, c.lease, c.budget, entries)
+	c.since, c.handled, c.awaitUntil = c.now, nil, time.Time{}
+	if c.nextBatch = c.planNextBatch(); c.nextBatch != nil {
+		c.do(Prefetch{c.nextBatch})
 	}
 	c.do(Handle{c.batch})
 }
@@ -121,12 +121,12 @@ func (c *Core) proceed() {
 		c.renew()
 		return
 	}
-	p := c.ahead
+	p := c.nextBatch
 	if p != nil && !p.done {
-		c.awaitAhead(p)
+		c.awaitNextBatch(p)
 		return
 	}
-	if c.ahead = nil; c.usable(p) {
+	if c.nextBatch = nil; c.usable(p) {
 		c.lease.noteParked()
 		p.parkedNow = c.lease.parkedNow
 		if !c.full() {
@@ -154,12 +154,12 @@ func (c *Core) proceed() {
 	}
 }
 
-// awaitAhead waits for what is being read, but not long.
-func (c *Core) awaitAhead(p *Ahead) {
+// awaitNextBatch waits for what is being read, but not long.
+func (c *Core) awaitNextBatch(p *NextBatch) {
 	switch {
-	case c.aheadUntil.IsZero():
-		c.aheadUntil = c.now.Add(c.cfg.LeaseAge)
-	case !p.dropped && !c.now.Before(c.aheadUntil):
+	case c.awaitUntil.IsZero():
+		c.awaitUntil = c.now.Add(c.cfg.LeaseAge)
+	case !p.dropped && !c.now.Before(c.awaitUntil):
 		p.dropped = true
 		c.do(DropPrefetch{p})
 	}
@@ -177,7 +177,7 @@ func (c *Core) abandon() {
 	c.end = c.cfg.End(c.lease, c.now, false)
 	c.end.LetLeaseExpire = true
 	c.closeLease()
-	c.next()
+	c.goOn()
 }
 
 // endLease computes the end of the lease. If it stopped at an event of an unknown version, the core first asks who
@@ -185,7 +185,7 @@ func (c *Core) abandon() {
 func (c *Core) endLease(inTx bool) {
 	c.end, c.inTx = c.cfg.End(c.lease, c.now, c.stopping), inTx
 	if c.newer = c.lease.stoppedAt(); c.newer != nil && (c.newer == c.lease.newer || !c.cfg.Drain) {
-		c.ask(FindKnowing{c.newer}, knowingCall)
+		c.ask(FindProcess{c.newer}, processCall)
 		return
 	}
 	c.write()
@@ -199,9 +199,9 @@ func (lease *Lease) stoppedAt() *Entry {
 	return lease.newerParked
 }
 
-// onKnowing gives the shard to the process that knows the version, and notes that this process is not to take it again
-// soon. It keeps the shard if only parked events are newer and no other process knows their version.
-func (c *Core) onKnowing(in Knowing) {
+// onProcessFound gives the shard to the process that knows the version, and notes that this process is not to take it
+// again soon. It keeps the shard if only parked events are newer and no other process knows their version.
+func (c *Core) onProcessFound(in ProcessFound) {
 	if e := c.newer; e == c.lease.newer || in.Worker.Valid {
 		c.end.Release, c.end.HandTo = true, in.Worker
 		c.newerUntil = c.now.Add(c.cfg.PollInterval)
@@ -220,7 +220,7 @@ func (c *Core) write() {
 	}
 	c.rememberRetries(c.end)
 	c.closeLease()
-	c.next()
+	c.goOn()
 }
 
 // rememberRetries keeps the pending retries in case this process takes the next lease too.
@@ -247,7 +247,7 @@ func (c *Core) closeLease() {
 		c.leases--
 	}
 	c.reshape = c.reshape || c.lease.Shards != c.cfg.Shards
-	c.lease, c.batch, c.handled, c.ahead, c.newer = nil, nil, nil, nil, nil
+	c.lease, c.batch, c.handled, c.nextBatch, c.newer = nil, nil, nil, nil, nil
 }
 
 // endTx ends a lease in the transaction of its handlers, if that is still well.
@@ -266,15 +266,15 @@ func (c *Core) endTx() {
 func (c *Core) onCommitted(in Committed) {
 	a := c.end
 	c.end = nil
-	if !in.Moved {
+	if !in.Ours {
 		a.restoreReturned()
 		c.do(Rollback{})
 	}
 	c.search.onCommitted(c.lease.Entries())
 	c.rememberRetries(a)
-	c.do(TellEnd{End: a, Moved: in.Moved, InTx: true})
+	c.do(TellEnd{End: a, Ours: in.Ours, InTx: true})
 	c.closeLease()
-	c.next()
+	c.goOn()
 }
 
 func (c *Core) onCommitFailed(in CommitFailed) {
@@ -312,20 +312,20 @@ func (c *Core) onBrokenTx(cause error, result errclass.Result, running bool) {
 func (c *Core) undone(cause error, found bool) {
 	c.do(TellRolledBack{c.lease, cause})
 	c.repeat()
-	if c.left != nil { // a bounded Drain must come to the event that is searched for
-		c.left.left = c.before
+	if c.budget != nil { // a bounded Drain must come to the event that is searched for
+		c.budget.left = c.before
 	}
 	if c.stopping { // the next holder need not wait, or handle events one by one
 		c.lease.resetStarted()
 		c.end = c.cfg.End(c.lease, c.now, true)
 		c.closeLease()
-		c.next()
+		c.goOn()
 		return
 	}
 	c.do(TellUndone{c.lease, false})
 	c.closeLease()
 	if found {
-		c.next()
+		c.goOn()
 		return
 	}
 	c.pauseAfterError()

@@ -34,13 +34,13 @@ type Lease struct {
 	Deadline      time.Time     // end of the lease by this process's clock
 	Took          time.Duration // of the round trip that read its latest batch
 
-	parkedOnly  bool            // only parked events are handled; those of the log wait
-	newer       *Entry          // the last of Events, before which the lease stops
-	newerParked *Entry          // a parked head of an unknown version
-	earlier     []*Entry        // of the batches before the latest; they are done or to be parked
-	parkedNow   map[string]bool // keys of those that were not parked before
-	ahead       map[int64]int32 // AheadAttempts by seq
-	began       time.Time       // when its first handler was called
+	parkedOnly    bool            // only parked events are handled; those of the log wait
+	newer         *Entry          // the last of Events, before which the lease stops
+	newerParked   *Entry          // a parked head of an unknown version
+	earlier       []*Entry        // of the batches before the latest; they are done or to be parked
+	parkedNow     map[string]bool // keys of those that were not parked before
+	attemptsAhead map[int64]int32 // AheadAttempts by seq
+	began         time.Time       // when its first handler was called
 }
 
 // Topic is what the core knows of a topic of the listener.
@@ -83,7 +83,7 @@ type Entry struct {
 	ParkedNo     int64  // of a parked event
 	Key          string // the key of its order: the partition key, or the id if it has none
 	Head         bool   // first of the parked events of its key
-	Taken        int32  // how many events of its key, from this one on, were taken and not settled
+	Taken        int32  // of a parked head: how many events of its key, from it on, a lease had taken whose end is unknown
 	Used         int    // attempts before this lease
 	ParkedBefore bool   // its key was parked before its batch began
 	Of           *Topic // nil if the listener does not read its topic any more
@@ -168,7 +168,7 @@ func (c *Config) decide(e *Entry, r errclass.Result) {
 	switch {
 	case r.Class == errclass.ClassDone:
 		e.Status = Done
-		c.slim(e)
+		c.dropPayload(e)
 	case r.Class == errclass.ClassRefused || e.Attempt >= e.MaxAttempts:
 		e.Status = Dead
 	default:
@@ -176,9 +176,9 @@ func (c *Config) decide(e *Entry, r errclass.Result) {
 	}
 }
 
-// slim drops what is not needed any more of an event that is done or to be parked, because a lease may have many more
-// events. The other fields are for log lines, and the headers for an observer.
-func (c *Config) slim(e *Entry) {
+// dropPayload drops what is not needed any more of an event that is done or to be parked, because a lease may have many
+// more events. The other fields are for log lines, and the headers for an observer.
+func (c *Config) dropPayload(e *Entry) {
 	if e.Payload = nil; !c.KeepHeaders {
 		e.Headers = nil
 	}
@@ -194,16 +194,16 @@ func (lease *Lease) Current() []*Entry { return slices.Concat(lease.Parked, leas
 
 // Prepare numbers the attempts of the events of a lease, and sets the status of those that need no handler.
 func (lease *Lease) Prepare(c *Config, now time.Time, retries map[int64]Retry) {
-	lease.ahead = make(map[int64]int32, len(lease.AheadSeqs))
+	lease.attemptsAhead = make(map[int64]int32, len(lease.AheadSeqs))
 	for i, seq := range lease.AheadSeqs {
-		lease.ahead[seq] = lease.AheadAttempts[i]
+		lease.attemptsAhead[seq] = lease.AheadAttempts[i]
 	}
 	for i, e := range lease.Events {
 		if e.Of != nil && e.Of.KeyPrefix != "" {
 			e.Key = e.Of.KeyPrefix + e.Key
 		}
-		n, ahead := lease.ahead[e.Seq]
-		if ahead && n == 0 {
+		n, tried := lease.attemptsAhead[e.Seq]
+		if tried && n == 0 {
 			e.Status = Done
 			continue
 		}

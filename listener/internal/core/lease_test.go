@@ -69,7 +69,7 @@ func TestEnd(t *testing.T) {
 			p.core.cfg.Concurrency = 2
 			l.Events[1].retry.until = p.now.Add(time.Second)
 		}, func(a *End) { a.LastSeq, a.Delayed, a.Delay, a.LastError = 4, true, time.Second, text("it failed") }},
-		"what was not read this time": {"a! b", func(_ *play, l *Lease) { l.ahead = map[int64]int32{9: 2, 3: 1, 5: 1} }, func(a *End) {
+		"what was not read this time": {"a! b", func(_ *play, l *Lease) { l.attemptsAhead = map[int64]int32{9: 2, 3: 1, 5: 1} }, func(a *End) {
 			a.LastSeq, a.RetryCount, a.Delayed, a.Delay, a.LastError = 4, 1, true, 500*time.Millisecond, text("1")
 			a.AheadSeqs, a.AheadAttempts = []int64{9}, []int32{2}
 			a.Failures = Failures{[]uuid.UUID{{15: 1}}, []int32{1}, []string{"1"}}
@@ -208,15 +208,15 @@ func TestReadAhead(t *testing.T) {
 		"stopping":                     {func(c *Core, _ *Lease) { c.stopping = true }, false},
 		"slow":                         {func(c *Core, _ *Lease) { c.slow = true }, false},
 		"transactional":                {func(c *Core, _ *Lease) { c.cfg.Transactional = true }, false},
-		"the rest of a budget":         {func(c *Core, _ *Lease) { c.left = &budget{2} }, false},
-		"a budget with more":           {func(c *Core, _ *Lease) { c.left = &budget{3} }, true},
+		"the rest of a budget":         {func(c *Core, _ *Lease) { c.budget = &budget{2} }, false},
+		"a budget with more":           {func(c *Core, _ *Lease) { c.budget = &budget{3} }, true},
 		"one by one":                   {func(_ *Core, l *Lease) { l.OneByOne = true }, false},
 		"many positions":               {func(_ *Core, l *Lease) { l.ScanSize = 4 }, false},
 		"another number of shards":     {func(_ *Core, l *Lease) { l.Shards = 2 }, false},
 		"the end of the window":        {func(_ *Core, l *Lease) { l.Events, l.Scanned = l.Events[:1], 1 }, false},
 		"few events":                   {func(_ *Core, l *Lease) { l.Events = l.Events[:1] }, true},
 		"parked events":                {func(_ *Core, l *Lease) { l.ParkedDue = true }, false},
-		"events tried before":          {func(_ *Core, l *Lease) { l.ahead = map[int64]int32{9: 1} }, false},
+		"events tried before":          {func(_ *Core, l *Lease) { l.attemptsAhead = map[int64]int32{9: 1} }, false},
 		"an event that is done":        {func(_ *Core, l *Lease) { l.Events[0].Status = Done }, false},
 		"an event whose key is parked": {func(_ *Core, l *Lease) { l.Events[0].Status, l.Events[0].ParkedBefore = Parked, true }, true},
 		"an event that waits":          {func(_ *Core, l *Lease) { l.Events[0].retry = &Retry{} }, false},
@@ -228,10 +228,10 @@ func TestReadAhead(t *testing.T) {
 			p := newPlay(t, nil)
 			p.handling(nil, 1, 2)
 			c.set(p.core, p.core.lease)
-			require.Equal(t, c.want, p.core.readAhead() != nil)
+			require.Equal(t, c.want, p.core.planNextBatch() != nil)
 		})
 	}
-	p := &Ahead{}
+	p := &NextBatch{}
 	require.True(t, p.Add(&Entry{Payload: make([]byte, prefetchBytes)}))
 	require.False(t, p.Add(&Entry{Payload: make([]byte, 1)}))
 }
@@ -240,17 +240,17 @@ func TestReadAhead(t *testing.T) {
 func TestUsable(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		set  func(*Core, *Ahead)
+		set  func(*Core, *NextBatch)
 		want bool
 	}{
-		"as usual":          {func(*Core, *Ahead) {}, true},
-		"nothing more":      {func(_ *Core, p *Ahead) { p.Scanned = 0 }, false},
-		"stopping":          {func(c *Core, _ *Ahead) { c.stopping = true }, false},
-		"the lease is lost": {func(c *Core, _ *Ahead) { c.lost = true }, false},
-		"an event failed":   {func(c *Core, _ *Ahead) { c.lease.Events[0].Status = Retried }, false},
-		"an event died":     {func(c *Core, _ *Ahead) { c.lease.Events[0].Status = Dead }, false},
-		"a key was parked":  {func(c *Core, _ *Ahead) { c.lease.Events[0].Status = Parked }, true},
-		"a failure was parked": {func(c *Core, _ *Ahead) {
+		"as usual":          {func(*Core, *NextBatch) {}, true},
+		"nothing more":      {func(_ *Core, p *NextBatch) { p.Scanned = 0 }, false},
+		"stopping":          {func(c *Core, _ *NextBatch) { c.stopping = true }, false},
+		"the lease is lost": {func(c *Core, _ *NextBatch) { c.lost = true }, false},
+		"an event failed":   {func(c *Core, _ *NextBatch) { c.lease.Events[0].Status = Retried }, false},
+		"an event died":     {func(c *Core, _ *NextBatch) { c.lease.Events[0].Status = Dead }, false},
+		"a key was parked":  {func(c *Core, _ *NextBatch) { c.lease.Events[0].Status = Parked }, true},
+		"a failure was parked": {func(c *Core, _ *NextBatch) {
 			c.lease.Events[0].Status, c.lease.Events[0].Result = Parked, failing(0)
 		}, false},
 	} {
@@ -258,7 +258,7 @@ func TestUsable(t *testing.T) {
 			t.Parallel()
 			p := newPlay(t, nil)
 			p.handling(nil, 1, 2)
-			ahead := p.prefetched(3, 4).Ahead
+			ahead := p.prefetched(3, 4).Next
 			h := p.handled(nil)
 			p.core.handled = &h
 			c.set(p.core, ahead)
@@ -275,7 +275,7 @@ func TestKeysParkedInTheLease(t *testing.T) {
 	p.core.lease.Events[0].Headers = map[string]string{"a": "b"}
 	p.core.lease.Events[1].Status = Parked
 	in := p.prefetched(3, 4)
-	in.Ahead.Events[1].Key = "k2"
+	in.Next.Events[1].Key = "k2"
 	p.step(p.handled(nil))
 	p.step(in)
 	require.Equal(t, "k3 waiting, k2 parked", outcomes(p.core.lease.Events))
@@ -361,7 +361,7 @@ func TestBudget(t *testing.T) {
 	p.step(p.handled(nil))
 	require.Zero(t, p.core.Left())
 	require.Equal(t, []string{"roundTrip(end, release)"}, describe(p.now, p.last))
-	p.step(Moved{Moved: true})
+	p.step(RoundTripDone{Ours: true})
 	require.Equal(t, Stopped, p.core.State())
 	require.Equal(t, 1, p.core.Leases())
 

@@ -123,7 +123,7 @@ func (p *play) parkedEvent(no int64) *Entry {
 }
 
 // taken answers a round trip with a lease of events with these seqs, which came from so many positions.
-func (p *play) taken(set func(*Lease), seqs ...int64) Moved {
+func (p *play) taken(set func(*Lease), seqs ...int64) RoundTripDone {
 	take := latest[RoundTrip](p).Take
 	lease := &Lease{
 		ID: take.ID, No: take.AfterNo + 1, Shards: 1, BatchSize: take.BatchSize, ScanSize: take.ScanSize, Deadline: p.now.Add(30 * time.Second),
@@ -138,11 +138,13 @@ func (p *play) taken(set func(*Lease), seqs ...int64) Moved {
 	if set != nil {
 		set(lease)
 	}
-	return Moved{Moved: true, Lease: lease, Took: time.Millisecond}
+	return RoundTripDone{Ours: true, Lease: lease, Took: time.Millisecond}
 }
 
 // nothing answers a round trip: there is nothing to take.
-func (p *play) nothing() Moved { return Moved{Moved: true, Lease: &Lease{}, Took: time.Millisecond} }
+func (p *play) nothing() RoundTripDone {
+	return RoundTripDone{Ours: true, Lease: &Lease{}, Took: time.Millisecond}
+}
 
 // checking brings the core to its first check.
 func (p *play) checking() { p.step(Started{}) }
@@ -246,9 +248,9 @@ func about(now time.Time, cmd Command) string {
 		say(cmd.Carried, "carried")
 	case TellEnd:
 		say(cmd.InTx, "in the transaction")
-		say(!cmd.Moved, "lost")
+		say(!cmd.Ours, "lost")
 	case TellUndone:
-		say(cmd.Moved, "moved")
+		say(cmd.Ours, "ended")
 	case TellNewer:
 		say(cmd.Handed, "handed over")
 	case Commit:

@@ -52,7 +52,7 @@ func (b *Batch) Sendings(unread errclass.Result) (all []*Sending) {
 func (s *Sending) Next(now time.Time, limit int) (entries []*Entry) {
 	b := s.batch
 	for !b.halted && !b.Stopping {
-		for entries = nil; len(s.queue) > 0 && len(entries) < b.left.atMost(limit); s.queue = s.queue[1:] {
+		for entries = nil; len(s.queue) > 0 && len(entries) < b.budget.atMost(limit); s.queue = s.queue[1:] {
 			e := s.queue[0]
 			if e.Status != Waiting || !b.mayStart(e) {
 				continue
@@ -69,7 +69,7 @@ func (s *Sending) Next(now time.Time, limit int) (entries []*Entry) {
 		}
 		n, why := s.To.Admit(now, len(entries))
 		if n > 0 {
-			b.left.take(n)
+			b.budget.take(n)
 			for _, e := range entries[:n] {
 				e.retry, e.Started, e.Running = nil, true, true
 			}

@@ -19,7 +19,7 @@ func (c *Core) check() {
 func (c *Core) onChecked(in Checked) {
 	if in.Gone || in.Wait.Shards != c.cfg.Shards {
 		c.reshape = true
-		c.next()
+		c.goOn()
 		return
 	}
 	w := in.Wait
@@ -29,11 +29,11 @@ func (c *Core) onChecked(in Checked) {
 	}
 	switch {
 	case !w.Ready:
-		c.vacancy = vacancy{}
-	case c.vacancy.leaseNo != w.LeaseNo || c.vacancy.since.IsZero():
-		c.vacancy = vacancy{leaseNo: w.LeaseNo, since: c.now}
+		c.untaken = untaken{}
+	case c.untaken.leaseNo != w.LeaseNo || c.untaken.since.IsZero():
+		c.untaken = untaken{leaseNo: w.LeaseNo, since: c.now}
 	}
-	c.next()
+	c.goOn()
 }
 
 // idle follows when there is no lease to be had: it checks why, or sleeps if it has.
@@ -95,7 +95,7 @@ func (c *Core) sleep() {
 		if activity == IsIdle {
 			activity = IsChecking
 		}
-		until = later(c.vacancy.since.Add(c.cfg.TakeOverAfter), c.now.Add(pause))
+		until = later(c.untaken.since.Add(c.cfg.TakeOverAfter), c.now.Add(pause))
 	case !c.due.IsZero() && (wait < limit || activity == IsIdle):
 		until = c.due
 	case activity == IsWaiting:
@@ -126,7 +126,7 @@ func (c *Core) leavesToOthers() bool {
 // mayTakeOver reports whether this process may take the next lease although it is left to another process. A Drain
 // takes it immediately.
 func (c *Core) mayTakeOver() bool {
-	v := c.vacancy
+	v := c.untaken
 	return c.cfg.Drain ||
 		!v.since.IsZero() && v.leaseNo == c.afterNo && c.now.Sub(v.since) >= c.cfg.TakeOverAfter
 }
@@ -159,10 +159,10 @@ func (c *Core) onRoundTripFailed(in Failed, asked call) {
 	switch {
 	case c.abandoned != nil:
 		c.finish(Stopped, errtext.Join(c.abandoned, in.Err))
-	case in.Cut || c.reshape: // the lease runs out
+	case in.Final || c.reshape: // the lease runs out
 		c.finish(Stopped, c.unsettled(in.Err))
 	default:
-		c.onFailure(in.Err)
+		c.pauseOrEnd(in.Err)
 	}
 }
 
@@ -174,9 +174,9 @@ func (c *Core) unsettled(err error) error {
 	return fmt.Errorf("stop listener: %d events of shard %d could not be settled: %w", n, c.cfg.Shard, err)
 }
 
-func (c *Core) onMoved(in Moved) {
-	if c.end != nil && !in.Moved { // an earlier try, whose answer was lost, may have ended the lease
-		c.moved = &in
+func (c *Core) onRoundTripDone(in RoundTripDone) {
+	if c.end != nil && !in.Ours { // an earlier try, whose answer was lost, may have ended the lease
+		c.tripDone = &in
 		c.ask(AskLease{}, leaseStateCall)
 		return
 	}
@@ -186,22 +186,22 @@ func (c *Core) onMoved(in Moved) {
 // onLeaseState decides whether an earlier try had already ended the lease. That try may also have taken the next lease.
 func (c *Core) onLeaseState(in LeaseState) {
 	ended := c.end.Lease
-	moved := *c.moved
-	moved.Moved = in.Known && (in.ID == ended.ID && !in.Running || in.ID == c.nextID && in.No == ended.No+1)
-	c.onEnded(moved)
+	done := *c.tripDone
+	done.Ours = in.Known && (in.ID == ended.ID && !in.Running || in.ID == c.nextID && in.No == ended.No+1)
+	c.onEnded(done)
 }
 
 // onEnded follows when the fate of the end of a lease is known.
-func (c *Core) onEnded(in Moved) {
+func (c *Core) onEnded(in RoundTripDone) {
 	c.dbRetry.Reset()
 	if a := c.end; a != nil {
-		c.end, c.moved = nil, nil
+		c.end, c.tripDone = nil, nil
 		if c.abandoned != nil {
-			c.do(TellUndone{a.Lease, in.Moved})
-			c.finish(Stopped, errtext.Join(c.abandoned, lostUnless(in.Moved)))
+			c.do(TellUndone{a.Lease, in.Ours})
+			c.finish(Stopped, errtext.Join(c.abandoned, lostUnless(in.Ours)))
 			return
 		}
-		c.do(TellEnd{End: a, Moved: in.Moved})
+		c.do(TellEnd{End: a, Ours: in.Ours})
 	}
 	if c.wakesOthers {
 		c.wakesOthers = false
@@ -209,7 +209,7 @@ func (c *Core) onEnded(in Moved) {
 	}
 	switch {
 	case in.Lease == nil: // none was asked for
-		c.next()
+		c.goOn()
 	case in.Lease.No == 0:
 		c.onNothing(in.Took)
 	default:
@@ -217,8 +217,8 @@ func (c *Core) onEnded(in Moved) {
 	}
 }
 
-func lostUnless(moved bool) error {
-	if moved {
+func lostUnless(ours bool) error {
+	if ours {
 		return nil
 	}
 	return outbox.ErrLeaseLost
@@ -229,12 +229,12 @@ func lostUnless(moved bool) error {
 func (c *Core) onNothing(took time.Duration) {
 	if c.repeats { // that lease is over
 		c.nextID, c.repeats = c.cfg.NewID(), false
-		c.next()
+		c.goOn()
 		return
 	}
 	c.do(TellTaken{Took: took})
 	if !c.mayTake() {
-		c.next()
+		c.goOn()
 		return
 	}
 	c.idle()

@@ -25,13 +25,13 @@ const ReclaimsPerClaim = 5
 // InPieces reports whether q ends after pieces, whether what stands in them is claimable or not.
 func (q *Claim) InPieces() bool { return q.Starts[0].Piece > 0 }
 
-// claims makes the claims of a dispatcher. They walk on from where the earlier ones have ended, and pass over nothing
-// twice.
+// claims makes the claims of a dispatcher. A claim begins where the one before has ended. It meets again what lies
+// within the trail of its walk; what else came behind the walk is found by looks, or by a walk that is sent back.
 type claims struct {
 	topics  []Topic
 	names   []string // of topics
 	in      Lanes
-	ahead   Walk
+	walk    Walk
 	tries   map[*Target]*Walk // of claims that find out whether a target is available again
 	leftOut map[string]bool   // topics that some claim was not of, because their targets were away
 	paused  *Pauses           // what the latest claim was not of
@@ -39,7 +39,7 @@ type claims struct {
 
 func newClaims(cfg *Config, paused *Pauses) *claims {
 	c := &claims{
-		topics: cfg.Topics, in: cfg.Lanes, ahead: Walk{In: cfg.Lanes}, tries: make(map[*Target]*Walk),
+		topics: cfg.Topics, in: cfg.Lanes, walk: Walk{In: cfg.Lanes}, tries: make(map[*Target]*Walk),
 		leftOut: make(map[string]bool), paused: paused,
 	}
 	for _, t := range cfg.Topics {
@@ -54,7 +54,7 @@ func (c *claims) sync(paused *Pauses) {
 		return
 	}
 	if paused.Ended(c.paused) {
-		c.ahead.Restart()
+		c.walk.Restart()
 		clear(c.tries)
 	}
 	c.paused = paused
@@ -94,20 +94,20 @@ func (c *claims) where(wanted func(*Target) bool) []string {
 	return topics
 }
 
-// next returns the starts of a claim that walks on, without events whose lease has run out. While something is paused,
-// it walks in pieces, because any number of paused events may stand in a row.
-func (c *claims) next(now time.Time) func(size int) []Start {
+// onward returns the starts of a claim that walks on and takes no event whose lease has run out. While something is
+// paused, it walks in pieces, because any number of paused events may stand in a row.
+func (c *claims) onward(now time.Time) func(size int) []Start {
 	return func(size int) []Start {
 		if c.paused.Any() {
-			c.ahead.partial = false
-			return c.ahead.Pieces(size, false)
+			c.walk.partial = false
+			return c.walk.Pieces(size, false)
 		}
-		return c.ahead.onward(size, now)
+		return c.walk.onward(size, now)
 	}
 }
 
-// pieces is next for a claim that may be of such events too.
-func (c *claims) pieces(size int) []Start { return c.ahead.Pieces(size, false) }
+// inPieces returns the starts of a claim that walks on and may take events whose lease has run out.
+func (c *claims) inPieces(size int) []Start { return c.walk.Pieces(size, false) }
 
 // include notes which topics are claimed. Events of those that were left out until now are behind the walk.
 func (c *claims) include(topics []string) {
@@ -124,7 +124,7 @@ func (c *claims) include(topics []string) {
 			c.leftOut[t.Name] = true
 		case c.leftOut[t.Name]:
 			delete(c.leftOut, t.Name)
-			c.ahead.Restart(t.lanes()...)
+			c.walk.Restart(t.lanes()...)
 		}
 	}
 }

@@ -47,18 +47,18 @@ const MaxPasses = 2
 
 // Core is the state of one run or drain of a dispatcher. Only one goroutine may use it.
 type Core struct {
-	cfg  Config
-	out  []Command
-	to   map[string]*Target    // by topic
-	own  map[*rest.Target]bool // those of cfg.Targets and their brokers
-	base []Command             // the memory of out
+	cfg        Config
+	out        []Command
+	targetOf   map[string]*Target    // by topic
+	ownTargets map[*rest.Target]bool // those of cfg.Targets and their brokers
+	outMemory  []Command             // of the latest step, to be used again
 
 	leases
 	sleeper  sleep.Sleeper
-	ready    []*Task  // handlers wait for them
-	lines    []active // destinations that events are on their way to
-	running  int      // handlers
-	inFlight int      // claimed and not known to be settled
+	ready    []*Task      // handlers wait for them
+	lines    []activeLine // destinations that events are on their way to
+	running  int          // handlers
+	inFlight int          // claimed and not known to be settled
 	finished []*Task
 	// capacity is how many may be in flight, not counting those of stalled publishers and one per resting target to try
 	// it.
@@ -91,14 +91,14 @@ type Core struct {
 	claims     *claims
 	looks      looks
 
-	pauses       *Pauses
-	readAt       time.Time // when to read what is paused
-	reading      bool
-	readBegan    time.Time
-	readAgain    bool // something may have changed since the reading began
-	readOwed     bool // a ring or a listing waits for a reading that succeeds
-	readFailures int
-	readings     sleep.Pace
+	pauses         *Pauses   // what is paused, as it was read last
+	pausesAt       time.Time // when to read it again
+	readingPauses  bool
+	pausesBegan    time.Time // of the reading
+	pausesAgain    bool      // something may have changed since the reading began
+	pausesOwed     bool      // a wake-up or a listing waits for a reading that succeeds
+	pausesFailures int
+	pausesPace     sleep.Pace
 
 	drained map[*Target]bool // the resting targets of which a drain has tried an event
 	handled int              // events that a drain has claimed
@@ -109,31 +109,31 @@ type Core struct {
 // New returns the core of a run that begins at now.
 func New(now time.Time, cfg Config) *Core {
 	c := &Core{
-		cfg: cfg, to: make(map[string]*Target, len(cfg.Topics)), own: make(map[*rest.Target]bool),
+		cfg: cfg, targetOf: make(map[string]*Target, len(cfg.Topics)), ownTargets: make(map[*rest.Target]bool),
 		leases:   leases{lease: cfg.LeaseDuration},
 		sleeper:  sleep.NewSleeper(now, cfg.Random, cfg.Doorbell, cfg.PollInterval, cfg.MaxPollInterval),
 		capacity: max(cfg.BatchSize, cfg.Concurrency), claimable: true, claims: newClaims(&cfg, cfg.Pauses),
 		looks: looks{wanted: true, walk: Walk{In: cfg.Lanes}}, pauses: cfg.Pauses, drained: make(map[*Target]bool),
 	}
 	for _, t := range cfg.Topics {
-		c.to[t.Name] = t.Target
+		c.targetOf[t.Name] = t.Target
 	}
 	for _, t := range cfg.Targets {
 		t.reset()
-		if c.own[t.Rest] = true; t.Rest.Broker != nil {
-			c.own[t.Rest.Broker] = true
+		if c.ownTargets[t.Rest] = true; t.Rest.Broker != nil {
+			c.ownTargets[t.Rest.Broker] = true
 		}
 	}
-	c.planReading(now)
+	c.planPauses(now)
 	return c
 }
 
-func (c *Core) tell(m Command) { c.out = append(c.out, m) }
+func (c *Core) do(cmd Command) { c.out = append(c.out, cmd) }
 
 // Step takes what happened at now and returns what to do, in order. The slice is valid until the next Step. After End
 // there is nothing to do any more.
 func (c *Core) Step(now time.Time, in Event) []Command {
-	c.out = c.base[:0]
+	c.out = c.outMemory[:0]
 	if c.ended {
 		return nil
 	}
@@ -155,8 +155,8 @@ func (c *Core) Step(now time.Time, in Event) []Command {
 		c.onRenewed(now, e)
 	case *PausesRead:
 		c.onPausesRead(now, e)
-	case Rang:
-		c.onRing(now)
+	case Woken:
+		c.onWoken(now)
 	case Answered:
 		c.onAnswered(now, e)
 	case Listed:
@@ -172,11 +172,11 @@ func (c *Core) Step(now time.Time, in Event) []Command {
 	}
 	c.onTime(now)
 	c.proceed(now)
-	if at := c.next(now); !c.ended && !at.Equal(c.timerAt) {
+	if at := c.nextTime(now); !c.ended && !at.Equal(c.timerAt) {
 		c.timerAt = at
-		c.tell(Timer{at})
+		c.do(Timer{at})
 	}
-	c.base = c.out
+	c.outMemory = c.out
 	return c.out
 }
 
@@ -190,7 +190,7 @@ func (c *Core) onTime(now time.Time) {
 	if c.stopping || c.cfg.Drain {
 		return
 	}
-	if !c.reading && !now.Before(c.readAt) {
+	if !c.readingPauses && !now.Before(c.pausesAt) {
 		c.readPauses(now)
 	}
 	if !now.Before(c.sleeper.PollAt()) {
@@ -216,8 +216,8 @@ func (c *Core) proceed(now time.Time) {
 	}
 }
 
-// next returns when there is something to do even if nothing happens; zero if there is no such time.
-func (c *Core) next(now time.Time) (at time.Time) {
+// nextTime returns when there is something to do even if nothing happens; zero if there is no such time.
+func (c *Core) nextTime(now time.Time) (at time.Time) {
 	wait := func(until time.Time) {
 		if until.After(now) {
 			at = earlier(at, until)
@@ -240,8 +240,8 @@ func (c *Core) next(now time.Time) (at time.Time) {
 	if c.cfg.Drain {
 		return at
 	}
-	if !c.reading {
-		wait(c.readAt)
+	if !c.readingPauses {
+		wait(c.pausesAt)
 	}
 	if c.passes < MaxPasses && c.looks.wanted {
 		wait(c.looks.from)
@@ -267,7 +267,7 @@ func (c *Core) onReported(now time.Time, e *Reported) {
 		}
 		if t.Tried && !t.to.sends() {
 			ids, results := [1]uuid.UUID{t.ID}, [1]errclass.Result{t.Result}
-			c.note(t.to.Rest.OnResults(now, t.Began, ids[:], results[:]))
+			c.tellRests(t.to.Rest.OnResults(now, t.Began, ids[:], results[:]))
 			t.Result = results[0]
 		}
 		c.report(now, t)
@@ -280,7 +280,7 @@ func (c *Core) report(now time.Time, t *Task) {
 		t.to.inFlight--
 	}
 	if t.line != nil {
-		c.delist(now, t)
+		c.removeFromLine(now, t)
 	}
 	if t.try != nil {
 		t.try.Rest.OnTry(now, true)
@@ -297,11 +297,11 @@ func (c *Core) report(now time.Time, t *Task) {
 	}
 	c.remove(t)
 	c.inFlight--
-	c.tell(Drop{t})
+	c.do(Drop{t})
 }
 
-// handBack makes the next pass release t, which was not started.
-func (c *Core) handBack(now time.Time, t *Task) {
+// releaseUnstarted makes the next pass release t, which was not started.
+func (c *Core) releaseUnstarted(now time.Time, t *Task) {
 	t.unstarted, t.Result = true, notStarted
 	c.report(now, t)
 }
@@ -310,7 +310,7 @@ func (c *Core) handBack(now time.Time, t *Task) {
 // released under its fence, so its attempt is not counted unless another worker has claimed it since.
 func (c *Core) withdraw(now time.Time, gone func(*Task) bool) {
 	if t := c.lastAttempt; t != nil && !c.lastAttemptStarted && gone(t) {
-		c.handBack(now, t)
+		c.releaseUnstarted(now, t)
 	}
 	take := func(queue *[]*Task) {
 		all := *queue
@@ -322,7 +322,7 @@ func (c *Core) withdraw(now time.Time, gone func(*Task) bool) {
 		}
 		for _, t := range all {
 			if gone(t) {
-				c.handBack(now, t)
+				c.releaseUnstarted(now, t)
 			}
 		}
 	}
@@ -371,8 +371,8 @@ func (c *Core) requestLook() {
 	c.requestClaim()
 }
 
-// onRing takes in a ring: an event may have been enqueued, and a resume rings, too.
-func (c *Core) onRing(now time.Time) {
+// onWoken takes in a ring: an event may have been enqueued, and a resume rings, too.
+func (c *Core) onWoken(now time.Time) {
 	if c.pauses.Any() {
 		c.askForPauses(now)
 	}
@@ -389,7 +389,7 @@ func (c *Core) onAnswered(now time.Time, a Answered) {
 	case look:
 		c.requestClaim()
 		c.pausedUntil = later(c.pausedUntil, now.Add(max(pause, c.emptyClaims.Pause())))
-		c.tell(SignalRefused)
+		c.do(SignalRefused)
 	}
 }
 
@@ -398,45 +398,45 @@ const (
 	shortestPauseCheck = 50 * time.Millisecond
 )
 
-// planReading says when to read what is paused next.
-func (c *Core) planReading(now time.Time) {
-	c.readAt = now.Add(max(c.cfg.Random.Within(c.cfg.PollInterval), shortestPauseCheck, c.readings.Pause()))
+// planPauses says when to read what is paused next.
+func (c *Core) planPauses(now time.Time) {
+	c.pausesAt = now.Add(max(c.cfg.Random.Within(c.cfg.PollInterval), shortestPauseCheck, c.pausesPace.Pause()))
 }
 
 // askForPauses reads what is paused once more, after the reading that is under way.
 func (c *Core) askForPauses(now time.Time) {
-	c.readOwed = true
-	if c.readAgain = c.reading; !c.reading {
-		c.readAt = now
+	c.pausesOwed = true
+	if c.pausesAgain = c.readingPauses; !c.readingPauses {
+		c.pausesAt = now
 	}
 }
 
 func (c *Core) readPauses(now time.Time) {
-	c.reading, c.readAgain, c.readBegan = true, false, now
-	c.tell(ReadPauses{})
+	c.readingPauses, c.pausesAgain, c.pausesBegan = true, false, now
+	c.do(ReadPauses{})
 }
 
 // onPausesRead takes in what is paused now: queued events that are paused now are released, and what is not paused any
 // more is claimed again. After an error, what was read last holds. If a ring or a listing has asked for the reading, it
 // is tried again soon: perhaps nobody tells of the end of that pause again.
 func (c *Core) onPausesRead(now time.Time, e *PausesRead) {
-	c.reading = false
-	c.readings.Took(now.Sub(c.readBegan))
-	c.planReading(now)
+	c.readingPauses = false
+	c.pausesPace.Took(now.Sub(c.pausesBegan))
+	c.planPauses(now)
 	switch {
 	case e.Err != nil:
-		if c.readFailures++; c.readOwed {
-			c.readAt = now.Add(c.cfg.Random.Retry(c.readFailures))
+		if c.pausesFailures++; c.pausesOwed {
+			c.pausesAt = now.Add(c.cfg.Random.Retry(c.pausesFailures))
 		}
-	case c.readAgain:
-		c.readFailures, c.readAt = 0, now
+	case c.pausesAgain:
+		c.pausesFailures, c.pausesAt = 0, now
 	default:
-		c.readFailures, c.readOwed = 0, false
+		c.pausesFailures, c.pausesOwed = 0, false
 	}
 	if e.Err == nil && !e.Pauses.Equal(c.pauses) {
 		c.pauses = e.Pauses
 		c.withdraw(now, func(t *Task) bool { return c.pauses.Event(t.Topic, t.Tenant) })
 		c.requestLook() // a claim that is under way may pass over what it still takes for paused
 	}
-	c.tell(SignalPaused)
+	c.do(SignalPaused)
 }

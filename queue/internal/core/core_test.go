@@ -219,7 +219,7 @@ func TestResultsAreSettled(t *testing.T) {
 		topic      string
 		class      errclass.Class
 		tried      bool
-		as         Ending
+		as         Settlement
 		after      time.Duration
 		handedBack int
 	}{
@@ -356,7 +356,7 @@ func TestConcurrentPassFailuresBackOffOnce(t *testing.T) {
 func TestRingDuringAClaim(t *testing.T) {
 	t.Parallel()
 	for name, e := range map[string]Event{
-		"ring": Rang{}, "answer": Answered{Request: 1, Bell: sleep.Watches}, "poll": Tick{},
+		"ring": Woken{}, "answer": Answered{Request: 1, Bell: sleep.Watches}, "poll": Tick{},
 		"connection lost": Answered{Bell: sleep.Gone},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -387,9 +387,9 @@ func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
 	d := drive(t)
 	d.claimed(d.first())
 	require.True(t, the[AskBell](d).Asleep)
-	d.step(time.Second, Rang{})
+	d.step(time.Second, Woken{})
 	late := the[*Pass](d)
-	d.step(0, Rang{})
+	d.step(0, Woken{})
 	d.claimed(late)
 	none[AskBell](d)
 	require.True(t, d.sleeper.IsAsleep())
@@ -516,7 +516,7 @@ func TestPauseWithdraws(t *testing.T) {
 	d.claimed(d.first(), append(append(append(handled, sent[0]), routed[:2]...), last)...)
 	call, route := the[*Send](d), the[*Route](d)
 	require.Equal(t, []*Task{sent[0]}, call.Tasks)
-	d.step(0, &Routed{Route: route, Lines: []Destined{{"a", routed[:1]}, {"b", routed[1:2]}}})
+	d.step(0, &Routed{Route: route, Destinations: []Destined{{"a", routed[:1]}, {"b", routed[1:2]}}})
 	calls := all[*Send](d)
 	require.Len(t, calls, 2)
 	d.adopt(sent[1], d.sent)
@@ -527,10 +527,10 @@ func TestPauseWithdraws(t *testing.T) {
 	route = the[*Route](d)
 	waiting := d.tasks("routed", 1)[0]
 	d.adopt(waiting, d.routed)
-	d.enlist(d.routed, d.routed.known["a"], waiting)
+	d.addToLine(d.routed, d.routed.known["a"], waiting)
 
 	d.step(0, &PausesRead{Pauses: PausesOf(true, nil)})
-	d.step(0, &Routed{Route: route, Lines: []Destined{{"c", route.Tasks}}})
+	d.step(0, &Routed{Route: route, Destinations: []Destined{{"c", route.Tasks}}})
 	require.ElementsMatch(t, []*Task{handled[1], handled[2], sent[1], routed[2], waiting, last},
 		append(d.finished, settledBy(d)...))
 	for _, task := range append(d.finished, settledBy(d)...) {
@@ -586,12 +586,12 @@ func TestClaimOfWhatIsPausedMeanwhile(t *testing.T) {
 func TestReadingOfPauses(t *testing.T) {
 	t.Parallel()
 	something := PausesOf(false, []string{"sent"})
-	for name, e := range map[string]Event{"ring": Rang{}, "listed": Listed{}} {
+	for name, e := range map[string]Event{"ring": Woken{}, "listed": Listed{}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := drive(t, func(c *Config) { c.Pauses = something })
 			d.asleep()
-			d.step(d.readAt.Sub(d.now), Tick{})
+			d.step(d.pausesAt.Sub(d.now), Tick{})
 			require.Len(t, all[ReadPauses](d), 1, "once per poll")
 			d.step(0, e)
 			none[ReadPauses](d) // one is under way
@@ -600,20 +600,20 @@ func TestReadingOfPauses(t *testing.T) {
 			for range 3 {
 				d.step(0, &PausesRead{Err: errDown})
 				none[ReadPauses](d)
-				require.LessOrEqual(t, d.readAt.Sub(d.now), time.Second, "soon")
-				d.step(d.readAt.Sub(d.now), Tick{})
+				require.LessOrEqual(t, d.pausesAt.Sub(d.now), time.Second, "soon")
+				d.step(d.pausesAt.Sub(d.now), Tick{})
 				require.Len(t, all[ReadPauses](d), 1)
 			}
 			d.step(0, &PausesRead{Pauses: NoPauses})
-			require.Equal(t, 10*time.Second, d.readAt.Sub(d.now))
-			d.step(d.readAt.Sub(d.now), Tick{})
+			require.Equal(t, 10*time.Second, d.pausesAt.Sub(d.now))
+			d.step(d.pausesAt.Sub(d.now), Tick{})
 			d.step(0, &PausesRead{Err: errDown})
-			require.Equal(t, 10*time.Second, d.readAt.Sub(d.now), "nobody has asked")
+			require.Equal(t, 10*time.Second, d.pausesAt.Sub(d.now), "nobody has asked")
 		})
 	}
 	d := drive(t)
 	d.asleep()
-	d.step(0, Rang{})
+	d.step(0, Woken{})
 	none[ReadPauses](d) // nothing is paused, so no pause can have ended
 }
 
@@ -655,7 +655,7 @@ func TestLastAttempt(t *testing.T) {
 				return false
 			}
 			for !started() {
-				at := d.next(d.now)
+				at := d.nextTime(d.now)
 				if c.report && !d.now.Before(began.Add(400*time.Millisecond)) {
 					d.step(began.Add(500*time.Millisecond).Sub(d.now), Tick{})
 					d.reported(errclass.ClassDone, others...)
@@ -671,7 +671,7 @@ func TestLastAttempt(t *testing.T) {
 				require.False(t, at.IsZero())
 				d.step(at.Sub(d.now), Tick{})
 				for _, r := range all[*Renew](d) {
-					d.step(0, &Renewed{Renew: r, Outcomes: make([]Renewing, len(r.Tasks))})
+					d.step(0, &Renewed{Renew: r, Outcomes: make([]RenewalOutcome, len(r.Tasks))})
 				}
 				for _, p := range all[*Pass](d) {
 					require.False(t, p.reclaims(), "one of them might kill the process, too")
@@ -695,7 +695,7 @@ func TestLeasesAreRenewed(t *testing.T) {
 	d.claimed(the[*Pass](d))
 	require.Empty(t, d.AtRisk(d.now))
 	for len(all[*Renew](d)) == 0 {
-		at := d.next(d.now)
+		at := d.nextTime(d.now)
 		d.step(at.Sub(d.now), Tick{})
 		for _, p := range all[*Pass](d) {
 			d.claimed(p)
@@ -713,7 +713,7 @@ func TestLeasesAreRenewed(t *testing.T) {
 	d.step(0, &Renewed{Renew: r})
 	require.Len(t, all[*Renew](d), 1, "it has failed: once more")
 	r = the[*Renew](d)
-	d.step(0, &Renewed{Renew: r, Outcomes: []Renewing{Renewal, Gone, Kept}})
+	d.step(0, &Renewed{Renew: r, Outcomes: []RenewalOutcome{Prolonged, Gone, Kept}})
 	require.Contains(t, d.out, SignalRenewed)
 	require.Equal(t, Lost{tasks[1]}, the[Lost](d))
 	require.True(t, tasks[1].unstarted, "it has not begun, so it is released")
@@ -725,7 +725,7 @@ func TestLeasesAreRenewed(t *testing.T) {
 	require.Equal(t, tasks[:1], r.Tasks)
 	d.step(tasks[0].deadline.Sub(d.now), &Renewed{Renew: r})
 	require.Contains(t, all[Lost](d), Lost{tasks[0]}, "it is cancelled")
-	d.step(0, &Renewed{Renew: r, Outcomes: []Renewing{Renewal}})
+	d.step(0, &Renewed{Renew: r, Outcomes: []RenewalOutcome{Prolonged}})
 	require.True(t, tasks[0].lost, "too late")
 	before := d.inFlight
 	d.reported(errclass.ClassFailed, tasks[0])
@@ -782,7 +782,7 @@ func TestDoneAfterLossIsSettled(t *testing.T) {
 // TestRingUnwatches: the process that watched may have rung because it stopped, so the doorbell is asked again.
 func TestRingUnwatches(t *testing.T) {
 	t.Parallel()
-	for name, e := range map[string]Event{"ring": Rang{}, "poll": Tick{}} {
+	for name, e := range map[string]Event{"ring": Woken{}, "poll": Tick{}} {
 		d := drive(t)
 		d.asleep()
 		after := time.Duration(0)
@@ -795,12 +795,12 @@ func TestRingUnwatches(t *testing.T) {
 	}
 }
 
-// TestReleasedEventsAreLookedFor: the walk ahead may have passed them.
+// TestReleasedEventsAreLookedFor: the main walk may have passed them.
 func TestReleasedEventsAreLookedFor(t *testing.T) {
 	t.Parallel()
 	d := drive(t)
 	d.asleep()
-	d.step(0, Rang{})
+	d.step(0, Woken{})
 	tasks := d.tasks("sent", 1)
 	d.claimed(the[*Pass](d), tasks...)
 	s := the[*Send](d)
@@ -826,24 +826,24 @@ func TestWalkGoesBack(t *testing.T) {
 	for topic, want := range map[string]int{"handled": 1, "sent": 32} { // one of its topics is fair by tenant
 		d := drive(t)
 		d.asleep()
-		require.Zero(t, gone(&d.claims.ahead))
+		require.Zero(t, gone(&d.claims.walk))
 		to := map[string]*Target{"handled": d.handled, "sent": d.sent}[topic]
 		d.rests(to)
-		d.step(0, Rang{})
+		d.step(0, Woken{})
 		d.claimed(the[*Pass](d))
 		d.now = d.now.Add(time.Millisecond)
 		to.Rest.OnResults(d.now, d.now, ids(d.tasks("", 1)...), make([]errclass.Result, 1))
-		d.step(0, Rang{})
-		require.Equal(t, want, gone(&d.claims.ahead), topic)
+		d.step(0, Woken{})
+		require.Equal(t, want, gone(&d.claims.walk), topic)
 	}
 	d := drive(t, func(c *Config) { c.Pauses = PausesOf(false, []string{tenant.String()}) })
 	d.asleep()
-	require.Zero(t, gone(&d.claims.ahead))
+	require.Zero(t, gone(&d.claims.walk))
 	d.claims.tries[d.sent] = &Walk{}
 	d.step(0, &PausesRead{Pauses: NoPauses})
 	if len(all[*Pass](d)) == 0 {
 		d.step(time.Second, Tick{})
 	}
-	require.Equal(t, 32, gone(&d.claims.ahead))
+	require.Equal(t, 32, gone(&d.claims.walk))
 	require.Empty(t, d.claims.tries)
 }

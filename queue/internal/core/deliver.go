@@ -66,12 +66,12 @@ func (c *Core) pass(now time.Time, want int) {
 		p.Claim, p.want = c.claims.try(p.try, c.mayReclaim(now), c.pauses), 1
 	} else if want > 0 {
 		if c.looks.due(now) {
-			p.Claim = c.claims.request(now, want, c.mayReclaim(now), c.pauses, c.looks.next(&c.claims.ahead))
+			p.Claim = c.claims.request(now, want, c.mayReclaim(now), c.pauses, c.looks.starts(&c.claims.walk))
 			if p.look = p.Claim != nil; !p.look {
 				c.looks.from = now.Add(lookEvery) // everything rests or is paused
 			}
 		} else {
-			p.Claim = c.claims.request(now, want, false, c.pauses, c.claims.next(now))
+			p.Claim = c.claims.request(now, want, false, c.pauses, c.claims.onward(now))
 		}
 	}
 	c.beginPass(now, p)
@@ -102,7 +102,7 @@ func (c *Core) beginPass(now time.Time, p *Pass) {
 	c.reserved += reservedBy(p)
 	c.reclaiming = c.reclaiming || p.reclaims()
 	c.looks.running = c.looks.running || p.look
-	c.tell(p)
+	c.do(p)
 }
 
 // settle says how the tasks of p are settled.
@@ -159,8 +159,8 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 		if len(e.Claimed) == 0 && len(p.Settle) == 0 {
 			c.emptyClaims.Took(now.Sub(p.began))
 			pause := c.emptyClaims.Pause()
-			c.sleeper.Rest(now, pause)
-			c.looks.rest(now.Add(pause)) // a look that is due is a claim, too
+			c.sleeper.DelayPoll(now, pause)
+			c.looks.delay(now.Add(pause)) // a look that is due is a claim, too
 		}
 		c.onClaim(now, e)
 	}
@@ -173,7 +173,7 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 	}
 	if p.want > 0 { // a concurrent claim may have passed over rows because this one had them locked
 		c.backlog = false
-		c.claims.ahead.Failed()
+		c.claims.walk.Failed()
 		c.looks.walk.Failed()
 		c.requestLook()
 	}
@@ -211,14 +211,14 @@ func (c *Core) settled(e *PassDone) {
 		c.settleErr = e.Err
 	}
 	if released {
-		c.looks.soon() // the walk ahead may have passed them
+		c.looks.soon() // the main walk may have passed them
 	}
 }
 
 // take takes over what was claimed.
 func (c *Core) take(now time.Time, e *PassDone) {
 	for _, t := range e.Claimed {
-		t.to, t.try = c.to[t.Topic], e.Pass.try
+		t.to, t.try = c.targetOf[t.Topic], e.Pass.try
 		c.leases.add(now, t)
 		c.inFlight++
 		if t.to.sends() {
@@ -226,7 +226,7 @@ func (c *Core) take(now time.Time, e *PassDone) {
 		}
 		switch {
 		case c.stopping || c.pauses.Event(t.Topic, t.Tenant):
-			c.handBack(now, t)
+			c.releaseUnstarted(now, t)
 		case t.Reclaimed && t.isLastAttempt():
 			c.lastAttempt, c.lastAttemptStarted, c.lastAttemptSince = t, false, now
 		default:
@@ -250,7 +250,7 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 			c.claimable = true
 			c.looks.soon() // others may be committed behind them
 			c.sleeper.Found(now)
-		case c.claims.ahead.More() || !p.look && c.claims.ahead.partial:
+		case c.claims.walk.More() || !p.look && c.claims.walk.partial:
 			c.claimable = c.claimable || !p.look
 		case p.generation == c.generation: // otherwise something has made it claimable since the pass started
 			c.claimable = false
@@ -258,7 +258,7 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 	}
 	if len(e.Claimed) > 0 {
 		if c.sleeper.Busy() {
-			c.tell(AskBell{Request: c.sleeper.Request()})
+			c.do(AskBell{Request: c.sleeper.Request()})
 		}
 		return
 	}
@@ -267,10 +267,10 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 	}
 	may, asks := c.sleeper.Idle()
 	if asks {
-		c.tell(AskBell{Request: c.sleeper.Request(), Asleep: true})
+		c.do(AskBell{Request: c.sleeper.Request(), Asleep: true})
 	}
 	if may && !c.looks.wanted {
-		c.tell(SignalIdle)
+		c.do(SignalIdle)
 	}
 }
 
@@ -282,8 +282,8 @@ func (c *Core) walk(now time.Time, e *PassDone) {
 	case p.try != nil:
 		c.claims.tried(now, p.try, p.Claim, &e.Found)
 	case p.look:
-		c.looks.onClaim(now, p.Claim, &e.Found, &c.claims.ahead)
+		c.looks.onClaim(now, p.Claim, &e.Found, &c.claims.walk)
 	default:
-		c.claims.ahead.Advance(now, p.Claim, &e.Found)
+		c.claims.walk.Advance(now, p.Claim, &e.Found)
 	}
 }

@@ -9,10 +9,10 @@ type draining struct {
 
 // drain starts the next pass when all of the batch is finished.
 func (c *Core) drain(now time.Time) {
-	if c.passes > 0 || c.inFlight > len(c.finished) || c.reading || c.sweeping {
+	if c.passes > 0 || c.inFlight > len(c.finished) || c.readingPauses || c.sweeping {
 		return
 	}
-	if !now.Before(c.readAt) {
+	if !now.Before(c.pausesAt) {
 		c.readPauses(now)
 		return
 	}
@@ -26,7 +26,7 @@ func (c *Core) drain(now time.Time) {
 			p.Claim, p.want = c.claims.try(p.try, true, c.pauses), 1
 		} else {
 			p.try = nil
-			p.Claim = c.claims.request(now, p.want, true, c.pauses, c.claims.pieces)
+			p.Claim = c.claims.request(now, p.want, true, c.pauses, c.claims.inPieces)
 		}
 	}
 	if p.Claim == nil && len(c.finished) == 0 {
@@ -48,8 +48,8 @@ func (c *Core) onDrainPass(now time.Time, e *PassDone) {
 		more = c.claims.tries[p.try] != nil && len(e.Claimed) == 0
 		c.drained[p.try] = !more
 	default:
-		c.claims.ahead.Advance(now, p.Claim, &e.Found)
-		more = c.claims.ahead.More()
+		c.claims.walk.Advance(now, p.Claim, &e.Found)
+		more = c.claims.walk.More()
 	}
 	switch {
 	case len(e.Claimed) > 0:
@@ -69,7 +69,7 @@ func (c *Core) endDrain() {
 		return
 	}
 	c.sweeping = true
-	c.tell(Sweep{})
+	c.do(Sweep{})
 }
 
 func (c *Core) onSwept(e Swept) { c.end(&End{Drained: DrainDone, Err: e.Err}) }

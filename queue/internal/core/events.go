@@ -27,8 +27,8 @@ type (
 	}
 	// Routed: the destinations of the tasks of a Route are known. Those without one were Reported.
 	Routed struct {
-		Route *Route
-		Lines []Destined
+		Route        *Route
+		Destinations []Destined
 	}
 	// PassDone: a pass is over. Open are the tasks of it that are not known to be settled. After an error, what was
 	// claimed is leased nevertheless.
@@ -42,10 +42,10 @@ type (
 	// Renewed: a renewal is over. Outcomes are in the order of its tasks; nil if it failed.
 	Renewed struct {
 		Renew    *Renew
-		Outcomes []Renewing
+		Outcomes []RenewalOutcome
 	}
-	// Rang: the doorbell rings. An event may have been enqueued, or a pause may have ended.
-	Rang struct{}
+	// Woken: the doorbell rings. An event may have been enqueued, or a pause may have ended.
+	Woken struct{}
 	// Answered: the doorbell has answered the request of that number.
 	Answered struct {
 		Request int
@@ -76,7 +76,7 @@ func (*Sent) event()        {}
 func (*Routed) event()      {}
 func (*PassDone) event()    {}
 func (*Renewed) event()     {}
-func (Rang) event()         {}
+func (Woken) event()        {}
 func (Answered) event()     {}
 func (*PausesRead) event()  {}
 func (Listed) event()       {}
@@ -91,12 +91,12 @@ type Destined struct {
 	Tasks       []*Task
 }
 
-// Renewing is what a renewal did to one lease.
-type Renewing int
+// RenewalOutcome is what a renewal did to one lease.
+type RenewalOutcome int
 
 const (
-	// Renewal has prolonged it.
-	Renewal Renewing = iota
+	// Prolonged has prolonged it.
+	Prolonged RenewalOutcome = iota
 	// Gone: the event belongs to another claim.
 	Gone
 	// Kept: nothing was changed, for example because another transaction has the row locked.
@@ -131,7 +131,7 @@ type (
 	// Pass settles tasks as they say and claims, in one round trip. PassDone follows.
 	Pass struct {
 		Settle     []*Task
-		HandedBack int    // how many of them come back because their target is unavailable
+		HandedBack int    // how many were for a target that is unavailable or was not called: for the Report
 		Claim      *Claim // nil claims nothing
 		want       int
 		look       bool    // the claim looks from the head
@@ -155,8 +155,8 @@ type (
 	ReadPauses struct{}
 	// Sweep makes dead letters of what no claim takes again. Swept follows.
 	Sweep struct{}
-	// Tell tells of targets that rest, or rest no more.
-	Tell struct{ Notes []rest.Note }
+	// TellRests tells of targets that rest, or rest no more.
+	TellRests struct{ Notes []rest.Note }
 	// Timer asks for a Tick at At, in place of every earlier one; at no time if At is zero.
 	Timer struct{ At time.Time }
 	// Signal tells a test of an internal step.
@@ -180,7 +180,7 @@ func (*Renew) command()     {}
 func (AskBell) command()    {}
 func (ReadPauses) command() {}
 func (Sweep) command()      {}
-func (Tell) command()       {}
+func (TellRests) command()  {}
 func (Timer) command()      {}
 func (Signal) command()     {}
 func (*End) command()       {}

@@ -13,12 +13,14 @@ const (
 	lookShare = 20
 )
 
-// looks are claims from the head of the lanes. They find what the walk ahead has passed: events that were committed
-// later than the trail after their due time, that were released, or whose lease has run out. A round of looks goes from
-// the head, piece by piece, to where the walk ahead is.
+// looks are claims from the head of the lanes. They find what the main walk, that of the other claims, has passed:
+// events that were committed later than the trail after their due time, that were released, or whose lease has run out.
+// A round of looks goes from the head, piece by piece, to where the main walk is. For example, the main walk is at
+// 12:00:05 in a lane, and an event that is due at 12:00:01 is committed only now: the next round begins at the head and
+// claims it.
 type looks struct {
 	walk    Walk
-	front   [tenantlane.Count]stage // of the walk ahead when the claim under way began
+	front   [tenantlane.Count]stage // of the main walk when the claim under way began
 	wanted  bool                    // a round is under way, or is to begin
 	begun   bool                    // it is under way
 	running bool                    // one of its claims is under way
@@ -36,8 +38,8 @@ func (l *looks) soon() {
 	l.wanted, l.begun, l.again = true, false, false
 }
 
-// rest delays the next look until at least from.
-func (l *looks) rest(from time.Time) {
+// delay delays the next look until at least from.
+func (l *looks) delay(from time.Time) {
 	if l.from.Before(from) {
 		l.from = from
 	}
@@ -46,16 +48,16 @@ func (l *looks) rest(from time.Time) {
 // due reports whether to look now.
 func (l *looks) due(now time.Time) bool { return l.wanted && !l.running && !now.Before(l.from) }
 
-// next returns the starts of the next look.
-func (l *looks) next(ahead *Walk) func(size int) []Start {
+// starts returns the starts of the next look.
+func (l *looks) starts(main *Walk) func(size int) []Start {
 	return func(size int) []Start {
-		l.begun, l.front = true, ahead.lanes
+		l.begun, l.front = true, main.lanes
 		return l.walk.Pieces(size, true)
 	}
 }
 
 // onClaim handles the end of the look q, which found f.
-func (l *looks) onClaim(now time.Time, q *Claim, f *Found, ahead *Walk) {
+func (l *looks) onClaim(now time.Time, q *Claim, f *Found, main *Walk) {
 	behind := false
 	for i := range f.Rows {
 		if e := &f.Rows[i]; e.Reclaimed || e.At.Compare(l.front[e.Lane].after) < 0 {
@@ -64,7 +66,7 @@ func (l *looks) onClaim(now time.Time, q *Claim, f *Found, ahead *Walk) {
 	}
 	l.walk.Advance(now, q, f)
 	for i := range l.walk.lanes {
-		at, front := &l.walk.lanes[i], &ahead.lanes[i]
+		at, front := &l.walk.lanes[i], &main.lanes[i]
 		switch {
 		case at.seen:
 			if !front.seen || at.after.Compare(front.after) > 0 {

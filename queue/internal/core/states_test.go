@@ -51,7 +51,7 @@ func (d *driven) words() (words []string) {
 		case *Route:
 			add("route")
 		case Lost:
-			add("cancel")
+			add("lost")
 		case Drop:
 			add("drop")
 		case *Pass:
@@ -72,13 +72,13 @@ func (d *driven) words() (words []string) {
 		case *Renew:
 			add("renew")
 		case AskBell:
-			add(map[bool]string{true: "askBell", false: "tellBell"}[c.Asleep])
+			add(map[bool]string{true: "askBell(asleep)", false: "askBell(awake)"}[c.Asleep])
 		case ReadPauses:
 			add("readPauses")
 		case Sweep:
 			add("sweep")
-		case Tell:
-			add("tell")
+		case TellRests:
+			add("tellRests")
 		case Timer:
 			add("timer")
 		case *End:
@@ -217,16 +217,16 @@ var happenings = []struct {
 		return s.send != nil
 	}},
 	{"routed", func(s *situation) bool {
-		return s.route != nil && s.say(true, 0, &Routed{Route: s.route, Lines: []Destined{{"a", s.route.Tasks}}})
+		return s.route != nil && s.say(true, 0, &Routed{Route: s.route, Destinations: []Destined{{"a", s.route.Tasks}}})
 	}},
 	{"lease near its end", func(s *situation) bool {
 		return s.say(s.runs() != nil, 12*time.Second, Tick{})
 	}},
 	{"renewed: lost", func(s *situation) bool {
 		r := &Renew{Tasks: []*Task{s.runs()}}
-		return s.runs() != nil && s.say(true, 0, &Renewed{Renew: r, Outcomes: []Renewing{Gone}})
+		return s.runs() != nil && s.say(true, 0, &Renewed{Renew: r, Outcomes: []RenewalOutcome{Gone}})
 	}},
-	{"ring", func(s *situation) bool { return s.say(s.started(), 0, Rang{}) }},
+	{"woken", func(s *situation) bool { return s.say(s.started(), 0, Woken{}) }},
 	{"doorbell: watches", func(s *situation) bool {
 		return s.say(s.sleeper.IsAsking(), 0, Answered{Request: s.sleeper.Request(), Bell: sleep.Watches})
 	}},

@@ -40,5 +40,5 @@ func (c *Core) end(e *End) {
 		}
 	}
 	c.ended = true
-	c.tell(e)
+	c.do(e)
 }

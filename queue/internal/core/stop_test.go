@@ -31,7 +31,7 @@ func TestStopDuringAPass(t *testing.T) {
 	d.reported(errclass.ClassDone, tasks[:2]...)
 	d.claimed(the[*Pass](d))
 	require.Equal(t, &End{}, the[*End](d))
-	require.Empty(t, d.step(0, Rang{}), "it is over")
+	require.Empty(t, d.step(0, Woken{}), "it is over")
 }
 
 // TestStopWithoutADatabase: what could not be settled is tried again until the end, and counted then.
@@ -83,7 +83,7 @@ func TestStopDuringRouting(t *testing.T) {
 	route := the[*Route](d)
 	d.step(0, Stop{})
 	d.claimed(claim)
-	d.step(0, &Routed{Route: route, Lines: []Destined{{"a", tasks}}})
+	d.step(0, &Routed{Route: route, Destinations: []Destined{{"a", tasks}}})
 	none[*Send](d)
 	d.claimed(the[*Pass](d))
 	require.Equal(t, &End{}, the[*End](d))

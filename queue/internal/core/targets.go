@@ -60,8 +60,8 @@ func (t *Target) reset() {
 	}
 }
 
-// enter returns the line of a destination.
-func (t *Target) enter(destination string) *line {
+// lineOf returns the line of a destination.
+func (t *Target) lineOf(destination string) *line {
 	if n := t.known[destination]; n != nil {
 		return n
 	}
@@ -77,10 +77,10 @@ func (t *Target) enter(destination string) *line {
 	return n
 }
 
-// enlist makes tasks wait for a call to the destination of n.
-func (c *Core) enlist(t *Target, n *line, task *Task) {
+// addToLine makes tasks wait for a call to the destination of n.
+func (c *Core) addToLine(t *Target, n *line, task *Task) {
 	if n.inFlight == 0 {
-		c.lines = append(c.lines, active{t, n})
+		c.lines = append(c.lines, activeLine{t, n})
 		t.active++
 	}
 	n.inFlight++
@@ -88,19 +88,19 @@ func (c *Core) enlist(t *Target, n *line, task *Task) {
 	n.ready = append(n.ready, task)
 }
 
-// delist records that task is not on its way to its destination any more.
-func (c *Core) delist(now time.Time, task *Task) {
+// removeFromLine records that task is not on its way to its destination any more.
+func (c *Core) removeFromLine(now time.Time, task *Task) {
 	n := task.line
 	if n.inFlight--; n.inFlight == 0 {
-		i := slices.IndexFunc(c.lines, func(a active) bool { return a.line == n })
+		i := slices.IndexFunc(c.lines, func(a activeLine) bool { return a.line == n })
 		c.lines = slices.Delete(c.lines, i, i+1)
 		task.to.active--
-		c.leave(now, task.to, n)
+		c.forgetUnused(now, task.to, n)
 	}
 }
 
-// leave forgets n, which no event is on its way to, unless there is something to remember.
-func (c *Core) leave(now time.Time, t *Target, n *line) {
+// forgetUnused forgets n, which no event is on its way to, unless there is something to remember.
+func (c *Core) forgetUnused(now time.Time, t *Target, n *line) {
 	if n.rest.IsClean() {
 		delete(t.known, n.destination)
 	} else if len(t.known)-t.active > maxIdle {
@@ -125,18 +125,18 @@ func (c *Core) forget(now time.Time, t *Target) {
 			}
 		}
 	}
-	c.note(notes)
+	c.tellRests(notes)
 }
 
-// note tells notes, and claims again when a target is available again that claims have left out.
-func (c *Core) note(notes []rest.Note) {
+// tellRests tells notes, and claims again when a target is available again that claims have left out.
+func (c *Core) tellRests(notes []rest.Note) {
 	for i := range notes {
-		if n := &notes[i]; n.Change == rest.Ended && c.own[n.Target] {
+		if n := &notes[i]; n.Change == rest.Ended && c.ownTargets[n.Target] {
 			c.requestClaim() // earlier claims have left out the events that wait for that target
 		}
 	}
 	if len(notes) > 0 {
-		c.tell(Tell{notes})
+		c.do(TellRests{notes})
 	}
 }
 
@@ -179,7 +179,7 @@ func (c *Core) hand(now time.Time) {
 		}
 		t.begun = true
 		c.running++
-		c.tell(Run{t})
+		c.do(Run{t})
 	}
 	for _, t := range c.cfg.Targets {
 		if t.sends() {
@@ -201,7 +201,7 @@ func (c *Core) handTo(now time.Time, t *Target) {
 		tasks := t.take()
 		if t.ByEvent {
 			t.busy = true
-			c.tell(&Route{To: t, Tasks: tasks})
+			c.do(&Route{To: t, Tasks: tasks})
 		} else {
 			c.send(now, &Send{To: t, Tasks: tasks}, &t.queue, t.Rest)
 		}
@@ -246,18 +246,18 @@ func (c *Core) send(now time.Time, s *Send, q *queue, to *rest.Target) {
 	}
 	s.Try, s.began, q.busy = resting, now, true
 	to.CallBegins(now)
-	c.tell(s)
+	c.do(s)
 }
 
 // onRouted takes in the destinations of tasks.
 func (c *Core) onRouted(now time.Time, e *Routed) {
 	to := e.Route.To
 	to.busy = false
-	for _, d := range e.Lines {
-		n := to.enter(d.Destination)
+	for _, d := range e.Destinations {
+		n := to.lineOf(d.Destination)
 		for _, t := range d.Tasks {
 			if t.lost || c.stopping || c.pauses.Event(t.Topic, t.Tenant) {
-				c.handBack(now, t)
+				c.releaseUnstarted(now, t)
 				continue
 			}
 			if why, takes := n.rest.Refuses(now); !takes {
@@ -265,16 +265,16 @@ func (c *Core) onRouted(now time.Time, e *Routed) {
 				c.report(now, t)
 				continue
 			}
-			c.enlist(to, n, t)
+			c.addToLine(to, n, t)
 		}
 		if n.inFlight == 0 {
-			c.leave(now, to, n)
+			c.forgetUnused(now, to, n)
 		}
 	}
 }
 
-// active is a line that events are on their way to.
-type active struct {
+// activeLine is a line that events are on their way to.
+type activeLine struct {
 	of *Target
 	*line
 }
@@ -295,7 +295,7 @@ func (c *Core) onSent(now time.Time, e *Sent) {
 	for i, t := range e.Tasks {
 		ids[i], results[i] = t.ID, t.Result
 	}
-	c.note(to.OnCall(now, s.began, ids, results, e.Cut))
+	c.tellRests(to.OnCall(now, s.began, ids, results, e.Cut))
 	if s.line != nil {
 		to.CallReturned()
 	}

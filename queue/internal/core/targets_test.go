@@ -29,7 +29,7 @@ func TestRestingTarget(t *testing.T) {
 	d.claimed(d.first(), tasks...)
 	p := the[*Pass](d)
 	d.reported(errclass.ClassUnavailable, tasks[0])
-	require.Len(t, the[Tell](d).Notes, 1)
+	require.Len(t, the[TellRests](d).Notes, 1)
 	require.Equal(t, errclass.ClassUnavailable, tasks[2].Result.Class, "handed back before it was tried")
 	require.False(t, tasks[2].Tried)
 	d.reported(errclass.ClassUnavailable, tasks[1])
@@ -50,7 +50,7 @@ func TestRestingTarget(t *testing.T) {
 	require.Equal(t, Run{tasks[0]}, the[Run](d))
 	require.Nil(t, d.tryable(d.now.Add(time.Hour)), "one at a time")
 	d.reported(errclass.ClassDone, tasks...)
-	require.Equal(t, rest.Ended, the[Tell](d).Notes[0].Change)
+	require.Equal(t, rest.Ended, the[TellRests](d).Notes[0].Change)
 	require.True(t, d.claimable)
 	claim := d.until(t, func(p *Pass) bool { return p.Claim != nil })
 	require.Equal(t, []string{"handled", "sent", "sent2", "routed"}, claim.Claim.Topics)
@@ -62,7 +62,7 @@ func (d *driven) until(t *testing.T, wanted func(*Pass) bool) *Pass {
 	for range 1000 {
 		passes := all[*Pass](d)
 		if len(passes) == 0 {
-			at := d.next(d.now)
+			at := d.nextTime(d.now)
 			require.False(t, at.IsZero(), "it sleeps for ever")
 			d.step(at.Sub(d.now), Tick{})
 			continue
@@ -86,7 +86,7 @@ func TestEverythingRests(t *testing.T) {
 	d.step(0, Started{})
 	none[*Pass](d)
 	require.True(t, the[AskBell](d).Asleep)
-	d.step(0, Rang{})
+	d.step(0, Woken{})
 	none[*Pass](d)
 	require.Equal(t, start.Add(500*time.Millisecond), d.nextOfTargets(d.now), "the first try")
 }
@@ -180,7 +180,7 @@ func TestLines(t *testing.T) {
 	d.claimed(d.first(), tasks...)
 	r := the[*Route](d)
 	require.Equal(t, tasks, r.Tasks)
-	d.step(0, &Routed{Route: r, Lines: []Destined{{"a", tasks[:2]}, {"b", tasks[2:4]}, {"c", tasks[4:]}}})
+	d.step(0, &Routed{Route: r, Destinations: []Destined{{"a", tasks[:2]}, {"b", tasks[2:4]}, {"c", tasks[4:]}}})
 	calls := all[*Send](d)
 	require.Len(t, calls, 3)
 	require.Equal(t, "a", calls[0].Destination)
@@ -200,7 +200,7 @@ func TestLines(t *testing.T) {
 	for _, task := range more {
 		d.adopt(task, d.routed)
 	}
-	d.step(0, &Routed{Route: r, Lines: []Destined{{"a", more[:1]}, {"b", more[1:2]}, {"d", more[2:]}}})
+	d.step(0, &Routed{Route: r, Destinations: []Destined{{"a", more[:1]}, {"b", more[1:2]}, {"d", more[2:]}}})
 	require.Equal(t, "d", the[*Send](d).Destination)
 	require.Equal(t, "a call of the publisher to kafka:a takes long", more[0].Result.Text)
 	require.Equal(t, 2*time.Second, more[0].wait)
@@ -213,13 +213,13 @@ func TestLines(t *testing.T) {
 	for _, task := range more {
 		d.adopt(task, d.routed)
 	}
-	d.step(0, &Routed{Route: r, Lines: []Destined{{"b", more}}})
+	d.step(0, &Routed{Route: r, Destinations: []Destined{{"b", more}}})
 	s := the[*Send](d)
 	require.Equal(t, more[:1], s.Tasks, "one is tried")
 	require.True(t, s.Try)
 	require.Equal(t, 2*time.Second, more[1].wait)
 	d.sentAll(s, errclass.ClassDone)
-	require.Equal(t, rest.Ended, the[Tell](d).Notes[0].Change)
+	require.Equal(t, rest.Ended, the[TellRests](d).Notes[0].Change)
 	require.NotContains(t, d.routed.known, "b")
 }
 
@@ -233,8 +233,8 @@ func TestRestingDestinationsAreBounded(t *testing.T) {
 	for i := range n {
 		task := d.tasks("routed", 1)[0]
 		d.adopt(task, d.routed)
-		line := d.routed.enter(strconv.Itoa(i))
-		d.enlist(d.routed, line, task)
+		line := d.routed.lineOf(strconv.Itoa(i))
+		d.addToLine(d.routed, line, task)
 		if i%2 == 0 {
 			line.rest.OnResults(d.now, d.now, ids(task), []errclass.Result{errclass.New(errclass.ClassUnavailable, "away")})
 		} else {
@@ -244,7 +244,7 @@ func TestRestingDestinationsAreBounded(t *testing.T) {
 		d.Core.out = nil
 		d.report(d.now, task)
 		for _, c := range d.Core.out {
-			resumed += len(c.(Tell).Notes)
+			resumed += len(c.(TellRests).Notes)
 		}
 	}
 	require.LessOrEqual(t, len(d.routed.known), maxIdle)
@@ -260,11 +260,11 @@ func TestRestingDestinationsAreBounded(t *testing.T) {
 		d.forget(d.now, d.routed)
 	}
 	for _, c := range d.Core.out {
-		resumed += len(c.(Tell).Notes)
+		resumed += len(c.(TellRests).Notes)
 	}
 	require.Equal(t, len(lines)-len(d.routed.restingLines()), resumed, "an observer is told of those that rest")
 	require.Positive(t, resumed)
-	d.enlist(d.routed, d.routed.enter("x"), d.tasks("routed", 1)[0])
+	d.addToLine(d.routed, d.routed.lineOf("x"), d.tasks("routed", 1)[0])
 	New(d.now, d.cfg)
 	require.Zero(t, d.routed.active, "another run begins anew")
 	require.Zero(t, d.routed.known["x"].inFlight)
@@ -275,8 +275,8 @@ func (d *driven) on(destination string, n int) (line *line, tasks []*Task) {
 	tasks = d.tasks("routed", n)
 	for _, task := range tasks {
 		d.adopt(task, d.routed)
-		line = d.routed.enter(destination)
-		d.enlist(d.routed, line, task)
+		line = d.routed.lineOf(destination)
+		d.addToLine(d.routed, line, task)
 	}
 	line.ready = nil
 	return line, tasks
@@ -295,7 +295,7 @@ func TestDestinationsAreRememberedWhileTheyRest(t *testing.T) {
 		return line
 	}
 	one, tasks := d.on("one", 2)
-	require.Same(t, one, d.routed.enter("one"), "it is in use")
+	require.Same(t, one, d.routed.lineOf("one"), "it is in use")
 	d.report(d.now, tasks[0])
 	require.Len(t, d.routed.known, 1)
 	d.report(d.now, tasks[1])
@@ -303,9 +303,9 @@ func TestDestinationsAreRememberedWhileTheyRest(t *testing.T) {
 	require.Empty(t, d.lines)
 
 	try("one", errclass.ClassUnavailable)
-	require.True(t, d.routed.enter("one").rest.Resting())
+	require.True(t, d.routed.lineOf("one").rest.Resting())
 	two := try("two", errclass.ClassFailed)
-	require.Same(t, two, d.routed.enter("two"))
+	require.Same(t, two, d.routed.lineOf("two"))
 	for _, class := range []errclass.Class{errclass.ClassUnavailable, errclass.ClassRefused} {
 		try("three", class)
 		require.Contains(t, d.routed.known, "three", "the log still has to say that it is back")

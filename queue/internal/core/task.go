@@ -18,7 +18,7 @@ type Task struct {
 	MaxAttempts   int
 	Reclaimed     bool      // the lease of an earlier claim ran out
 	ClaimDeadline time.Time // of the lease, counted from before the claim was sent
-	Own           any       // what the shell has to do with it
+	Data          any       // the shell's own; the core does not look at it
 
 	Result errclass.Result // what the handler or the publisher made of it
 	Tried  bool            // the handler or the publisher was called
@@ -26,7 +26,7 @@ type Task struct {
 	Late   bool            // its lease was over before it could begin
 
 	// As and After are how a Pass settles it.
-	As    Ending
+	As    Settlement
 	After time.Duration // how long after now a release makes it due; 0 keeps the time at which it was due
 
 	// StartBy is when it is too late to begin what was given out.
@@ -51,12 +51,12 @@ func (t *Task) isLastAttempt() bool { return t.Attempt >= t.MaxAttempts }
 // notStarted is the result of an event that is released unstarted.
 var notStarted = errclass.New(errclass.ClassNotSent, "it was handed back before it was handled")
 
-// Ending is how a task is settled.
-type Ending int
+// Settlement is how a task is settled.
+type Settlement int
 
 const (
 	// Ack marks it delivered.
-	Ack Ending = iota
+	Ack Settlement = iota
 	// Nack ends a failed attempt.
 	Nack
 	// Release hands it back, with its attempt uncounted.
@@ -142,14 +142,14 @@ func (c *Core) renew(now time.Time) {
 	}
 	if len(due) > 0 {
 		l.renewing = true
-		c.tell(&Renew{Tasks: due, Until: until, sent: now})
+		c.do(&Renew{Tasks: due, Until: until, sent: now})
 	}
 }
 
 // lose gives up a lease. A handler that runs is cancelled; what was not begun is taken back.
 func (c *Core) lose(t *Task) {
 	t.lost = true
-	c.tell(Lost{t})
+	c.do(Lost{t})
 	if !t.begun {
 		c.lapsed = true
 	}
@@ -164,7 +164,7 @@ func (c *Core) onRenewed(now time.Time, e *Renewed) {
 			continue
 		}
 		switch e.Outcomes[i] {
-		case Renewal:
+		case Prolonged:
 			t.deadline = e.Renew.sent.Add(l.lease)
 		case Gone:
 			c.lose(t)
@@ -172,6 +172,6 @@ func (c *Core) onRenewed(now time.Time, e *Renewed) {
 		}
 	}
 	if e.Outcomes != nil {
-		c.tell(SignalRenewed)
+		c.do(SignalRenewed)
 	}
 }

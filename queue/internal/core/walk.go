@@ -70,7 +70,8 @@ func (w *Walk) count(n int, now time.Time) {
 	}
 }
 
-// stage is a walk's position in one lane.
+// stage is how far a walk has come in one lane. It goes from the head of the lane to its end. There the lane is seen,
+// and the walk waits the trail before the clock for what is enqueued or falls due.
 type stage struct {
 	after Place
 	seen  bool // to its end. The next claim begins the trail before that.
@@ -78,7 +79,7 @@ type stage struct {
 }
 
 // Start is where a claim begins in a lane, and how many events it takes from there at first. It ends after piece
-// events, whether they are claimable or not; 0 means at no particular one.
+// events, whether they are claimable or not; 0 means that only the quota ends it.
 type Start struct {
 	Lane  int16
 	After Place
@@ -87,15 +88,15 @@ type Start struct {
 }
 
 // Pieces returns the starts of a claim of up to size events that may meet any number of others. It takes as many from
-// each lane as from the others. With only, the lanes whose end was seen are left out.
-func (w *Walk) Pieces(size int, only bool) []Start {
+// each lane as from the others. With unseenOnly, the lanes whose end was seen are left out.
+func (w *Walk) Pieces(size int, unseenOnly bool) []Start {
 	if w.piece == 0 {
 		w.piece = FirstPiece
 	}
 	starts := make([]Start, 0, tenantlane.Count)
 	for _, n := range w.order() {
 		now := &w.lanes[n]
-		if only && now.seen {
+		if unseenOnly && now.seen {
 			continue
 		}
 		starts = append(starts, Start{Lane: n, After: now.after, Piece: max(w.piece, 2*size)})
@@ -108,7 +109,7 @@ func (w *Walk) Pieces(size int, only bool) []Start {
 
 // onward returns the starts of a claim of up to size events in lanes whose end was seen, or whose claimable events are
 // close together. If there are others, it returns those of pieces. The lanes that are known to have more come last and
-// share the batch. The others are left out for restEvery at most, because each takes a scan.
+// share the batch. The others are left out for othersEvery at most, because each takes a scan.
 func (w *Walk) onward(size int, now time.Time) []Start {
 	dense := 0
 	for i := range w.lanes {
@@ -135,13 +136,13 @@ func (w *Walk) onward(size int, now time.Time) []Start {
 		}
 	}
 	if w.partial = !all; all {
-		w.all = now.Add(restEvery)
+		w.all = now.Add(othersEvery)
 	}
 	return starts
 }
 
-// restEvery is how long a backlog in some lanes keeps claims out of the others.
-const restEvery = 10 * time.Millisecond
+// othersEvery is how long a backlog in some lanes keeps claims out of the others.
+const othersEvery = 10 * time.Millisecond
 
 // order returns the lanes. They take turns in being the first.
 func (w *Walk) order() []int16 {

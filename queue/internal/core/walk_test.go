@@ -86,7 +86,7 @@ func TestOnwardSharesTheBatch(t *testing.T) {
 		}
 		return first
 	}(), "they take turns in being the first")
-	all = w.onward(100, now.Add(restEvery))
+	all = w.onward(100, now.Add(othersEvery))
 	require.Len(t, all, tenantlane.Count)
 	for i, s := range all {
 		require.Equal(t, i >= tenantlane.Count-3, w.lanes[s.Lane].dense)

@@ -1,5 +1,5 @@
-// Package cli is the command line of outboxgen: it reads flags, calls generator and migrate, and prints the result.
-// Data goes to stdout, everything else to stderr. An error takes one line.
+// Package cli is the command line of outboxgen: it reads flags, calls generator, migrate, admin, dashboard or a package
+// of internal/tool, and prints the result. Data goes to stdout, everything else to stderr. An error takes one line.
 package cli
 
 import (

@@ -2,22 +2,48 @@ package cli
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 )
 
-// urlCommands are the commands that take the address of a database.
-var urlCommands = [][]string{
-	{"migrate", "up"}, {"migrate", "down"}, {"migrate", "status"}, {"migrate", "validate"}, {"prune"},
-	{"listener", "list"}, {"listener", "pause", "ears"}, {"listener", "resume", "ears"}, {"listener", "skip", "ears"},
-	{"listener", "rewind", "ears", "--to", "start"}, {"listener", "detach", "ears"}, {"listener", "rebase"},
-	{"dead", "list"}, {"dead", "groups"}, {"dead", "show", "0190a5c2-7b1e-7c00-8000-0123456789ab"}, {"dead", "export"},
-	{"dead", "replay", "--all"}, {"audit"}, {"dead", "discard", "--all", "--reason", "x"},
+// urlArguments are the arguments that commands need before they ask their database.
+var urlArguments = map[string][]string{
+	"listener pause": {"ears"}, "listener resume": {"ears"}, "listener skip": {"ears"}, "listener detach": {"ears"},
+	"listener rewind": {"ears", "--to", "start"}, "drained": {"--topic", "a/b"}, "pause": {"a"}, "resume": {"a"}, "dead parked": {"--consumer", "c"},
+	"dead show": {"0190a5c2-7b1e-7c00-8000-0123456789ab"}, "events show": {"0190a5c2-7b1e-7c00-8000-0123456789ab"},
+	"dead replay": {"--all"}, "dead discard": {"--all", "--reason", "x"},
+}
+
+// urlCommands returns the commands that take the address of a database, with their arguments.
+func urlCommands(t *testing.T) (all [][]string) {
+	t.Helper()
+	left := maps.Clone(urlArguments)
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		if c.HasSubCommands() || c.Flag("database-url") == nil {
+			return
+		}
+		_, path, _ := strings.Cut(c.CommandPath(), " ")
+		if path == "migrate get" { // it prints files
+			return
+		}
+		all = append(all, append(strings.Fields(path), urlArguments[path]...))
+		delete(left, path)
+	}
+	walk((&app{}).root())
+	require.Empty(t, left, "arguments of commands that do not exist")
+	require.Greater(t, len(all), 20)
+	return all
 }
 
 // No command shows a piece of a password, however the address is written and wherever it is given. Nothing listens on
@@ -37,9 +63,16 @@ func TestNoCommandShowsAPassword(t *testing.T) {
 			addresses = append(addresses, "host=127.0.0.1 port=1 user=u password="+password+rest, "password="+password+" host=127.0.0.1 port=1"+rest)
 		}
 	}
+	commands := urlCommands(t)
+	for _, command := range commands {
+		var out bytes.Buffer
+		env := Env{Stdout: &out, Stderr: &out, Getenv: func(string) string { return "" }}
+		args := append(slices.Clone(command), "--database-url", "postgres://u@127.0.0.1:1/d", "--config", config)
+		require.Equal(t, exitFailure, Run(t.Context(), env, args), "%q must ask the database: %s", args, out.String())
+	}
 	for i, address := range addresses {
-		command := urlCommands[i%len(urlCommands)]
-		if i < len(urlCommands) { // each of them with the first address, too
+		command := commands[i%len(commands)]
+		if i < len(commands) { // each of them with the first addresses, too
 			address = addresses[i%3]
 		}
 		for name, args := range map[string][]string{

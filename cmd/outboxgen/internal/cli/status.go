@@ -147,7 +147,7 @@ type statusBounds struct {
 	dead  int64        // negative means any number
 }
 
-// maxLags returns the max_lag of the topic or listener, and whether the YAML has it.
+// topic returns the max_lag of a topic, and whether the YAML has it.
 func (b statusBounds) topic(name string) (time.Duration, bool) {
 	if b.model != nil {
 		for _, n := range b.model.Namespaces {

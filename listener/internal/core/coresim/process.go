@@ -57,7 +57,7 @@ func (p *process) stop() {
 	p.w.after(shutdown+2*time.Second, func() {
 		p.cut = true
 		for _, s := range p.cores {
-			s.step(core.Cut{})
+			s.step(core.DatabaseOver{})
 		}
 	})
 	p.w.after(shutdown+3*time.Second+leaseDuration, func() {

@@ -76,7 +76,7 @@ func (s *shard) call(run func() core.Event) {
 	there, back := w.random(2*time.Millisecond), w.random(time.Millisecond)
 	switch {
 	case s.p.cut:
-		s.later(0, core.Failed{Err: errDown, Cut: true})
+		s.later(0, core.Failed{Err: errDown, Final: true})
 	case w.chance(40): // the request is lost
 		s.later(there+back, core.Failed{Err: errDown})
 	case w.chance(40): // the answer is lost
@@ -144,8 +144,8 @@ func (s *shard) do(cmd core.Command) {
 	case core.Abandon:
 		cmd.Batch.Abandon()
 		s.later(0, core.Handled{Batch: cmd.Batch, Running: cmd.Batch.Running()})
-	case core.FindKnowing:
-		s.later(w.random(time.Millisecond), core.Knowing{Worker: w.knowing(s.p, cmd.Entry)})
+	case core.FindProcess:
+		s.later(w.random(time.Millisecond), core.ProcessFound{Worker: w.knowing(s.p, cmd.Entry)})
 	case core.TellNewer:
 		s.p.newerAt = w.now
 	case core.Reshard:
@@ -155,7 +155,7 @@ func (s *shard) do(cmd core.Command) {
 	case core.Handle:
 		s.handle(cmd.Batch)
 	case core.Prefetch:
-		p := cmd.Ahead
+		p := cmd.Next
 		w.after(w.random(2*time.Millisecond), func() {
 			if p.Failed = w.chance(20); !p.Failed {
 				w.readNext(s.number, s.p, p, w.mode.BatchSize)
@@ -164,7 +164,7 @@ func (s *shard) do(cmd core.Command) {
 			if w.chance(10) {
 				d = w.random(200 * time.Millisecond)
 			}
-			s.later(d, core.Prefetched{Ahead: p})
+			s.later(d, core.Prefetched{Next: p})
 		})
 	case core.Renew:
 		s.renew(cmd.Lease)
@@ -200,9 +200,9 @@ func (s *shard) do(cmd core.Command) {
 	case core.TellEnd:
 		s.untold = nil
 		switch ended := w.ended[cmd.End.Lease.ID]; {
-		case cmd.Moved && !ended:
+		case cmd.Ours && !ended:
 			w.fail("shard %d counts the end of a lease that was lost", s.number)
-		case !cmd.Moved && ended && s.number < len(w.shards) && w.shards[s.number].leaseID == cmd.End.Lease.ID:
+		case !cmd.Ours && ended && s.number < len(w.shards) && w.shards[s.number].leaseID == cmd.End.Lease.ID:
 			w.fail("shard %d takes a lease for lost that it has ended", s.number)
 		}
 	case core.Report:
@@ -234,10 +234,10 @@ func (p *process) report() {
 // roundTrip ends a lease and takes the next one.
 func (s *shard) roundTrip(cmd core.RoundTrip) core.Event {
 	w := s.p.w
-	var answer core.Moved
+	var answer core.RoundTripDone
 	if cmd.End != nil {
 		w.checkEnd(s.number, s.p.id, cmd.End, nil)
-		answer.Moved = w.advance(s.number, s.p.id, cmd.End, w.now)
+		answer.Ours = w.advance(s.number, s.p.id, cmd.End, w.now)
 	}
 	if t := cmd.Take; t != nil {
 		answer.Lease = &core.Lease{
@@ -282,7 +282,7 @@ func (s *shard) commit(a *core.End) {
 		w.after(w.random(time.Millisecond), func() { run() })
 		s.later(2*time.Millisecond, core.CommitFailed{Err: errDown})
 	default:
-		w.after(w.random(time.Millisecond), func() { s.later(0, core.Committed{Moved: run()}) })
+		w.after(w.random(time.Millisecond), func() { s.later(0, core.Committed{Ours: run()}) })
 	}
 }
 

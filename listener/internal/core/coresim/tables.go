@@ -203,7 +203,7 @@ func (t *tables) read(shard int, lease *core.Lease, topics [2]*core.Topic) {
 }
 
 // readNext is LogReadNext.
-func (t *tables) readNext(shard int, by *process, p *core.Ahead, size int) {
+func (t *tables) readNext(shard int, by *process, p *core.NextBatch, size int) {
 	if !t.holds(shard, by.id, p.Lease.No) {
 		return
 	}

@@ -79,7 +79,7 @@ func (p *proc) commit(c *core.Pass, picked []*row, found core.Found, until time.
 		h := &held{row: r, claimNo: r.claimNo}
 		claimed = append(claimed, &core.Task{
 			ID: r.id, Topic: r.topic, Tenant: uuid.NullUUID{UUID: r.tenant, Valid: true},
-			Attempt: r.attempts, MaxAttempts: r.max, Reclaimed: again, ClaimDeadline: until.Add(-40 * time.Millisecond), Own: h,
+			Attempt: r.attempts, MaxAttempts: r.max, Reclaimed: again, ClaimDeadline: until.Add(-40 * time.Millisecond), Data: h,
 		})
 	}
 	s.sort()

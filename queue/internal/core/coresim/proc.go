@@ -43,7 +43,7 @@ type held struct {
 	order    int
 }
 
-func of(t *core.Task) *held { return t.Own.(*held) }
+func of(t *core.Task) *held { return t.Data.(*held) }
 
 // tell tells the core of e and does what it says.
 func (p *proc) tell(e core.Event) {
@@ -253,12 +253,12 @@ func (p *proc) route(c *core.Route) {
 				unfit = append(unfit, t)
 				continue
 			}
-			i := slices.IndexFunc(e.Lines, func(d core.Destined) bool { return d.Destination == h.destination })
+			i := slices.IndexFunc(e.Destinations, func(d core.Destined) bool { return d.Destination == h.destination })
 			if i < 0 {
-				i = len(e.Lines)
-				e.Lines = append(e.Lines, core.Destined{Destination: h.destination})
+				i = len(e.Destinations)
+				e.Destinations = append(e.Destinations, core.Destined{Destination: h.destination})
 			}
-			e.Lines[i].Tasks = append(e.Lines[i].Tasks, t)
+			e.Destinations[i].Tasks = append(e.Destinations[i].Tasks, t)
 		}
 		if len(unfit) > 0 {
 			p.tell(&core.Reported{Tasks: unfit})
@@ -327,7 +327,7 @@ func (p *proc) renew(c *core.Renew) {
 			became := core.Gone
 			switch {
 			case h.row.lockedBy == p && h.row.claimNo == h.claimNo && h.final == "" && h.leased():
-				became = core.Renewal
+				became = core.Prolonged
 				h.row.lockedUntil = s.now.Add(p.cfg.LeaseDuration)
 			case s.chance(10):
 				became = core.Kept

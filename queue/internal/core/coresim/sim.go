@@ -292,7 +292,7 @@ func (s *sim) enqueue() {
 // ring wakes everybody who listens.
 func (s *sim) ring() {
 	for _, p := range s.procs {
-		s.after(s.upTo(10*time.Millisecond), func() { p.tell(core.Rang{}) })
+		s.after(s.upTo(10*time.Millisecond), func() { p.tell(core.Woken{}) })
 	}
 }
 
@@ -324,7 +324,7 @@ func (s *sim) resume() {
 	s.pauses = core.PausesOf(false, keys)
 	for _, p := range s.procs {
 		if p.listed {
-			s.after(s.upTo(10*time.Millisecond), func() { p.tell(core.Rang{}) })
+			s.after(s.upTo(10*time.Millisecond), func() { p.tell(core.Woken{}) })
 		}
 	}
 }

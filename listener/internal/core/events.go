@@ -23,17 +23,17 @@ type (
 	Stop struct{}
 	// GiveUp means that nobody waits for running handlers any more.
 	GiveUp struct{}
-	// Cut means that all statements fail from now on.
-	Cut struct{}
+	// DatabaseOver means that all statements fail from now on.
+	DatabaseOver struct{}
 )
 
 // Answers to calls.
 type (
-	// Failed answers any call but Commit: the database failed, and may have done what was asked. Cut is set if it is
+	// Failed answers any call but Commit: the database failed, and may have done what was asked. Final is set if it is
 	// not to be asked again.
 	Failed struct {
-		Err error
-		Cut bool
+		Err   error
+		Final bool
 	}
 	// Checked answers Check.
 	Checked struct {
@@ -41,10 +41,10 @@ type (
 		Wait    Wait
 		NewerAt time.Time // when the process met an event of an unknown version; zero if it has not
 	}
-	// Moved answers RoundTrip. Moved reports whether this process still had the lease that it ended. Lease is what was
-	// taken, with No 0 if there was nothing to take.
-	Moved struct {
-		Moved bool
+	// RoundTripDone answers RoundTrip. Ours reports whether this process still had the lease that it ended. Lease is
+	// what was taken, with No 0 if there was nothing to take.
+	RoundTripDone struct {
+		Ours  bool
 		Lease *Lease
 		Took  time.Duration
 	}
@@ -71,7 +71,7 @@ type (
 		TxResult errclass.Result // of the event, if that is its handler's fault
 	}
 	// Prefetched answers Prefetch.
-	Prefetched struct{ Ahead *Ahead }
+	Prefetched struct{ Next *NextBatch }
 	// Renewed answers Renew.
 	Renewed struct {
 		Lease  *Lease
@@ -79,8 +79,8 @@ type (
 		Failed bool // the database failed
 		Lost   bool // another process has the lease
 	}
-	// Committed answers Commit. Moved reports whether this process still had the lease; otherwise nothing is committed.
-	Committed struct{ Moved bool }
+	// Committed answers Commit. Ours reports whether this process still had the lease; otherwise nothing is committed.
+	Committed struct{ Ours bool }
 	// CommitFailed answers Commit. Alive reports that the session is still there, so one of the handlers is at fault, and
 	// Result is what its event gets then.
 	CommitFailed struct {
@@ -88,8 +88,8 @@ type (
 		Alive  bool
 		Result errclass.Result
 	}
-	// Knowing answers FindKnowing.
-	Knowing struct{ Worker uuid.NullUUID }
+	// ProcessFound answers FindProcess: Worker is the process, if one knows the version.
+	ProcessFound struct{ Worker uuid.NullUUID }
 	// Resharded answers Reshard.
 	Resharded struct{ Stepped bool }
 	// Registered answers ReadShards. Shards is 0 if the listener was detached.
@@ -109,28 +109,28 @@ type Wait struct {
 	In           time.Duration // until something falls due without an enqueue; negative if nothing does
 }
 
-func (Started) event()      {}
-func (Woken) event()        {}
-func (Tick) event()         {}
-func (Stop) event()         {}
-func (GiveUp) event()       {}
-func (Cut) event()          {}
-func (Failed) event()       {}
-func (Checked) event()      {}
-func (Moved) event()        {}
-func (LeaseState) event()   {}
-func (Read) event()         {}
-func (ParkedTaken) event()  {}
-func (Charged) event()      {}
-func (Begun) event()        {}
-func (Handled) event()      {}
-func (Prefetched) event()   {}
-func (Renewed) event()      {}
-func (Committed) event()    {}
-func (CommitFailed) event() {}
-func (Knowing) event()      {}
-func (Resharded) event()    {}
-func (Registered) event()   {}
+func (Started) event()       {}
+func (Woken) event()         {}
+func (Tick) event()          {}
+func (Stop) event()          {}
+func (GiveUp) event()        {}
+func (DatabaseOver) event()  {}
+func (Failed) event()        {}
+func (Checked) event()       {}
+func (RoundTripDone) event() {}
+func (LeaseState) event()    {}
+func (Read) event()          {}
+func (ParkedTaken) event()   {}
+func (Charged) event()       {}
+func (Begun) event()         {}
+func (Handled) event()       {}
+func (Prefetched) event()    {}
+func (Renewed) event()       {}
+func (Committed) event()     {}
+func (CommitFailed) event()  {}
+func (ProcessFound) event()  {}
+func (Resharded) event()     {}
+func (Registered) event()    {}
 
 // Command is what to do. A call is answered by one event. While a call is under way, the shell may pass other events.
 type Command interface{ command() }
@@ -164,8 +164,8 @@ type (
 	Commit struct{ End *End }
 	// Abandon stops to wait for the handlers of the batch.
 	Abandon struct{ Batch *Batch }
-	// FindKnowing reads which other process knows the version of an event.
-	FindKnowing struct{ Entry *Entry }
+	// FindProcess reads which other process knows the version of an event.
+	FindProcess struct{ Entry *Entry }
 	// Reshard takes the next step towards another number of shards.
 	Reshard struct{}
 	// ReadShards reads the number of shards of the listener.
@@ -177,7 +177,7 @@ type (
 	// Handle calls the handlers of the batch.
 	Handle struct{ Batch *Batch }
 	// Prefetch reads the next batch of a lease.
-	Prefetch struct{ Ahead *Ahead }
+	Prefetch struct{ Next *NextBatch }
 	// Renew renews a lease.
 	Renew struct{ Lease *Lease }
 )
@@ -185,7 +185,7 @@ type (
 // Commands without an answer.
 type (
 	// DropPrefetch cancels a Prefetch, which is answered nevertheless.
-	DropPrefetch struct{ Ahead *Ahead }
+	DropPrefetch struct{ Next *NextBatch }
 	// CancelRenew cancels a Renew, which is answered nevertheless.
 	CancelRenew struct{}
 	// StopHandlers cancels the handlers of the batch, whose lease is lost.
@@ -216,16 +216,16 @@ type (
 		Carried   bool // the lease begins with such a batch
 		Took      time.Duration
 	}
-	// TellEnd tells of the end of a lease. Moved is false if the lease was lost. InTx is set if it was ended in the
+	// TellEnd tells of the end of a lease. Ours is false if the lease was lost. InTx is set if it was ended in the
 	// transaction of the handlers.
 	TellEnd struct {
-		End         *End
-		Moved, InTx bool
+		End        *End
+		Ours, InTx bool
 	}
 	// TellUndone tells what has become of the events of a lease whose end is not written, or not told by TellEnd.
 	TellUndone struct {
 		Lease *Lease
-		Moved bool
+		Ours  bool
 	}
 	// TellRolledBack tells that the transaction of the handlers was rolled back.
 	TellRolledBack struct {
@@ -260,7 +260,7 @@ func (Charge) command()         {}
 func (Begin) command()          {}
 func (Commit) command()         {}
 func (Abandon) command()        {}
-func (FindKnowing) command()    {}
+func (FindProcess) command()    {}
 func (Reshard) command()        {}
 func (ReadShards) command()     {}
 func (Handle) command()         {}
