@@ -34,8 +34,8 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Admin looks at what a schema has, and manages it from outside: it needs neither handlers nor their processes, which may
-// run meanwhile. It has no state and may be used from any number of goroutines.
+// Admin looks at what a schema has, and manages it from outside: it needs neither handlers nor their processes, which
+// may run meanwhile. It has no state and may be used from any number of goroutines.
 type Admin struct {
 	pool     *pgxpool.Pool
 	db       *schemadb.Schema

@@ -53,7 +53,9 @@ func (l *Listener) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Repo
 
 // drain drains until bounded ends, which has the time of limit, or until its events were handled. The end of bounded,
 // which may be that of ctx, counts as EndTime.
-func (l *Listener) drain(ctx, bounded context.Context, limit outbox.DrainLimit, report *Report) (outbox.DrainEnd, error) {
+func (l *Listener) drain(
+	ctx, bounded context.Context, limit outbox.DrainLimit, report *Report,
+) (outbox.DrainEnd, error) {
 	attaching, cancel := ctx, context.CancelFunc(func() {})
 	if limit.Time > 0 { // longer than that: a database that does not answer is an error
 		attaching, cancel = context.WithDeadline(ctx, time.Now().Add(limit.Time).Add(max(l.cfg.LeaseDuration, 5*time.Second)))

@@ -154,9 +154,9 @@ type Config struct {
 // common returns the fields that cfg shares with a queue.Config.
 func (cfg *Config) common() config.Common {
 	return config.Common{
-		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: maxConcurrency, MaxAttempts: &cfg.MaxAttempts,
-		LeaseDuration: &cfg.LeaseDuration, PollInterval: &cfg.PollInterval, MaxPollInterval: &cfg.MaxPollInterval,
-		ShutdownTimeout: &cfg.ShutdownTimeout, PruneInterval: &cfg.PruneInterval,
+		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: maxConcurrency,
+		MaxAttempts: &cfg.MaxAttempts, LeaseDuration: &cfg.LeaseDuration, PollInterval: &cfg.PollInterval,
+		MaxPollInterval: &cfg.MaxPollInterval, ShutdownTimeout: &cfg.ShutdownTimeout, PruneInterval: &cfg.PruneInterval,
 		Retry: &cfg.Retry, Breaker: &cfg.Breaker, Wake: &cfg.Wake, Middleware: &cfg.Middleware, Logger: &cfg.Logger,
 	}
 }
@@ -294,7 +294,8 @@ type Listener struct {
 
 // listenerSignals let tests wait for what happens inside; nil channels cost nothing.
 type listenerSignals struct {
-	idle       testsignal.Signal // nothing is due, and the next enqueue wakes the listener (or, without a doorbell, it polls)
+	// nothing is due, and the next enqueue wakes the listener (or, without a doorbell, it polls)
+	idle       testsignal.Signal
 	ended      testsignal.Signal // a lease was ended
 	handedOver testsignal.Signal // a shard was given up before an event of an unknown version
 	carried    testsignal.Signal // a lease began with a batch that the previous one has read ahead
@@ -377,7 +378,8 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		case h.run == nil && h.publication == nil:
 			return nil, fmt.Errorf("topic %s: no handlers given (nil)", name)
 		case h.publication != nil && h.publication.ByEvent():
-			return nil, fmt.Errorf("topic %s: its publication has DestinationOf, which is for queue topics: use Destination", name)
+			return nil, fmt.Errorf("topic %s: its publication has DestinationOf, which is for queue topics: use Destination",
+				name)
 		case (h.publication != nil) != l.publishes:
 			return nil, fmt.Errorf("topic %s: one listener has topics that publish and topics with handlers", name)
 		case !h.log:

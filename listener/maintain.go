@@ -26,14 +26,18 @@ func (l *Listener) maintain(ctx context.Context) {
 	for name, h := range l.handlers {
 		topics[name] = h.retention
 	}
-	lags := &report.Lasting{Log: l.cfg.Logger, Level: slog.LevelError, Begin: "listener lags", End: "listener has caught up"}
+	lags := &report.Lasting{
+		Log: l.cfg.Logger, Level: slog.LevelError, Begin: "listener lags", End: "listener has caught up",
+	}
 	old := &report.Lasting{
-		Log: l.log, Level: slog.LevelWarn, Begin: "an old transaction slows all listeners down and lets the tables grow: end it",
-		End: "the old transaction has ended",
+		Log: l.log, Level: slog.LevelWarn,
+		Begin: "an old transaction slows all listeners down and lets the tables grow: end it",
+		End:   "the old transaction has ended",
 	}
 	passed := &report.Lasting{
 		Log: l.log, Level: slog.LevelWarn, End: "no topic of another process of the listener is passed any more",
-		Begin: "this process passes the events of a topic that another process of the listener reads: rename one of two listeners of this name, or stop the old build",
+		Begin: "this process passes the events of a topic that another process of the listener reads: rename one of two " +
+			"listeners of this name, or stop the old build",
 	}
 	orphans := heartbeat.NewOrphans(l.db, l.pool, l.log, l.namespaces(), heartbeat.OrphanAge)
 	for {
@@ -120,7 +124,9 @@ func (l *Listener) passes(ctx context.Context, passed *report.Lasting) {
 		}
 		var found []report.Condition
 		for _, row := range rows {
-			found = append(found, report.Condition{ID: []any{"topic", row.Topic}, Attrs: []any{"host", row.Host, "pid", row.Pid}})
+			found = append(found, report.Condition{
+				ID: []any{"topic", row.Topic}, Attrs: []any{"host", row.Host, "pid", row.Pid},
+			})
 		}
 		passed.Found(found...)
 		return nil

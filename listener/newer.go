@@ -60,7 +60,8 @@ func (s *newerVersions) found(e *core.Entry, known int, handed bool) {
 	s.said[name] = true
 	s.mu.Unlock()
 	if !said {
-		s.log.Warn("events have a newer payload version than this process knows: their shards are left to processes that know it",
+		s.log.Warn(
+			"events have a newer payload version than this process knows: their shards are left to processes that know it",
 			"namespace", e.Namespace, "topic", e.Topic, "version", e.Version, "known", known, "handed_over", handed)
 	}
 }

@@ -65,7 +65,8 @@ func (l *Listener) Run(ctx context.Context) (err error) {
 	}
 	l.warnSmallPool(shards)
 	over := l.rep.Run("listener", "topics", report.Topics(l.topics), "mode", l.mode(), "shards", shards,
-		"lease", l.cfg.LeaseDuration, "batch_size", l.cfg.BatchSize, "concurrency", l.cfg.Concurrency, "poll", l.cfg.PollInterval, "wake", l.cfg.Wake)
+		"lease", l.cfg.LeaseDuration, "batch_size", l.cfg.BatchSize, "concurrency", l.cfg.Concurrency, "poll",
+		l.cfg.PollInterval, "wake", l.cfg.Wake)
 	defer func() { over(err) }()
 	r := &listenerRun{
 		l: l, Stages: shutdown.New(outbox.ContextWithRunner(ctx, l.runner())), callsReturned: make(chan struct{}, 1),
@@ -214,7 +215,8 @@ func (l *Listener) warnSmallPool(shards int) {
 		schemadb.WarnSmallPool(l.log, l.pool, own*shards+1, fmt.Sprintf("the listener (%d per shard, 1 for pruning)", own))
 		return
 	}
-	what := fmt.Sprintf("the listener (%d per shard, 1 for pruning) and its handlers (%d per shard)", own, l.cfg.Concurrency)
+	what := fmt.Sprintf("the listener (%d per shard, 1 for pruning) and its handlers (%d per shard)", own,
+		l.cfg.Concurrency)
 	schemadb.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
 }
 

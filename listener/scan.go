@@ -26,8 +26,8 @@ type logRow struct {
 // columns are the columns of an event that all statements return, from its version on.
 func (r *logRow) columns() []any {
 	return []any{
-		&r.version, &r.tenant, &r.dedupeKey, &r.partitionKey, &r.entityType, &r.entityID, &r.entityVersion, &r.headers, &r.payload,
-		&r.createdAt,
+		&r.version, &r.tenant, &r.dedupeKey, &r.partitionKey, &r.entityType, &r.entityID, &r.entityVersion, &r.headers,
+		&r.payload, &r.createdAt,
 	}
 }
 
@@ -41,7 +41,8 @@ func (r *logRow) entry(namespace, topic string, more int) *core.Entry {
 	}
 	e := &r.entries[0]
 	r.entries = r.entries[1:]
-	e.Seq, e.Namespace, e.Topic, e.Version, e.CreatedAt = r.seq.Int64, namespace, topic, int(r.version.Int32), r.createdAt.Time
+	e.Seq, e.Namespace, e.Topic, e.Version, e.CreatedAt = r.seq.Int64, namespace, topic, int(r.version.Int32),
+		r.createdAt.Time
 	e.DedupeKey, e.PartitionKey = r.dedupeKey.String, r.partitionKey.String
 	e.Entity = outbox.Entity{Type: r.entityType.String, ID: r.entityID.String, Version: r.entityVersion.Int64}
 	fill(e, r.id, r.tenant, r.headers.got, r.payload.got)
@@ -87,7 +88,8 @@ func (l *Listener) scanEvents(lease *core.Lease, rows pgx.Rows) error {
 	var r logRow
 	var namespace, topic pgtype.Text
 	var parked bool
-	into := append([]any{&lease.Scanned, &lease.ScannedTo, &r.seq, &r.id, &namespace, &topic}, append(r.columns(), &parked)...)
+	into := append([]any{&lease.Scanned, &lease.ScannedTo, &r.seq, &r.id, &namespace, &topic},
+		append(r.columns(), &parked)...)
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err

@@ -102,9 +102,9 @@ type Config struct {
 // common returns the fields that cfg shares with a listener.Config.
 func (cfg *Config) common() config.Common {
 	return config.Common{
-		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: config.MaxBatchSize, MaxAttempts: &cfg.MaxAttempts,
-		LeaseDuration: &cfg.LeaseDuration, PollInterval: &cfg.PollInterval, MaxPollInterval: &cfg.MaxPollInterval,
-		ShutdownTimeout: &cfg.ShutdownTimeout, PruneInterval: &cfg.PruneInterval,
+		BatchSize: &cfg.BatchSize, Concurrency: &cfg.Concurrency, MaxConcurrency: config.MaxBatchSize,
+		MaxAttempts: &cfg.MaxAttempts, LeaseDuration: &cfg.LeaseDuration, PollInterval: &cfg.PollInterval,
+		MaxPollInterval: &cfg.MaxPollInterval, ShutdownTimeout: &cfg.ShutdownTimeout, PruneInterval: &cfg.PruneInterval,
 		Retry: &cfg.Retry, Breaker: &cfg.Breaker, Wake: &cfg.Wake, Middleware: &cfg.Middleware, Logger: &cfg.Logger,
 	}
 }
@@ -134,8 +134,8 @@ func (cfg Config) validate() error {
 
 // Dispatcher claims the events of one namespace, runs their handlers and settles the outcomes. A handler
 // that returns nil acks its event, an error or a panic nacks it. Events of topics without a handler in this
-// dispatcher, and events whose payload version is newer than that of their topic here, are left to other processes: they
-// stay due, and no attempt is counted.
+// dispatcher, and events whose payload version is newer than that of their topic here, are left to other processes:
+// they stay due, and no attempt is counted.
 type Dispatcher struct {
 	cfg      Config
 	store    *Store
@@ -153,8 +153,9 @@ type Dispatcher struct {
 	busy     atomic.Bool // Run or Drain is under way
 	signals  signals
 
-	orphanAge        time.Duration // heartbeat.OrphanAge, except in a test
-	lastAttemptLimit time.Duration // how long it stops claims; the minimum of longestLastAttempt and a tenth of a lease, except in a test
+	orphanAge time.Duration // heartbeat.OrphanAge, except in a test
+	// how long it stops claims; the minimum of longestLastAttempt and a tenth of a lease, except in a test
+	lastAttemptLimit time.Duration
 }
 
 // longestLastAttempt is how long an event that may kill its process stops other claims.
@@ -181,7 +182,9 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	store, err := NewStore(pool, StoreConfig{Schema: handlers[0].schema, Namespace: handlers[0].namespace, WorkerID: cfg.WorkerID})
+	store, err := NewStore(pool, StoreConfig{
+		Schema: handlers[0].schema, Namespace: handlers[0].namespace, WorkerID: cfg.WorkerID,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +280,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return fmt.Errorf("run dispatcher: %w", err)
 	}
 	d.warnSmallPool()
-	over := d.rep.Run("dispatcher", "topics", report.Topics(d.topics), "lease", d.cfg.LeaseDuration, "batch_size", d.cfg.BatchSize,
+	over := d.rep.Run("dispatcher", "topics", report.Topics(d.topics), "lease", d.cfg.LeaseDuration, "batch_size",
+		d.cfg.BatchSize,
 		"concurrency", d.cfg.Concurrency, "poll", d.cfg.PollInterval, "wake", d.cfg.Wake, "tenants", len(d.cfg.TenantIDs))
 	err := d.run(ctx)
 	over(err)
@@ -293,7 +297,8 @@ func (d *Dispatcher) warnSmallPool() {
 	need, what := ownConns, "the dispatcher"
 	for _, h := range d.handlers {
 		if h.run != nil {
-			need, what = ownConns+d.cfg.Concurrency, fmt.Sprintf("the dispatcher (%d) and its handlers (Concurrency %d)", ownConns, d.cfg.Concurrency)
+			need, what = ownConns+d.cfg.Concurrency, fmt.Sprintf("the dispatcher (%d) and its handlers (Concurrency %d)",
+				ownConns, d.cfg.Concurrency)
 			break
 		}
 	}

@@ -14,18 +14,17 @@ type Report = outbox.DrainReport
 
 // Drain delivers the events that are due, including those that handlers enqueue meanwhile, and returns when no more are
 // due. Use it in a cron job, or for one shard of a backlog with TenantIDs. Events that failed and are due later stay.
-// Topics and destinations that are unavailable rest, and their events stay too; the report names them. What an operator has
-// paused stays as well. When ctx ends,
-// Drain releases what was not started, waits for the running handlers, and cancels their contexts after
-// ShutdownTimeout. It then returns the context's error, or an error that names the handlers that are still running a
-// second later. It also returns at the first error of the database.
+// Topics and destinations that are unavailable rest, and their events stay too; the report names them. What an operator
+// has paused stays as well. When ctx ends, Drain releases what was not started, waits for the running handlers, and
+// cancels their contexts after ShutdownTimeout. It then returns the context's error, or an error that names the
+// handlers that are still running a second later. It also returns at the first error of the database.
 func (d *Dispatcher) Drain(ctx context.Context) (Report, error) {
 	return d.DrainUpTo(ctx, outbox.DrainLimit{})
 }
 
 // DrainUpTo is Drain within limit. When it comes to a bound, it releases what was not started and waits for the running
-// handlers as at the end of ctx, but returns no error: the report says which bound it was, and the next drain continues.
-// Any number of processes may drain concurrently. One dispatcher may not: the second call returns an error.
+// handlers as at the end of ctx, but returns no error: the report says which bound it was, and the next drain
+// continues. Any number of processes may drain concurrently. One dispatcher may not: the second call returns an error.
 func (d *Dispatcher) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (r Report, err error) {
 	r.Ended = outbox.EndStopped
 	bounded, cancel, err := config.DrainContext(ctx, limit)

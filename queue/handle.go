@@ -31,8 +31,8 @@ type policy struct {
 
 // Handle ties t to fn, which generated code makes of a method of the handlers h. A nil h is an error of NewDispatcher.
 // The payload is decoded before fn is called. A payload that does not decode is a permanent failure, because no later
-// attempt would decode it. Events with a newer version than that of t are not claimed: they wait for a process that knows
-// it. Events under a name of RenamedFrom are delivered to fn too; Event.Topic is the name that the event has.
+// attempt would decode it. Events with a newer version than that of t are not claimed: they wait for a process that
+// knows it. Events under a name of RenamedFrom are delivered to fn too; Event.Topic is the name that the event has.
 func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Delivery[P]) error) Handler {
 	if fn == nil {
 		return HandleUntyped(t.Untyped(), nil, nil)
@@ -44,10 +44,13 @@ func Handle[P any](t outbox.Topic[P], h any, fn func(context.Context, outbox.Del
 
 // HandleUntyped is Handle without the type of the payload: fn gets a pointer to it. Generated code uses it to save
 // compiling an instance of Handle per topic.
-func HandleUntyped(t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error) Handler {
+func HandleUntyped(
+	t *outbox.UntypedTopic, h any, fn func(ctx context.Context, e outbox.Event, payload any) error,
+) Handler {
 	spec := t.Spec()
 	th := Handler{
-		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, version: t.Version(), lease: spec.Lease, maxLag: spec.MaxLag, fairness: spec.Fairness,
+		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, version: t.Version(),
+		lease: spec.Lease, maxLag: spec.MaxLag, fairness: spec.Fairness,
 		policy: policy{retry: config.RetryWithDefaults(spec.Retry), retention: config.RetentionWithDefaults(spec.Retention)},
 	}
 	if h == nil {

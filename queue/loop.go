@@ -21,8 +21,8 @@ import (
 	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
-// loop is the shell of one Run or Drain: it owns goroutines, channels and the clock, tells the core what has happened, and
-// does what the core says.
+// loop is the shell of one Run or Drain: it owns goroutines, channels and the clock, tells the core what has happened,
+// and does what the core says.
 type loop struct {
 	*shutdown.Stages
 	d    *Dispatcher
@@ -63,7 +63,8 @@ type happening struct {
 
 // signals let tests wait for what happens inside; nil channels cost nothing.
 type signals struct {
-	idle       testsignal.Signal // nothing is due, and the next enqueue wakes the dispatcher (or, without a doorbell, it polls)
+	// nothing is due, and the next enqueue wakes the dispatcher (or, without a doorbell, it polls)
+	idle       testsignal.Signal
 	refused    testsignal.Signal // the doorbell refused to watch
 	renewed    testsignal.Signal // leases were extended
 	lost       testsignal.Signal // a lease was given up
@@ -87,7 +88,8 @@ func (d *Dispatcher) machineOf() core.Config {
 	}
 	for _, topic := range d.topics {
 		cfg.Topics = append(cfg.Topics, core.Topic{
-			Name: topic, Target: of[d.targets.ByTopic[d.store.namespace+"/"+topic]], Fair: d.handlers[topic].fairness == outbox.FairnessTenant,
+			Name: topic, Target: of[d.targets.ByTopic[d.store.namespace+"/"+topic]],
+			Fair: d.handlers[topic].fairness == outbox.FairnessTenant,
 		})
 	}
 	return cfg
@@ -97,8 +99,9 @@ func newLoop(ctx context.Context, d *Dispatcher, cfg core.Config) *loop {
 	cfg.Pauses, cfg.LastAttemptLimit = d.pauses.Load(), d.lastAttemptLimit
 	return &loop{
 		Stages: shutdown.New(outbox.ContextWithRunner(ctx, d.runner())), d: d, ctx: ctx, core: core.New(time.Now(), cfg),
-		queue: make(chan *task, cfg.Concurrency), reports: make(chan *task, cfg.Concurrency), events: make(chan happening, 2*core.MaxPasses),
-		asks: make(chan func()), over: make(chan struct{}), timer: time.NewTimer(time.Hour),
+		queue: make(chan *task, cfg.Concurrency), reports: make(chan *task, cfg.Concurrency),
+		events: make(chan happening, 2*core.MaxPasses), asks: make(chan func()), over: make(chan struct{}),
+		timer: time.NewTimer(time.Hour),
 	}
 }
 
@@ -409,7 +412,8 @@ func (l *loop) renew(r *core.Renew) *core.Renewed {
 			l.d.logRefusal(f)
 		case Locked:
 			became = core.Kept
-			l.d.rep.Trouble(report.Locked, "renew lease: another transaction has the event locked", f.claimed.Event, "another transaction has the event locked")
+			l.d.rep.Trouble(report.Locked, "renew lease: another transaction has the event locked", f.claimed.Event,
+				"another transaction has the event locked")
 		}
 		done.Outcomes = append(done.Outcomes, became)
 	}

@@ -18,7 +18,8 @@ import (
 // the sweep was unavailable to the holder too.
 func (d *Dispatcher) grace() time.Duration { return d.cfg.LeaseDuration + 2*backoff.LongestPause }
 
-// onSwept tells of dead letters that a sweep has made: their workers died on the last attempt, or the limit was lowered.
+// onSwept tells of dead letters that a sweep has made: their workers died on the last attempt, or the limit was
+// lowered.
 func (d *Dispatcher) onSwept(ends []report.End) {
 	d.rep.Add(Report{Dead: len(ends)})
 	for i := range ends {
@@ -28,7 +29,8 @@ func (d *Dispatcher) onSwept(ends []report.End) {
 }
 
 // maintain sweeps once per LeaseDuration, except for what is in flight, and prunes once per PruneInterval until ctx
-// ends, each with jitter. With each sweep it checks some rows, and looks for events of the namespace that no process takes.
+// ends, each with jitter. With each sweep it checks some rows, and looks for events of the namespace that no process
+// takes.
 func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) {
 	sweep := time.NewTimer(backoff.Around(d.cfg.LeaseDuration))
 	defer sweep.Stop()
@@ -79,8 +81,8 @@ func (d *Dispatcher) maintain(ctx context.Context, inFlight func() []uuid.UUID) 
 	}
 }
 
-// misfits checks the rows of the namespace, a piece at a time and again from the beginning, for events whose rows do not
-// fit together. Each kind is logged once.
+// misfits checks the rows of the namespace, a piece at a time and again from the beginning, for events whose rows do
+// not fit together. Each kind is logged once.
 type misfits struct {
 	queued, enqueued       pgtype.UUID // the last ones checked
 	saidFinal, saidNoState bool
@@ -104,11 +106,14 @@ func (m *misfits) next(ctx context.Context, d *Dispatcher) error {
 	m.queued, m.enqueued = row.CheckedQueued, row.CheckedEnqueued // after the last one, null: from the beginning
 	if row.Final > 0 && !m.saidFinal {
 		m.saidFinal = true
-		d.log.Error("events are queued although they are final: somebody has written their rows by hand; they are handled again", "count", row.Final)
+		d.log.Error(
+			"events are queued although they are final: somebody has written their rows by hand; they are handled again",
+			"count", row.Final)
 	}
 	if row.Stateless > 0 && !m.saidNoState {
 		m.saidNoState = true
-		d.log.Error("events have no state: somebody has written or deleted rows by hand; they are not delivered until they have a row in the table queue", "count", row.Stateless)
+		d.log.Error("events have no state: somebody has written or deleted rows by hand; they are not delivered until they "+
+			"have a row in the table queue", "count", row.Stateless)
 	}
 	return nil
 }

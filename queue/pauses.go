@@ -46,13 +46,14 @@ func scanPauses(rows pgx.Rows) (*core.Pauses, error) {
 func (s *Store) readPauses(ctx context.Context) (*core.Pauses, error) {
 	rows, err := s.db.EachPlanned(s.pool).PauseOfNamespace(ctx, s.namespace)
 	if err != nil {
-		return nil, s.db.Wrap("read pauses in database "+schemadb.DatabaseName(s.pool.Config().ConnConfig), err) // the first statement of a drain
+		// the first statement of a drain
+		return nil, s.db.Wrap("read pauses in database "+schemadb.DatabaseName(s.pool.Config().ConnConfig), err)
 	}
 	return newPauses(rows), nil
 }
 
-// readPauses reads what is paused now, for sweeps and for the next run, and returns it. After an error, which it reports,
-// what was read last holds.
+// readPauses reads what is paused now, for sweeps and for the next run, and returns it. After an error, which it
+// reports, what was read last holds.
 func (d *Dispatcher) readPauses(ctx context.Context) (*core.Pauses, error) {
 	limited, cancel := context.WithTimeout(ctx, pauseTimeout)
 	defer cancel()
@@ -78,7 +79,7 @@ func (d *Dispatcher) heart() *heartbeat.Heart {
 		topics[h.namespace+"/"+topic] = heartbeat.Topic{Version: h.version, MaxLag: h.maxLag.Seconds()}
 	}
 	return &heartbeat.Heart{
-		DB: d.store.db, Pool: d.pool, Log: d.log, WorkerID: d.store.worker, Kind: heartbeat.Dispatcher, Name: d.store.namespace,
-		Topics: topics, TenantIDs: d.cfg.TenantIDs, Changed: d.targets.Changed,
+		DB: d.store.db, Pool: d.pool, Log: d.log, WorkerID: d.store.worker, Kind: heartbeat.Dispatcher,
+		Name: d.store.namespace, Topics: topics, TenantIDs: d.cfg.TenantIDs, Changed: d.targets.Changed,
 	}
 }

@@ -78,7 +78,8 @@ func lostError(what string, outcomes []Outcome) error {
 	}
 	var err error
 	if locked > 0 {
-		err = fmt.Errorf("%s: %d of %d events are locked by another transaction: try again before their leases end", what, locked, len(outcomes))
+		err = fmt.Errorf("%s: %d of %d events are locked by another transaction: try again before their leases end", what,
+			locked, len(outcomes))
 	}
 	if lost > 0 {
 		err = errtext.Join(fmt.Errorf("%s: %d of %d events lost: %w", what, lost, len(outcomes), outbox.ErrLeaseLost), err)
@@ -197,8 +198,8 @@ func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
 	return s.resolveOutcomes(ctx, x)
 }
 
-// unsettle deletes the final states of what x settles, as far as it is queued, and returns how many there were. An event
-// has both only if somebody has written it by hand.
+// unsettle deletes the final states of what x settles, as far as it is queued, and returns how many there were. An
+// event has both only if somebody has written it by hand.
 func (s *Store) unsettle(ctx context.Context, x *roundTrip) (n int) {
 	var ids []pgtype.UUID
 	for i := range x.settlements {
@@ -214,10 +215,11 @@ func (s *Store) unsettle(ctx context.Context, x *roundTrip) (n int) {
 	return n
 }
 
-var errOrphan = outbox.Permanent(errors.New("the event is gone from the table events: somebody has deleted its row by hand"))
+var errOrphan = outbox.Permanent(errors.New(
+	"the event is gone from the table events: somebody has deleted its row by hand"))
 
-// endOrphans makes dead letters of claims whose events are gone, and returns them. If it fails, their leases run out and
-// the next claim tries again.
+// endOrphans makes dead letters of claims whose events are gone, and returns them. If it fails, their leases run out
+// and the next claim tries again.
 func (s *Store) endOrphans(ctx context.Context, orphans []*Claimed) (deadOrphans []*Claimed) {
 	why := errclass.Of(errOrphan)
 	x := roundTrip{settlements: make([]settlement, len(orphans))}
@@ -248,15 +250,23 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 	s.db.Begin(b)
 	s.queueAcks(b, x)
 	s.queueNacks(b, x)
-	s.queueChange(b, x.of(func(f *settlement) bool { return f.kind == releasing }), func(q *queries.Queries, some []*settlement, ids []pgtype.UUID, nos []int64) {
-		p := queries.EventReleaseParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), DelaysUs: make([]int64, len(ids))}
+	s.queueChange(b, x.of(func(f *settlement) bool {
+		return f.kind == releasing
+	}), func(q *queries.Queries, some []*settlement, ids []pgtype.UUID, nos []int64) {
+		p := queries.EventReleaseParams{
+			Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), DelaysUs: make([]int64, len(ids)),
+		}
 		for i, f := range some {
 			p.DelaysUs[i] = f.after.Microseconds()
 		}
 		_, _ = q.EventRelease(ctx, p)
 	})
-	s.queueChange(b, x.of(func(f *settlement) bool { return f.kind == extending }), func(q *queries.Queries, _ []*settlement, ids []pgtype.UUID, nos []int64) {
-		_, _ = q.EventExtend(ctx, queries.EventExtendParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(x.lease)})
+	s.queueChange(b, x.of(func(f *settlement) bool {
+		return f.kind == extending
+	}), func(q *queries.Queries, _ []*settlement, ids []pgtype.UUID, nos []int64) {
+		_, _ = q.EventExtend(ctx, queries.EventExtendParams{
+			Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(x.lease),
+		})
 	})
 	if x.claim != nil {
 		deadline := time.Now().Add(x.claim.lease)
@@ -266,7 +276,9 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 		})
 	}
 	if x.readPauses {
-		s.queue(b, func(q *queries.Queries) { _, _ = q.PauseOfNamespace(ctx, s.namespace) }).Query(func(rows pgx.Rows) (err error) {
+		s.queue(b, func(q *queries.Queries) {
+			_, _ = q.PauseOfNamespace(ctx, s.namespace)
+		}).Query(func(rows pgx.Rows) (err error) {
 			x.paused, err = scanPauses(rows)
 			return err
 		})
@@ -299,17 +311,27 @@ func (x *roundTrip) of(wanted func(*settlement) bool) (some []*settlement) {
 // queueAcks queues the acks: some delete their events, those of topics that do not keep what is delivered.
 func (s *Store) queueAcks(b *pgx.Batch, x *roundTrip) {
 	drops := func(f *settlement) bool { return s.policyOf(f.claimed.Topic).retention.DeleteOnAck }
-	s.queueChange(b, x.of(func(f *settlement) bool { return f.kind == acking && !drops(f) }), func(q *queries.Queries, _ []*settlement, ids []pgtype.UUID, nos []int64) {
-		_, _ = q.EventAck(context.Background(), queries.EventAckParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
+	s.queueChange(b, x.of(func(f *settlement) bool {
+		return f.kind == acking && !drops(f)
+	}), func(q *queries.Queries, _ []*settlement, ids []pgtype.UUID, nos []int64) {
+		_, _ = q.EventAck(context.Background(), queries.EventAckParams{
+			Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker),
+		})
 	})
-	s.queueChange(b, x.of(func(f *settlement) bool { return f.kind == acking && drops(f) }), func(q *queries.Queries, _ []*settlement, ids []pgtype.UUID, nos []int64) {
-		_, _ = q.EventAckDelete(context.Background(), queries.EventAckDeleteParams{Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker)})
+	s.queueChange(b, x.of(func(f *settlement) bool {
+		return f.kind == acking && drops(f)
+	}), func(q *queries.Queries, _ []*settlement, ids []pgtype.UUID, nos []int64) {
+		_, _ = q.EventAckDelete(context.Background(), queries.EventAckDeleteParams{
+			Ids: ids, ClaimNos: nos, WorkerID: pgvalue.UUID(s.worker),
+		})
 	})
 }
 
-// queueChange queues a statement that returns the claims it changed, and sets the outcomes from its answer: Applied, or 0
-// where resolveOutcomes has to find out.
-func (s *Store) queueChange(b *pgx.Batch, some []*settlement, call func(*queries.Queries, []*settlement, []pgtype.UUID, []int64)) {
+// queueChange queues a statement that returns the claims it changed, and sets the outcomes from its answer: Applied, or
+// 0 where resolveOutcomes has to find out.
+func (s *Store) queueChange(
+	b *pgx.Batch, some []*settlement, call func(*queries.Queries, []*settlement, []pgtype.UUID, []int64),
+) {
 	if len(some) == 0 {
 		return
 	}
@@ -422,13 +444,15 @@ func (s *Store) resolveOutcomes(ctx context.Context, x *roundTrip) error {
 	return nil
 }
 
-// resolve sets the outcome of f, which has changed nothing, if row, which its own claim has left, says that it was not lost.
+// resolve sets the outcome of f, which has changed nothing, if row, which its own claim has left, says that it was not
+// lost.
 func (s *Store) resolve(f *settlement, row *queries.EventStatusesRow, encoding string) {
 	switch {
 	case f.kind == acking && row.Status == "delivered":
 		f.outcome = Already
 	case f.kind == nacking && int(row.Attempts) == f.claimed.Attempt && // a release has one attempt less
-		(row.Status == "pending" || row.Status == "dead" && row.LastError == errclass.Storable(f.why.Text, encoding)): // a sweep has its own text
+		// a sweep has its own text
+		(row.Status == "pending" || row.Status == "dead" && row.LastError == errclass.Storable(f.why.Text, encoding)):
 		f.outcome, f.died = Already, row.Status == "dead"
 	case f.kind == releasing && row.Status == "pending" && int(row.Attempts) < f.claimed.Attempt:
 		f.outcome = Already

@@ -50,8 +50,8 @@ type ClaimConfig struct {
 	MaxAttempts int
 	// Topics, if any, are the only ones claimed.
 	Topics []string
-	// Versions are, by topic, the newest payload versions that are claimed. Events with a newer one stay as they are, for a
-	// process that knows it. A topic that is not named here has no bound; nil claims all versions.
+	// Versions are, by topic, the newest payload versions that are claimed. Events with a newer one stay as they are, for
+	// a process that knows it. A topic that is not named here has no bound; nil claims all versions.
 	Versions map[string]int
 	// TenantIDs, if any, are the only tenants whose events are claimed. With Topics too, only their lanes are walked.
 	TenantIDs []uuid.UUID
@@ -126,9 +126,9 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", int(o))
 }
 
-// Store claims and finalises the events of one namespace. It has no state except its configuration, and what was paused when
-// it last claimed. It may be used from any number of goroutines. A call is one transaction and one round trip, except that Claim without a Cursor, SweepDead and
-// Prune work in pieces, each a transaction, and that Claim reads the
+// Store claims and finalises the events of one namespace. It has no state except its configuration, and what was paused
+// when it last claimed. It may be used from any number of goroutines. A call is one transaction and one round trip,
+// except that Claim without a Cursor, SweepDead and Prune work in pieces, each a transaction, and that Claim reads the
 // pauses first when it is the first one, or when everything was paused.
 type Store struct {
 	pool      *pgxpool.Pool
@@ -156,15 +156,22 @@ func NewStore(pool *pgxpool.Pool, cfg StoreConfig) (*Store, error) {
 			return nil, fmt.Errorf("new store: %w", err)
 		}
 	}
-	s := &Store{pool: pool, db: db, namespace: cfg.Namespace, worker: cfg.WorkerID, policies: make(map[string]policy, len(cfg.Retention))}
+	s := &Store{
+		pool: pool, db: db, namespace: cfg.Namespace, worker: cfg.WorkerID,
+		policies: make(map[string]policy, len(cfg.Retention)),
+	}
 	for topic, keep := range cfg.Retention {
 		switch {
 		case !pgname.IsName(topic):
-			return nil, fmt.Errorf("new store: field Retention: %q is not a valid topic name: use one like turn_finalized, without the namespace", topic)
+			return nil, fmt.Errorf(
+				"new store: field Retention: %q is not a valid topic name: use one like turn_finalized, without the namespace",
+				topic)
 		case keep.Delivered < 0 || keep.Dead < 0:
 			return nil, fmt.Errorf("new store: field Retention: topic %s has a negative duration", topic)
 		}
-		s.policies[topic] = policy{retry: config.RetryWithDefaults(outbox.Retry{}), retention: config.RetentionWithDefaults(keep)}
+		s.policies[topic] = policy{
+			retry: config.RetryWithDefaults(outbox.Retry{}), retention: config.RetentionWithDefaults(keep),
+		}
 	}
 	return s, nil
 }
@@ -174,16 +181,19 @@ func (s *Store) policyOf(topic string) policy {
 	if p, ok := s.policies[topic]; ok {
 		return p
 	}
-	return policy{retry: config.RetryWithDefaults(outbox.Retry{}), retention: config.RetentionWithDefaults(outbox.Retention{})}
+	return policy{
+		retry: config.RetryWithDefaults(outbox.Retry{}), retention: config.RetentionWithDefaults(outbox.Retention{}),
+	}
 }
 
 // Claim leases events that are due and returns them in the order in which they are due. It takes as many from each lane
 // (of a topic, or of a tenant of a topic with fairness: tenant) as from the others, as far as they have any, and the
-// oldest of each. If none is due, the slice is empty. The lease is committed and on disk before Claim returns. If ctx ends
-// during the call, the events may have been claimed nevertheless; they are claimable again when their lease has run out.
+// oldest of each. If none is due, the slice is empty. The lease is committed and on disk before Claim returns. If ctx
+// ends during the call, the events may have been claimed nevertheless; they are claimable again when their lease has
+// run out.
 //
-// What an operator has paused is not claimed. A row of the queue whose event was deleted by hand is not returned: Claim makes
-// it a dead letter.
+// What an operator has paused is not claimed. A row of the queue whose event was deleted by hand is not returned: Claim
+// makes it a dead letter.
 func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	c, err := cfg.claim()
 	if err != nil {
@@ -239,7 +249,8 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	}
 }
 
-// releasePaused releases what x has claimed although it is paused, and returns the rest. If that fails, the leases run out.
+// releasePaused releases what x has claimed although it is paused, and returns the rest. If that fails, the leases run
+// out.
 func (s *Store) releasePaused(ctx context.Context, x *roundTrip) (rest []*Claimed) {
 	var back roundTrip
 	for _, c := range x.claimed {
@@ -304,9 +315,10 @@ func (s *Store) claimFrom(ctx context.Context, q *queries.Queries, c *claim) {
 		return
 	}
 	_, _ = q.EventClaimFresh(ctx, queries.EventClaimFreshParams{
-		Lanes: p.Lanes, AfterDues: p.AfterDues, AfterIds: p.AfterIds, Quotas: columnsOf(c.Starts).quotas, Namespace: p.Namespace, MaxAttempts: p.MaxAttempts,
-		Topics: p.Topics, EveryVersion: p.EveryVersion, Versions: p.Versions, VersionTopics: p.VersionTopics,
-		TenantIds: p.TenantIds, Paused: p.Paused, BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
+		Lanes: p.Lanes, AfterDues: p.AfterDues, AfterIds: p.AfterIds, Quotas: columnsOf(c.Starts).quotas,
+		Namespace: p.Namespace, MaxAttempts: p.MaxAttempts, Topics: p.Topics, EveryVersion: p.EveryVersion,
+		Versions: p.Versions, VersionTopics: p.VersionTopics, TenantIds: p.TenantIds, Paused: p.Paused,
+		BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
 	})
 }
 
@@ -332,9 +344,9 @@ func topicsParam(topics []string) []string {
 // claimedSlab is how many claimed events share an allocation, which lives until the last of them is released.
 const claimedSlab = 16
 
-// scanClaimed reads into x the rows of EventClaim and EventClaimFresh, in the order of its columns. The claim is already
-// committed, so no value that a row can have may be an error here: an error would discard all events of the claim. The
-// variables therefore have types for every value of PostgreSQL, such as the infinity of a timestamptz.
+// scanClaimed reads into x the rows of EventClaim and EventClaimFresh, in the order of its columns. The claim is
+// already committed, so no value that a row can have may be an error here: an error would discard all events of the
+// claim. The variables therefore have types for every value of PostgreSQL, such as the infinity of a timestamptz.
 func (s *Store) scanClaimed(rows pgx.Rows, x *roundTrip, deadline time.Time) error {
 	defer rows.Close()
 	var slab []Claimed
@@ -349,7 +361,8 @@ func (s *Store) scanClaimed(rows pgx.Rows, x *roundTrip, deadline time.Time) err
 		var headers, payload []byte
 		if err := rows.Scan(
 			&id, &c.Topic, &c.Version, &tenant, &c.DedupeKey, &c.PartitionKey, &c.Entity.Type, &c.Entity.ID,
-			&c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &createdAt, &due, &c.lane, &c.Reclaimed,
+			&c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &createdAt, &due, &c.lane,
+			&c.Reclaimed,
 		); err != nil {
 			return err
 		}
@@ -366,7 +379,9 @@ func (s *Store) scanClaimed(rows pgx.Rows, x *roundTrip, deadline time.Time) err
 			continue
 		}
 		slab = slab[1:]
-		x.found.Rows = append(x.found.Rows, core.Seen{Lane: c.lane, At: placeOf(c), Reclaimed: c.Reclaimed, Last: c.Attempt >= c.MaxAttempts})
+		x.found.Rows = append(x.found.Rows, core.Seen{
+			Lane: c.lane, At: placeOf(c), Reclaimed: c.Reclaimed, Last: c.Attempt >= c.MaxAttempts,
+		})
 		c.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
 		c.Headers = pgvalue.Headers(headers)
 		if payload == nil {
@@ -391,9 +406,11 @@ func (s *Store) SweepDead(ctx context.Context) (int, error) {
 const sweepChunk = 250
 
 // sweep makes dead letters of the events that c could never claim, in pieces like a claim. An event whose lease has run
-// out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace. tell, if not nil,
-// gets the dead letters of each transaction, without keys, entity and headers.
-func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell func([]report.End)) (died, noted int, err error) {
+// out is only noted when a sweep first finds it. It becomes a dead letter if nothing has changed after grace. tell, if
+// not nil, gets the dead letters of each transaction, without keys, entity and headers.
+func (s *Store) sweep(
+	ctx context.Context, c *claim, grace time.Duration, tell func([]report.End),
+) (died, noted int, err error) {
 	if c.Paused.Every(c.Topics) {
 		return 0, 0, nil
 	}
@@ -407,7 +424,8 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell f
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 				Namespace: s.namespace, MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.Topics),
 				EveryVersion: known.every, Versions: known.newest, VersionTopics: known.topics,
-				TenantIds: pgvalue.UUIDs(c.tenants), Paused: c.Paused.Texts(), InFlight: pgvalue.UUIDs(c.InFlight), Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
+				TenantIds: pgvalue.UUIDs(c.tenants), Paused: c.Paused.Texts(), InFlight: pgvalue.UUIDs(c.InFlight),
+				Grace: pgvalue.Interval(grace), BatchSize: sweepChunk,
 			})
 			return err
 		}); err != nil {
@@ -427,7 +445,9 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell f
 				}})
 				continue
 			}
-			starts = append(starts, core.Start{Lane: int16(row.Lane), After: core.Place{Due: row.ToDue.Time, ID: row.ToID.Bytes}, Piece: w.Piece()})
+			starts = append(starts, core.Start{
+				Lane: int16(row.Lane), After: core.Place{Due: row.ToDue.Time, ID: row.ToID.Bytes}, Piece: w.Piece(),
+			})
 		}
 		if tell != nil && len(dead) > 0 {
 			tell(dead)
@@ -442,7 +462,8 @@ func (s *Store) sweep(ctx context.Context, c *claim, grace time.Duration, tell f
 // the same for all topics of an outbox.yaml.
 func (s *Store) Prune(ctx context.Context) (int, error) {
 	if len(s.policies) == 0 {
-		return 0, errors.New("prune: no topic has a known retention: name the topics in StoreConfig.Retention, or run `outboxgen prune`")
+		return 0, errors.New(
+			"prune: no topic has a known retention: name the topics in StoreConfig.Retention, or run `outboxgen prune`")
 	}
 	total := 0
 	for topic, known := range s.policies {

@@ -68,7 +68,9 @@ func (d *Dispatcher) runHandler(t *task, over func(*task)) {
 		if len(d.cfg.Middleware) == 0 {
 			return run(t.ctx, *e, t.claimed.Payload)
 		}
-		return report.Chain(t.ctx, d.cfg.Middleware, *e, func(ctx context.Context) error { return run(ctx, *e, t.claimed.Payload) })
+		return report.Chain(t.ctx, d.cfg.Middleware, *e, func(ctx context.Context) error {
+			return run(ctx, *e, t.claimed.Payload)
+		})
 	}, func(err error) {
 		if t.Tried {
 			if told != nil {
@@ -171,11 +173,13 @@ func (d *Dispatcher) account(x *roundTrip, handedBack int) (r Report) {
 	if n := len(x.deadOrphans); n > 0 {
 		r.Dead += n
 		for _, c := range x.deadOrphans {
-			d.rep.Trouble(report.Dead, "event is dead: its row was deleted from the table events by hand", c.Event, errOrphan.Error())
+			d.rep.Trouble(report.Dead, "event is dead: its row was deleted from the table events by hand", c.Event,
+				errOrphan.Error())
 		}
 	}
 	if x.unsettled > 0 {
-		d.log.Error("events were queued although they were final: somebody has written their rows by hand", "count", x.unsettled)
+		d.log.Error("events were queued although they were final: somebody has written their rows by hand", "count",
+			x.unsettled)
 	}
 	for i := range x.settlements {
 		d.accountFor(&x.settlements[i], &r)

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent puts the program into its own session, so that a ^C in the terminal does not reach it, and makes the kernel
-// kill it when the forking thread ends.
+// dieWithParent puts the program into its own session, so that a ^C in the terminal does not reach it, and makes the
+// kernel kill it when the forking thread ends.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }

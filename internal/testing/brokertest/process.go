@@ -1,5 +1,5 @@
-// Package brokertest runs private RabbitMQ and Redis servers from the programs of this machine, for tests. A server listens
-// on loopback, has its own folder, and ends with the process that started it.
+// Package brokertest runs private RabbitMQ and Redis servers from the programs of this machine, for tests. A server
+// listens on loopback, has its own folder, and ends with the process that started it.
 package brokertest
 
 import (
@@ -47,8 +47,8 @@ type process struct {
 	done chan struct{}
 }
 
-// start runs cmd and appends its output to the file log. The goroutine that forks keeps its thread until the program has
-// ended, because the kernel sends a parent-death signal when the forking thread ends, not when the process ends.
+// start runs cmd and appends its output to the file log. The goroutine that forks keeps its thread until the program
+// has ended, because the kernel sends a parent-death signal when the forking thread ends, not when the process ends.
 func start(cmd *exec.Cmd, log string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

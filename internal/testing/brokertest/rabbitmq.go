@@ -15,8 +15,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/testing/freeport"
 )
 
-// RabbitMQ is a private RabbitMQ server with its own port mapper (epmd). Its user guest, with the password guest, may do
-// everything, and reader, with the password reader, may only read. No message may be larger than MaxMessageSize.
+// RabbitMQ is a private RabbitMQ server with its own port mapper (epmd). Its user guest, with the password guest, may
+// do everything, and reader, with the password reader, may only read. No message may be larger than MaxMessageSize.
 type RabbitMQ struct {
 	bin, dir         string
 	port, dist, epmd int
@@ -39,8 +39,8 @@ const definitions = `{
 	]
 }`
 
-// findRabbitMQ returns the folder of rabbitmq-server and rabbitmqctl, or "". Debian's own rabbitmq-server in the PATH is a
-// wrapper that only root may call, for the one server of the machine.
+// findRabbitMQ returns the folder of rabbitmq-server and rabbitmqctl, or "". Debian's own rabbitmq-server in the PATH
+// is a wrapper that only root may call, for the one server of the machine.
 func findRabbitMQ() string {
 	for _, pattern := range []string{
 		"/usr/lib/rabbitmq/bin", "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin",

@@ -24,8 +24,8 @@ type Redis struct {
 	server   *process
 }
 
-// StartRedis starts a server with further arguments, such as --maxmemory 2mb. It ends with the test. The test is skipped
-// if Redis is not installed.
+// StartRedis starts a server with further arguments, such as --maxmemory 2mb. It ends with the test. The test is
+// skipped if Redis is not installed.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
 	bin, err := exec.LookPath("redis-server")

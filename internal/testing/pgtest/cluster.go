@@ -39,8 +39,8 @@ type cluster struct {
 	made  map[string]string // the names of the templates that exist, by what they hold besides the outbox
 }
 
-// connect opens the session, marks the databases of this process as in use, and drops the databases of processes that were
-// killed: those whose token is not locked.
+// connect opens the session, marks the databases of this process as in use, and drops the databases of processes that
+// were killed: those whose token is not locked.
 func connect(ctx context.Context, dsn string) (*cluster, error) {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -186,11 +186,12 @@ func (c *cluster) create(ctx context.Context, template string) (name, dsn string
 	return name, dsn, err
 }
 
-// strategy returns the clause that makes a copy of a database fast: from PostgreSQL 15 on, the default writes all of it to the
-// WAL, which takes four times as long as to copy its files, while fsync is off.
+// strategy returns the clause that makes a copy of a database fast: from PostgreSQL 15 on, the default writes all of it
+// to the WAL, which takes four times as long as to copy its files, while fsync is off.
 func (c *cluster) strategy(ctx context.Context) string {
 	var clause string
-	if c.admin.QueryRow(ctx, "SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 AND NOT current_setting('fsync')::boolean THEN ' STRATEGY file_copy' ELSE '' END").Scan(&clause) != nil {
+	if c.admin.QueryRow(ctx, "SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 AND NOT "+
+		"current_setting('fsync')::boolean THEN ' STRATEGY file_copy' ELSE '' END").Scan(&clause) != nil {
 		return ""
 	}
 	return clause

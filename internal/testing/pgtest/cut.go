@@ -13,8 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/internal/testing/campaign"
 )
 
-// EveryNth byte offset of a conversation is cut at: each one in a campaign. The usual number is prime, so that the cuts fall at
-// different places of messages of the same length.
+// EveryNth byte offset of a conversation is cut at: each one in a campaign. The usual number is prime, so that the cuts
+// fall at different places of messages of the same length.
 var EveryNth = campaign.Of(37, 1)
 
 // Scissors cut the connections of a pool after a number of bytes in one direction.

@@ -15,8 +15,8 @@ var lastExample struct {
 	pool *pgxpool.Pool // nil without one
 }
 
-// ExampleDatabase is Database for an Example, which has no testing.TB. The next call closes the pool and drops the database.
-// TestMain calls EndExamples for the last one. ExampleDatabase panics if there is no server.
+// ExampleDatabase is Database for an Example, which has no testing.TB. The next call closes the pool and drops the
+// database. TestMain calls EndExamples for the last one. ExampleDatabase panics if there is no server.
 func ExampleDatabase() *pgxpool.Pool { return example("") }
 
 // ExampleEmpty is ExampleDatabase without an outbox.

@@ -1,6 +1,6 @@
-// Package pgtest gives each test its own PostgreSQL database. The server is the one at OUTBOXGEN_TEST_DATABASE_URL, else at
-// DATABASE_URL, else a private server: the first test that needs it starts it from the binaries of this machine, and it
-// ends with the test process.
+// Package pgtest gives each test its own PostgreSQL database. The server is the one at OUTBOXGEN_TEST_DATABASE_URL,
+// else at DATABASE_URL, else a private server: the first test that needs it starts it from the binaries of this
+// machine, and it ends with the test process.
 //
 // A test that needs a server for itself, for example to restart it, uses Server.
 package pgtest
@@ -33,8 +33,8 @@ const (
 	cleanupTimeout = time.Minute
 )
 
-// Supervisor is the name of the function that waits for the private server until the process ends. A leak check must ignore
-// it: goleak.IgnoreAnyFunction(pgtest.Supervisor).
+// Supervisor is the name of the function that waits for the private server until the process ends. A leak check must
+// ignore it: goleak.IgnoreAnyFunction(pgtest.Supervisor).
 const Supervisor = "github.com/outboxgen/outboxgen/internal/testing/pgserver.(*process).supervise"
 
 // state makes the view testing.events.
@@ -111,8 +111,8 @@ func closePool(t testing.TB, pool *pgxpool.Pool, timeout time.Duration) {
 	}
 }
 
-// Server starts a server for this test only, which may kill and restart it. Its maintenance database is empty. The start
-// takes a second: use Database if the test only needs a database.
+// Server starts a server for this test only, which may kill and restart it. Its maintenance database is empty. The
+// start takes a second: use Database if the test only needs a database.
 func Server(t testing.TB, opts pgserver.Options) *pgserver.Server {
 	t.Helper()
 	s, err := pgserver.Start(opts)
@@ -127,7 +127,8 @@ func Server(t testing.TB, opts pgserver.Options) *pgserver.Server {
 	return s
 }
 
-// sharedCluster is opened once per process and lives as long as the process, because the server belongs to no single test.
+// sharedCluster is opened once per process and lives as long as the process, because the server belongs to no single
+// test.
 var sharedCluster = sync.OnceValues(openCluster)
 
 func shared(t testing.TB) *cluster {

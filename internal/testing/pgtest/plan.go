@@ -72,7 +72,8 @@ func (e *Explained) Run(t *testing.T, db *schemadb.Schema, pool *pgxpool.Pool, m
 	if !e.Callers {
 		require.NoError(t, q.SessionGuard(t.Context()))
 	}
-	_, err = tx.Exec(t.Context(), "SELECT set_config('plan_cache_mode', $1, true), set_config('statement_timeout', '20s', true)", mode)
+	_, err = tx.Exec(t.Context(),
+		"SELECT set_config('plan_cache_mode', $1, true), set_config('statement_timeout', '20s', true)", mode)
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "PREPARE explained AS "+text)
 	require.NoError(t, err, e.Name)

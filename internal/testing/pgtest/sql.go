@@ -23,8 +23,8 @@ func AnotherPool(t testing.TB, pool *pgxpool.Pool) *pgxpool.Pool {
 	return Pool(t, URL(t, pool))
 }
 
-// Idle waits until no connection of pool is in use. The pool closes a broken connection, as that of an ended LISTEN is, after
-// it was released.
+// Idle waits until no connection of pool is in use. The pool closes a broken connection, as that of an ended LISTEN is,
+// after it was released.
 func Idle(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	Eventually(t, func() bool { return pool.Stat().AcquiredConns() == 0 })
@@ -70,6 +70,7 @@ func Value[T any](t testing.TB, db interface {
 func AwaitBlocked(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	Eventually(t, func() bool {
-		return Value[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
+		return Value[int](t, pool,
+			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
 	})
 }

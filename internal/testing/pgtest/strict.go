@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// awkward are defaults that a role may have. None of them may change what the runtime's statements do. jit_above_cost makes
-// PostgreSQL compile everything that it can.
+// awkward are defaults that a role may have. None of them may change what the runtime's statements do. jit_above_cost
+// makes PostgreSQL compile everything that it can.
 var awkward = map[string]string{
 	"default_transaction_isolation":  "serializable",
 	"default_transaction_deferrable": "on",

@@ -56,5 +56,6 @@ func AdminOf(t testing.TB, pool *pgxpool.Pool) *admin.Admin {
 // IDOf returns the id of the event with a name like "a1".
 func IDOf(t testing.TB, pool *pgxpool.Pool, name string) uuid.UUID {
 	t.Helper()
-	return pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM outbox.log WHERE payload->>'key' || (payload->>'n') = $1", name)
+	return pgtest.Value[uuid.UUID](t, pool,
+		"SELECT id FROM outbox.log WHERE payload->>'key' || (payload->>'n') = $1", name)
 }

@@ -58,7 +58,8 @@ func EnqueueSaid(t testing.TB, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {
 		for i := range n {
-			_, err := PublishedTopic.Enqueue(t.Context(), tx, Said{Key: "a", N: i}, outbox.WithHeaders(map[string]string{"own": "yes"}))
+			_, err := PublishedTopic.Enqueue(t.Context(), tx, Said{Key: "a", N: i},
+				outbox.WithHeaders(map[string]string{"own": "yes"}))
 			require.NoError(t, err)
 		}
 	})

@@ -128,5 +128,6 @@ const CrashLease = 5 * time.Second
 // way any more.
 func ChildIsGone(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	pgtest.Settles(t, pool, 0, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'child'")
+	pgtest.Settles(t, pool, 0,
+		"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'child'")
 }

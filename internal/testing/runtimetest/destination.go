@@ -67,7 +67,8 @@ func NewTwoDestinations(t testing.TB, pool *pgxpool.Pool, log bool, p publish.Pu
 			queue.Publish(bad, publish.Publication{Broker: "kafka", Destination: "bad"}),
 			queue.Publish(good, publish.Publication{Broker: "kafka", Destination: "good"}))
 	}
-	l, err := listener.New(pool, listener.Spec{Name: "both"}, listener.Config{Logger: DiscardLogger(), Publishers: publishers, ShutdownTimeout: time.Millisecond},
+	l, err := listener.New(pool, listener.Spec{Name: "both"},
+		listener.Config{Logger: DiscardLogger(), Publishers: publishers, ShutdownTimeout: time.Millisecond},
 		listener.Publish(bad, publish.Publication{Broker: "kafka", Destination: "bad"}),
 		listener.Publish(good, publish.Publication{Broker: "kafka", Destination: "good"}))
 	require.NoError(t, err)

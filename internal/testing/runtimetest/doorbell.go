@@ -25,7 +25,8 @@ func SleeperConfig() queue.Config {
 // Holder returns the process id of the session that holds the doorbell; 0 if none does.
 func Holder(t testing.TB, pool *pgxpool.Pool) int {
 	t.Helper()
-	return pgtest.Count(t, pool, `SELECT coalesce(max(pid), 0) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted
+	return pgtest.Count(t, pool,
+		`SELECT coalesce(max(pid), 0) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 }
 

@@ -21,7 +21,10 @@ func Newer[P any](topic outbox.Topic[P]) outbox.Topic[P] {
 const UntouchedSQL = "SELECT count(*) FROM outbox.queue WHERE attempts = 0 AND claim_no = 0 AND locked_until IS NULL"
 
 // Ears is a listener of SaidTopic in one of two builds.
-func Ears(t *testing.T, pool *pgxpool.Pool, transactional bool, topic outbox.Topic[Said], spec listener.Spec, cfg listener.Config, h *Notes) *listener.Listener {
+func Ears(
+	t *testing.T, pool *pgxpool.Pool, transactional bool, topic outbox.Topic[Said], spec listener.Spec,
+	cfg listener.Config, h *Notes,
+) *listener.Listener {
 	t.Helper()
 	spec.Name, cfg.Logger = "ears", DiscardLogger()
 	handler := listener.Handle(topic, h, h.Handle)

@@ -35,8 +35,9 @@ type Ledger struct {
 
 func NewLedger() *Ledger {
 	return &Ledger{
-		claimed: make(map[uuid.UUID]int), ended: make(map[uuid.UUID]int), called: make(map[uuid.UUID]int), open: make(map[string]int),
-		Settled: make(map[outbox.Settlement]int), Dead: make(map[uuid.UUID]string), deaths: make(map[uuid.UUID]int), told: make(chan struct{}, 1),
+		claimed: make(map[uuid.UUID]int), ended: make(map[uuid.UUID]int), called: make(map[uuid.UUID]int),
+		open: make(map[string]int), Settled: make(map[outbox.Settlement]int), Dead: make(map[uuid.UUID]string),
+		deaths: make(map[uuid.UUID]int), told: make(chan struct{}, 1),
 	}
 }
 
@@ -62,7 +63,8 @@ func (l *Ledger) Await(t testing.TB, what string, of func() bool) {
 func (l *Ledger) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return fmt.Sprintf("settled %v, lost %d, dead %d, calls %d, faults %v", l.Settled, l.Lost, len(l.deaths), l.Calls, l.faults)
+	return fmt.Sprintf("settled %v, lost %d, dead %d, calls %d, faults %v", l.Settled, l.Lost, len(l.deaths), l.Calls,
+		l.faults)
 }
 
 // with runs f with the ledger locked, and then tells Await.

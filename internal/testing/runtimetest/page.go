@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Page is a document whose blocks of code a test runs. Take returns the blocks. End fails if nobody took one, so that the
-// page has no block that does not run.
+// A Page is a document whose blocks of code a test runs. Take returns the blocks. End fails if nobody took one, so that
+// the page has no block that does not run.
 type Page struct {
 	path   string
 	blocks []block

@@ -47,7 +47,8 @@ func MakeRoles(t testing.TB, pool *pgxpool.Pool) (prefix string) {
 	return prefix
 }
 
-// RolePools returns a pool for each role, whose sessions have the privileges that `outboxgen migrate get --roles` gives it.
+// RolePools returns a pool for each role, whose sessions have the privileges that `outboxgen migrate get --roles` gives
+// it.
 func RolePools(t testing.TB, pool *pgxpool.Pool) map[migrate.Role]*pgxpool.Pool {
 	t.Helper()
 	prefix, pools := MakeRoles(t, pool), make(map[migrate.Role]*pgxpool.Pool)

@@ -89,8 +89,8 @@ func StoreOf(t testing.TB, pool *pgxpool.Pool, worker uuid.UUID) *queue.Store {
 	return s
 }
 
-// ClaimN claims with a long lease and requires n events. That takes several claims if the lanes have different numbers of
-// events. After n events it claims no more.
+// ClaimN claims with a long lease and requires n events. That takes several claims if the lanes have different numbers
+// of events. After n events it claims no more.
 func ClaimN(t testing.TB, s *queue.Store, n int) []queue.Claimed {
 	t.Helper()
 	claimed, err := s.Claim(t.Context(), queue.ClaimConfig{BatchSize: max(n, 1), LeaseDuration: LongLease})
@@ -103,7 +103,8 @@ func ClaimN(t testing.TB, s *queue.Store, n int) []queue.Claimed {
 func ExpireLeases(t testing.TB, pool *pgxpool.Pool, ids ...uuid.UUID) {
 	t.Helper()
 	pgtest.Execute(t, pool, `UPDATE testing.events SET locked_until = statement_timestamp() - interval '1 s'
-		WHERE status = 'processing' AND (cardinality($1::uuid[]) = 0 OR id = ANY ($1::uuid[]))`, append([]uuid.UUID{}, ids...))
+		WHERE status = 'processing' AND (cardinality($1::uuid[]) = 0 OR id = ANY ($1::uuid[]))`,
+		append([]uuid.UUID{}, ids...))
 }
 
 // MakeDue makes all events due.
@@ -132,7 +133,8 @@ type Row struct {
 
 func RowOf(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) Row {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), `SELECT status, attempts, max_attempts, claim_no, locked_by, locked_until IS NOT NULL AS locked,
+	rows, err := pool.Query(t.Context(),
+		`SELECT status, attempts, max_attempts, claim_no, locked_by, locked_until IS NOT NULL AS locked,
 		finalized_at IS NOT NULL AS final, last_error, extract(epoch FROM next_attempt_at - statement_timestamp())::float8 AS due_in
 		FROM testing.events WHERE id = $1`, id)
 	require.NoError(t, err)
@@ -144,7 +146,8 @@ func RowOf(t testing.TB, pool *pgxpool.Pool, id uuid.UUID) Row {
 // Fingerprint hashes every column of every event. The hash is equal if nothing was changed.
 func Fingerprint(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
-	return pgtest.Value[string](t, pool, `SELECT coalesce(md5(string_agg(e::text, E'\n' ORDER BY e.id)), '') FROM testing.events AS e`)
+	return pgtest.Value[string](t, pool,
+		`SELECT coalesce(md5(string_agg(e::text, E'\n' ORDER BY e.id)), '') FROM testing.events AS e`)
 }
 
 func IDsOf(claimed []queue.Claimed) []uuid.UUID {

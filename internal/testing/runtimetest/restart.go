@@ -31,7 +31,9 @@ const Outages = 3
 // NewRestarts returns a database in which sql has run.
 func NewRestarts(t testing.TB, sql string) *Restarts {
 	t.Helper()
-	r := &Restarts{Log: NewLogSpy(), server: pgtest.Server(t, pgserver.Options{}), hit: make(chan struct{}), resume: make(chan struct{})}
+	r := &Restarts{
+		Log: NewLogSpy(), server: pgtest.Server(t, pgserver.Options{}), hit: make(chan struct{}), resume: make(chan struct{}),
+	}
 	r.Pool = pgtest.Pool(t, r.server.URL())
 	conn, err := r.Pool.Acquire(t.Context())
 	require.NoError(t, err)
@@ -50,8 +52,9 @@ func (r *Restarts) Effect() {
 	}
 }
 
-// Run stops the server while the receiver applies n messages that put stores, once per outage. noticed waits until the receiver
-// has noticed it. All messages must have their effects, none may be kept, and the log has a few lines per outage.
+// Run stops the server while the receiver applies n messages that put stores, once per outage. noticed waits until the
+// receiver has noticed it. All messages must have their effects, none may be kept, and the log has a few lines per
+// outage.
 func (r *Restarts) Run(t testing.TB, n int, put, noticed func(outage int)) {
 	t.Helper()
 	for i := range Outages {

@@ -108,7 +108,9 @@ func BothModes(t *testing.T, test func(t *testing.T, transactional bool)) {
 }
 
 // ListenAs is ListenTo or ListenTx.
-func ListenAs(t testing.TB, pool *pgxpool.Pool, transactional bool, spec listener.Spec, cfg listener.Config, h *Notes) *listener.Listener {
+func ListenAs(
+	t testing.TB, pool *pgxpool.Pool, transactional bool, spec listener.Spec, cfg listener.Config, h *Notes,
+) *listener.Listener {
 	t.Helper()
 	if transactional {
 		return ListenTx(t, pool, spec, cfg, h)
@@ -199,7 +201,8 @@ const EffectSQL = "INSERT INTO effects (event_id, key, n, attempt) VALUES ($1, $
 
 func MakeEffects(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	pgtest.Execute(t, pool, `CREATE TABLE IF NOT EXISTS effects (no bigint GENERATED ALWAYS AS IDENTITY, event_id uuid NOT NULL, key text NOT NULL,
+	pgtest.Execute(t, pool,
+		`CREATE TABLE IF NOT EXISTS effects (no bigint GENERATED ALWAYS AS IDENTITY, event_id uuid NOT NULL, key text NOT NULL,
 		n int NOT NULL, attempt int NOT NULL)`)
 }
 
@@ -264,7 +267,9 @@ func ListenTx(t testing.TB, pool *pgxpool.Pool, spec listener.Spec, cfg listener
 }
 
 // ListenTxOn is ListenTx with one pool for the table of effects, and another for the listener.
-func ListenTxOn(t testing.TB, setup, pool *pgxpool.Pool, spec listener.Spec, cfg listener.Config, h *Notes) *listener.Listener {
+func ListenTxOn(
+	t testing.TB, setup, pool *pgxpool.Pool, spec listener.Spec, cfg listener.Config, h *Notes,
+) *listener.Listener {
 	t.Helper()
 	if spec.Name == "" {
 		spec.Name = "ears"

@@ -20,7 +20,8 @@ func Main(m *testing.M) {
 	goleak.VerifyTestMain(releasing{m}, goleak.IgnoreAnyFunction(pgtest.Supervisor))
 }
 
-// releasing lets what hangs in the tests return, and ends the last example, before the goroutines that are left are counted.
+// releasing lets what hangs in the tests return, and ends the last example, before the goroutines that are left are
+// counted.
 type releasing struct{ *testing.M }
 
 // Run implements goleak.TestingM.

@@ -73,7 +73,8 @@ func (t *table) claim(now time.Time, p *proc, q *core.Claim) (picked []*row, fou
 		for _, s := range q.Starts {
 			for n := 0; n < s.Quota && len(picked) < q.Size; n++ {
 				i := slices.IndexFunc(t.rows, func(r *row) bool {
-					return r.visible && r.lane == s.Lane && !r.due.After(now) && r.place().Compare(s.After) > 0 && r.busy == nil &&
+					return r.visible && r.lane == s.Lane && !r.due.After(now) && r.place().Compare(s.After) > 0 &&
+						r.busy == nil &&
 						can(r, 0) && !slices.Contains(picked, r)
 				})
 				if i < 0 {
