@@ -373,46 +373,61 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 	l.targets = target.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
 	l.targets.Hooks = l.hooks
 	for _, h := range handlers {
-		name := h.namespace + "/" + h.topic
-		switch {
-		case h.run == nil && h.publication == nil:
-			return nil, fmt.Errorf("topic %s: no handlers given (nil)", name)
-		case h.publication != nil && h.publication.ByEvent():
-			return nil, fmt.Errorf("topic %s: its publication has DestinationOf, which is for queue topics: use Destination",
-				name)
-		case (h.publication != nil) != l.publishes:
-			return nil, fmt.Errorf("topic %s: one listener has topics that publish and topics with handlers", name)
-		case !h.log:
-			return nil, fmt.Errorf("topic %s: has delivery queue: a listener reads log topics", name)
-		case cmp.Or(h.schema, "outbox") != db.Name():
-			return nil, fmt.Errorf("topic %s: is in schema %q, the listener in %q", name, h.schema, db.Name())
-		case h.transactional != l.transactional:
-			return nil, fmt.Errorf("topic %s: one listener has handlers with a transaction and without", name)
-		}
-		if err := l.targets.Add(name, h.publication); err != nil {
-			return nil, fmt.Errorf("topic %s: %w", name, err)
-		}
-		prefix := ""
-		if l.publishes {
-			prefix = l.targets.ByTopic[name].KeyPrefix()
-		}
-		for _, alias := range append([]string{h.topic}, h.renamedFrom...) {
-			known := h.namespace + "/" + alias
-			if _, twice := l.handlers[known]; twice {
-				return nil, fmt.Errorf("topic %s: has two handlers", known)
-			}
-			l.targets.Alias(known, name)
-			h.topic = alias // as its events have it
-			to := l.targets.ByTopic[known]
-			about := core.Topic{Index: len(l.topics), Version: h.version, Target: to, KeyPrefix: prefix}
-			l.handlers[known] = &served{h, about, to}
-			l.serving = append(l.serving, l.handlers[known])
-			l.keyPrefixes = append(l.keyPrefixes, prefix)
-			l.topics, l.versions = append(l.topics, known), append(l.versions, int32(h.version))
+		if err := l.serve(h); err != nil {
+			return nil, err
 		}
 	}
 	if l.transactional && cfg.Concurrency > 1 {
 		return nil, fmt.Errorf("field Concurrency %d: a transaction runs one handler at a time", cfg.Concurrency)
 	}
 	return l, nil
+}
+
+// serve adds the topic of h to those of the listener, under each of its names.
+func (l *Listener) serve(h Handler) error {
+	name := h.namespace + "/" + h.topic
+	if err := l.checkHandler(&h); err != nil {
+		return fmt.Errorf("topic %s: %w", name, err)
+	}
+	if err := l.targets.Add(name, h.publication); err != nil {
+		return fmt.Errorf("topic %s: %w", name, err)
+	}
+	prefix := ""
+	if l.publishes {
+		prefix = l.targets.ByTopic[name].KeyPrefix()
+	}
+	for _, alias := range append([]string{h.topic}, h.renamedFrom...) {
+		known := h.namespace + "/" + alias
+		if _, twice := l.handlers[known]; twice {
+			return fmt.Errorf("topic %s: has two handlers", known)
+		}
+		l.targets.Alias(known, name)
+		h.topic = alias // as its events have it
+		to := l.targets.ByTopic[known]
+		about := core.Topic{Index: len(l.topics), Version: h.version, Target: to, KeyPrefix: prefix}
+		l.handlers[known] = &served{h, about, to}
+		l.serving = append(l.serving, l.handlers[known])
+		l.keyPrefixes = append(l.keyPrefixes, prefix)
+		l.topics, l.versions = append(l.topics, known), append(l.versions, int32(h.version))
+	}
+	return nil
+}
+
+// checkHandler checks that the listener can run h, and with the handlers that it has.
+func (l *Listener) checkHandler(h *Handler) error {
+	switch {
+	case h.run == nil && h.publication == nil:
+		return errors.New("no handlers given (nil)")
+	case h.publication != nil && h.publication.ByEvent():
+		return errors.New("its publication has DestinationOf, which is for queue topics: use Destination")
+	case (h.publication != nil) != l.publishes:
+		return errors.New("one listener has topics that publish and topics with handlers")
+	case !h.log:
+		return errors.New("has delivery queue: a listener reads log topics")
+	case cmp.Or(h.schema, "outbox") != l.db.Name():
+		return fmt.Errorf("is in schema %q, the listener in %q", h.schema, l.db.Name())
+	case h.transactional != l.transactional:
+		return errors.New("one listener has handlers with a transaction and without")
+	}
+	return nil
 }

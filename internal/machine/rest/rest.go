@@ -263,20 +263,14 @@ func (t *Target) update(now, began time.Time, ids []uuid.UUID, results []errclas
 	var away *errclass.Result
 	for i := range results {
 		r := &results[i]
-		switch {
-		case r.Class == errclass.ClassNotSent:
-		case r.Class == errclass.ClassUnavailable && (t.Kind == Handler || r.Broker == (t.Kind == Broker)):
+		switch t.judge(r) {
+		case unavailable:
 			away = r
-		// a failure of the broker says nothing about a destination
-		case r.Class == errclass.ClassUnavailable && t.Kind != Broker:
-		case r.Class == errclass.ClassFailed && t.breaks():
-			if !slices.Contains(t.failedInRow, ids[i]) {
-				t.failedInRow = append(t.failedInRow, ids[i])
-			}
-			if t.Rests() || len(t.failedInRow) >= t.Breaker.Failures {
+		case failed:
+			if t.failsTooOften(ids[i]) {
 				away, t.failedInRow = r, nil
 			}
-		default: // it answered
+		case answered:
 			away, t.failedInRow, t.answered = nil, nil, true
 			notes = append(notes, t.endRest(now, began, r)...)
 		}
@@ -287,9 +281,48 @@ func (t *Target) update(now, began time.Time, ids []uuid.UUID, results []errclas
 	case tried && t.Rests() && len(results) > 0: // the try had no result: the next one waits as long again
 		t.until = now.Add(t.pause())
 	}
-	if !t.Rests() || t.Kind == Broker {
-		return notes
+	if t.Rests() && t.Kind != Broker {
+		t.handBack(results)
 	}
+	return notes
+}
+
+// verdict is what the result of an event says about a target.
+type verdict int
+
+const (
+	nothing verdict = iota
+	unavailable
+	failed // perhaps because the target is unavailable
+	answered
+)
+
+// judge returns what r says about t.
+func (t *Target) judge(r *errclass.Result) verdict {
+	switch {
+	case r.Class == errclass.ClassNotSent:
+		return nothing
+	case r.Class == errclass.ClassUnavailable && (t.Kind == Handler || r.Broker == (t.Kind == Broker)):
+		return unavailable
+	case r.Class == errclass.ClassUnavailable && t.Kind != Broker:
+		return nothing // a failure of the broker says nothing about a destination
+	case r.Class == errclass.ClassFailed && t.breaks():
+		return failed
+	}
+	return answered
+}
+
+// failsTooOften adds an event to those that failed in a row, and reports whether that is an outage of t.
+func (t *Target) failsTooOften(id uuid.UUID) bool {
+	if !slices.Contains(t.failedInRow, id) {
+		t.failedInRow = append(t.failedInRow, id)
+	}
+	return t.Rests() || len(t.failedInRow) >= t.Breaker.Failures
+}
+
+// handBack changes the class of the failures that belong to the outage of t, and counts the events that are not
+// charged.
+func (t *Target) handBack(results []errclass.Result) {
 	for i := range results {
 		r := &results[i]
 		if r.Class == errclass.ClassFailed && t.breaks() {
@@ -299,7 +332,6 @@ func (t *Target) update(now, began time.Time, ids []uuid.UUID, results []errclas
 			t.handedBack++
 		}
 	}
-	return notes
 }
 
 // breaks reports whether ordinary failures in a row are an outage of t.

@@ -115,37 +115,59 @@ func (c *Config) endLog(a *End, now time.Time) {
 			c.park(a, e, now)
 		}
 	}
-	var stop *Entry
-	for _, e := range lease.Events {
-		delete(lease.attemptsAhead, e.Seq)
-		switch e.Status {
-		case Dead:
-			a.Dead.add(e)
-		case Parked:
-			c.park(a, e, now)
+	a.moveCursor(c.endEvents(a, now))
+	for _, seq := range slices.Sorted(maps.Keys(lease.attemptsAhead)) { // not read this time
+		if !a.Closes && seq > a.LastSeq {
+			a.addAhead(seq, lease.attemptsAhead[seq])
 		}
-		over := e.Status == Done || e.Status == Dead || e.Status == Parked
+	}
+}
+
+// endEvents records what has become of the events that were read. It returns the first that is not over, nil if all
+// are.
+func (c *Config) endEvents(a *End, now time.Time) (stop *Entry) {
+	for _, e := range a.Lease.Events {
+		delete(a.Lease.attemptsAhead, e.Seq)
+		attempts, over := c.endEvent(a, e, now)
 		switch {
 		case over && stop == nil:
 			a.Handled++
-		case over:
-			a.AheadSeqs, a.AheadAttempts = append(a.AheadSeqs, e.Seq), append(a.AheadAttempts, 0)
-		default:
-			attempts := e.Used
-			if e.Status == Retried {
-				attempts = e.Attempt
-				e.retry = &Retry{until: now.Add(c.retryDelay(e)), text: e.Result.Text}
-			}
-			if e.retry != nil {
-				a.delay(e.retry, now)
-			}
-			if stop == nil {
-				stop, a.RetryCount = e, int32(attempts)
-			} else if attempts > 0 {
-				a.AheadSeqs, a.AheadAttempts = append(a.AheadSeqs, e.Seq), append(a.AheadAttempts, int32(attempts))
-			}
+		case stop == nil:
+			stop, a.RetryCount = e, int32(attempts)
+		case over || attempts > 0:
+			a.addAhead(e.Seq, int32(attempts))
 		}
 	}
+	return stop
+}
+
+// endEvent records what has become of e, and whether that is over. If it is not, e has used attempts.
+func (c *Config) endEvent(a *End, e *Entry, now time.Time) (attempts int, over bool) {
+	switch e.Status {
+	case Done:
+		return 0, true
+	case Dead:
+		a.Dead.add(e)
+		return 0, true
+	case Parked:
+		c.park(a, e, now)
+		return 0, true
+	case Retried:
+		attempts = e.Attempt
+		e.retry = &Retry{until: now.Add(c.retryDelay(e)), text: e.Result.Text}
+	default:
+		attempts = e.Used
+	}
+	if e.retry != nil {
+		a.delay(e.retry, now)
+	}
+	return attempts, false
+}
+
+// moveCursor moves the cursor to the event before stop, or behind all that were read if stop is nil. The end of a lease
+// of parked events leaves it where it is.
+func (a *End) moveCursor(stop *Entry) {
+	lease := a.Lease
 	switch {
 	case lease.parkedOnly:
 	case stop != nil:
@@ -154,11 +176,11 @@ func (c *Config) endLog(a *End, now time.Time) {
 		a.LastSeq = lease.reach()
 		a.Closes = len(lease.Events) < lease.BatchSize && lease.Scanned < lease.ScanSize && lease.newer == nil
 	}
-	for _, seq := range slices.Sorted(maps.Keys(lease.attemptsAhead)) { // not read this time
-		if !a.Closes && seq > a.LastSeq {
-			a.AheadSeqs, a.AheadAttempts = append(a.AheadSeqs, seq), append(a.AheadAttempts, lease.attemptsAhead[seq])
-		}
-	}
+}
+
+// addAhead adds an event behind the cursor that is done, if attempts is 0, or has used attempts.
+func (a *End) addAhead(seq int64, attempts int32) {
+	a.AheadSeqs, a.AheadAttempts = append(a.AheadSeqs, seq), append(a.AheadAttempts, attempts)
 }
 
 func (d *DeadEvents) add(e *Entry) {

@@ -234,60 +234,88 @@ type Found struct {
 // under way at the same time, so a lane is only moved if q began where the walk is, or before, and came further.
 func (w *Walk) Advance(now time.Time, q *Claim, f *Found) {
 	w.count(len(f.Rows), now)
+	w.fitPiece(f)
+	o := outcome{q: q, f: f}
+	for i := range f.Rows {
+		o.add(&f.Rows[i])
+	}
+	if o.alone || q.Reclaims > 0 && o.reclaimed >= q.Reclaims {
+		return // there may be more of them behind these
+	}
+	visited := o.visited()
+	for i, s := range q.Starts {
+		at := &w.lanes[s.Lane]
+		if s.After.Compare(at.after) > 0 {
+			continue // sent back since
+		}
+		next, known := o.next(i, visited, at.dense, w.trail)
+		if known && (next.seen || next.after.Compare(at.after) > 0 || s.After == at.after) {
+			*at = next
+		}
+	}
+}
+
+// fitPiece makes the pieces smaller after a slow claim, and larger after a fast one that they have ended.
+func (w *Walk) fitPiece(f *Found) {
 	switch {
 	case f.Took > slowClaim:
 		w.piece = max(w.piece/2, smallestPiece)
 	case f.Took < fastClaim && len(f.Ends) > 0:
 		w.piece = min(w.piece*4, largestPiece)
 	}
-	var last [tenantlane.Count]Place
-	var found [tenantlane.Count]int
-	reclaimed := 0
-	for i := range f.Rows {
-		e := &f.Rows[i]
-		if e.Reclaimed {
-			reclaimed++
-			if e.Last {
-				return // it came alone
-			}
-		}
-		found[e.Lane]++
-		if e.At.Compare(last[e.Lane]) > 0 {
-			last[e.Lane] = e.At
+}
+
+// outcome is what the claim q, which found f, says of the lanes.
+type outcome struct {
+	q         *Claim
+	f         *Found
+	found     [tenantlane.Count]int
+	last      [tenantlane.Count]Place // of those found
+	reclaimed int
+	alone     bool // it has found a last attempt, which comes alone
+}
+
+// add counts a row that was found.
+func (o *outcome) add(e *Seen) {
+	if e.Reclaimed {
+		o.reclaimed++
+		o.alone = o.alone || e.Last
+	}
+	o.found[e.Lane]++
+	if e.At.Compare(o.last[e.Lane]) > 0 {
+		o.last[e.Lane] = e.At
+	}
+}
+
+// full reports whether the claim found as many events as it may take.
+func (o *outcome) full() bool { return len(o.f.Rows) >= o.q.Size }
+
+// visited returns how many starts the claim has come to.
+func (o *outcome) visited() int {
+	n := len(o.q.Starts)
+	if o.full() && !o.q.InPieces() { // it has not come to the lanes behind the one that filled it
+		for n > 0 && o.found[o.q.Starts[n-1].Lane] == 0 {
+			n--
 		}
 	}
-	if q.Reclaims > 0 && reclaimed >= q.Reclaims {
-		return // there may be more of them behind these
+	return n
+}
+
+// next returns the stage of the lane of start i after the claim, which has come to visited starts. dense is what is
+// known of the lane. known is false if the claim says nothing of it.
+func (o *outcome) next(i, visited int, dense bool, trail time.Duration) (next stage, known bool) {
+	s := &o.q.Starts[i]
+	found, last := o.found[s.Lane], o.last[s.Lane]
+	end, ended := o.f.Ends[s.Lane]
+	switch {
+	case found >= s.Quota:
+		return stage{after: last, dense: true}, true
+	case found == 0 && (i >= visited || ended && end == Place{} || o.full() && o.reclaimed > 0):
+		return stage{}, false
+	case o.full() && (o.reclaimed > 0 || !o.q.InPieces() && i == visited-1):
+		return stage{after: last, dense: dense}, true
+	case ended:
+		return stage{after: end}, true
 	}
-	full := len(f.Rows) >= q.Size
-	visited := len(q.Starts)
-	if full && !q.InPieces() { // it has not come to the lanes behind the one that filled it
-		for visited > 0 && found[q.Starts[visited-1].Lane] == 0 {
-			visited--
-		}
-	}
-	for i, s := range q.Starts {
-		at := &w.lanes[s.Lane]
-		if s.After.Compare(at.after) > 0 {
-			continue // sent back since
-		}
-		next := stage{after: last[s.Lane]}
-		end, ended := f.Ends[s.Lane]
-		switch {
-		case found[s.Lane] >= s.Quota:
-			next.dense = true
-		case found[s.Lane] == 0 && (i >= visited || ended && end == Place{} || full && reclaimed > 0):
-			continue
-		case full && (reclaimed > 0 || !q.InPieces() && i == visited-1):
-			next.dense = at.dense
-		case ended:
-			next.after = end
-		default:
-			*at = stage{after: Place{f.At.Add(-w.trail), lastID}, seen: true}
-			continue
-		}
-		if next.after.Compare(at.after) > 0 || s.After == at.after {
-			*at = next
-		}
-	}
+	return stage{after: Place{o.f.At.Add(-trail), lastID}, seen: true}, true
 }

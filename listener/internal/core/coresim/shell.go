@@ -98,96 +98,98 @@ func (s *shard) call(run func() core.Event) {
 
 // do does what the core says.
 func (s *shard) do(cmd core.Command) {
-	w, by := s.p.w, s.p.id
+	w := s.p.w
 	switch cmd := cmd.(type) {
-	case core.Check:
-		s.call(func() core.Event {
-			row, ok := w.wait(s.number, by, w.now)
-			return core.Checked{Gone: !ok, Wait: row, NewerAt: s.p.newerAt}
-		})
-	case core.RoundTrip:
-		if cmd.End != nil && cmd.End.Lease == s.renewing {
-			w.fail("a lease of shard %d is ended while it is renewed", s.number)
-		}
-		s.call(func() core.Event { return s.roundTrip(cmd) })
-	case core.AskLease:
-		s.call(func() core.Event {
-			if s.number >= len(w.shards) {
-				return core.LeaseState{}
-			}
-			c := w.shards[s.number]
-			return core.LeaseState{Known: true, ID: c.leaseID, No: c.leaseNo, Running: c.running}
-		})
-	case core.ReadFirst:
-		s.call(func() core.Event {
-			lease := cmd.Lease
-			if lease.Events, lease.Scanned = nil, 0; w.holds(s.number, by, lease.No) {
-				w.read(s.number, lease, s.p.topics)
-			}
-			return core.Read{}
-		})
-	case core.TakeParked:
-		s.call(func() core.Event { return core.ParkedTaken{Events: w.takeParked(s.number, s.p, cmd, w.now)} })
-	case core.Charge:
-		s.call(func() core.Event {
-			ours := w.holds(s.number, by, cmd.Lease.No)
-			if ours {
-				c := w.shards[s.number]
-				c.lastSeq, c.retryCount = cmd.Entry.Seq-1, cmd.Entry.Attempt
-			}
-			return core.Charged{Ours: ours}
-		})
-	case core.Begin:
-		s.call(func() core.Event { return core.Begun{} })
-	case core.Commit:
-		s.commit(cmd.End)
-	case core.Abandon:
-		cmd.Batch.Abandon()
-		s.later(0, core.Handled{Batch: cmd.Batch, Running: cmd.Batch.Running()})
+	case core.Check, core.RoundTrip, core.AskLease, core.ReadFirst, core.TakeParked, core.Charge, core.Begin,
+		core.Reshard, core.ReadShards:
+		s.ask(cmd)
+	case core.Handle, core.StopHandlers, core.Abandon, core.Commit:
+		s.doBatch(cmd)
+	case core.TellTaken, core.TellUndone, core.TellEnd:
+		s.hear(cmd)
+	case core.Prefetch:
+		s.prefetch(cmd.Next)
+	case core.Renew:
+		s.renew(cmd.Lease)
 	case core.FindProcess:
 		s.later(w.random(time.Millisecond), core.ProcessFound{Worker: w.knowing(s.p, cmd.Entry)})
 	case core.TellNewer:
 		s.p.newerAt = w.now
-	case core.Reshard:
-		s.call(func() core.Event { return core.Resharded{Stepped: w.reshard()} })
-	case core.ReadShards:
-		s.call(func() core.Event { return core.Registered{Shards: len(w.shards)} })
-	case core.Handle:
-		s.handle(cmd.Batch)
-	case core.Prefetch:
-		p := cmd.Next
-		w.after(w.random(2*time.Millisecond), func() {
-			if p.Failed = w.chance(20); !p.Failed {
-				w.readNext(s.number, s.p, p, w.mode.BatchSize)
-			}
-			d := time.Duration(0)
-			if w.chance(10) {
-				d = w.random(200 * time.Millisecond)
-			}
-			s.later(d, core.Prefetched{Next: p})
-		})
-	case core.Renew:
-		s.renew(cmd.Lease)
-	case core.StopHandlers:
-		cmd.Batch.LoseLease()
 	case core.WakeOthers:
-		for _, p := range w.procs {
-			if !p.gone {
-				p.wakeAll()
-			}
-		}
+		w.wakeAll()
 	case core.RequestShard:
 		if s.number < len(w.shards) && w.IntN(4) == 0 {
-			w.shards[s.number].wantedBy = by
+			w.shards[s.number].wantedBy = s.p.id
 		}
 	case core.Timer:
-		s.tick++
-		tick := s.tick
-		w.after(max(cmd.At.Sub(w.now), 0), func() {
-			if tick == s.tick {
-				s.step(core.Tick{})
-			}
-		})
+		s.setTimer(cmd.At)
+	case core.Report:
+		s.activity = cmd.Activity
+		s.p.report()
+	}
+}
+
+// ask sends the statement of a command.
+func (s *shard) ask(cmd core.Command) {
+	if trip, is := cmd.(core.RoundTrip); is && trip.End != nil && trip.End.Lease == s.renewing {
+		s.p.w.fail("a lease of shard %d is ended while it is renewed", s.number)
+	}
+	s.call(func() core.Event { return s.answer(cmd) })
+}
+
+// answer does in the tables what the statement of a command does, and returns its answer.
+func (s *shard) answer(cmd core.Command) core.Event {
+	w := s.p.w
+	switch cmd := cmd.(type) {
+	case core.Check:
+		row, ok := w.wait(s.number, s.p.id, w.now)
+		return core.Checked{Gone: !ok, Wait: row, NewerAt: s.p.newerAt}
+	case core.RoundTrip:
+		return s.roundTrip(cmd)
+	case core.AskLease:
+		return w.leaseState(s.number)
+	case core.ReadFirst:
+		lease := cmd.Lease
+		if lease.Events, lease.Scanned = nil, 0; w.holds(s.number, s.p.id, lease.No) {
+			w.read(s.number, lease, s.p.topics)
+		}
+		return core.Read{}
+	case core.TakeParked:
+		return core.ParkedTaken{Events: w.takeParked(s.number, s.p, cmd, w.now)}
+	case core.Charge:
+		ours := w.holds(s.number, s.p.id, cmd.Lease.No)
+		if ours {
+			c := w.shards[s.number]
+			c.lastSeq, c.retryCount = cmd.Entry.Seq-1, cmd.Entry.Attempt
+		}
+		return core.Charged{Ours: ours}
+	case core.Reshard:
+		return core.Resharded{Stepped: w.reshard()}
+	case core.ReadShards:
+		return core.Registered{Shards: len(w.shards)}
+	}
+	return core.Begun{} // the answer to Begin
+}
+
+// doBatch does what the core says of a batch.
+func (s *shard) doBatch(cmd core.Command) {
+	switch cmd := cmd.(type) {
+	case core.Handle:
+		s.handle(cmd.Batch)
+	case core.StopHandlers:
+		cmd.Batch.LoseLease()
+	case core.Abandon:
+		cmd.Batch.Abandon()
+		s.later(0, core.Handled{Batch: cmd.Batch, Running: cmd.Batch.Running()})
+	case core.Commit:
+		s.commit(cmd.End)
+	}
+}
+
+// hear checks what the core tells observers of its leases.
+func (s *shard) hear(cmd core.Command) {
+	w := s.p.w
+	switch cmd := cmd.(type) {
 	case core.TellTaken:
 		if cmd.Lease != nil && s.untold != nil && s.untold != cmd.Lease {
 			w.fail("nobody was told of the end of a lease of shard %d", s.number)
@@ -205,9 +207,42 @@ func (s *shard) do(cmd core.Command) {
 		case !cmd.Ours && ended && s.number < len(w.shards) && w.shards[s.number].leaseID == cmd.End.Lease.ID:
 			w.fail("shard %d takes a lease for lost that it has ended", s.number)
 		}
-	case core.Report:
-		s.activity = cmd.Activity
-		s.p.report()
+	}
+}
+
+// prefetch reads a batch ahead.
+func (s *shard) prefetch(p *core.NextBatch) {
+	w := s.p.w
+	w.after(w.random(2*time.Millisecond), func() {
+		if p.Failed = w.chance(20); !p.Failed {
+			w.readNext(s.number, s.p, p, w.mode.BatchSize)
+		}
+		d := time.Duration(0)
+		if w.chance(10) {
+			d = w.random(200 * time.Millisecond)
+		}
+		s.later(d, core.Prefetched{Next: p})
+	})
+}
+
+// setTimer makes a tick at a time, and none that was set before.
+func (s *shard) setTimer(at time.Time) {
+	w := s.p.w
+	s.tick++
+	tick := s.tick
+	w.after(max(at.Sub(w.now), 0), func() {
+		if tick == s.tick {
+			s.step(core.Tick{})
+		}
+	})
+}
+
+// wakeAll wakes all processes.
+func (w *world) wakeAll() {
+	for _, p := range w.procs {
+		if !p.gone {
+			p.wakeAll()
+		}
 	}
 }
 

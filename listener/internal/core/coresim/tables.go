@@ -130,27 +130,10 @@ func (t *tables) take(shard int, by uuid.UUID, p *core.Take, now time.Time, leas
 		return
 	}
 	c := t.shards[shard]
-	none := uuid.UUID{}
-	free := c.leaseBy == none && (c.preferred == none || c.preferred == by || p.TakeOver)
-	expired := !c.leaseUntil.IsZero() && c.leaseUntil.Before(now)
-	mine := c.leaseBy == by && c.running && (c.leaseID == p.ID || c.leaseID == p.Previous)
-	repeated := c.running && c.leaseID == p.ID
-	if !free && !expired && !mine || !(c.leaseNo == p.AfterNo && c.leaseID != p.ID || repeated) {
+	if !c.offers(by, p, now) || c.retryAfter.After(now) || !t.hasWork(shard, c, now) {
 		return
 	}
-	if c.retryAfter.After(now) || !t.hasWork(shard, c, now) {
-		return
-	}
-	if c.running && !(c.leaseID == p.ID || c.leaseBy == by && c.leaseID == p.Previous) {
-		c.oneByOne = max(c.oneByOne, 20)
-	}
-	if !repeated {
-		c.leaseNo++
-	}
-	if c.preferred != by {
-		c.wantedBy = none
-	}
-	c.leaseBy, c.leaseUntil, c.leaseID, c.preferred, c.running = by, now.Add(leaseDuration), p.ID, by, true
+	c.lend(by, p, now)
 	if !c.inBatch {
 		if c.hi = c.barrier; c.hi == nil {
 			c.hi = t.snapshot()
@@ -163,6 +146,32 @@ func (t *tables) take(shard int, by uuid.UUID, p *core.Take, now time.Time, leas
 	for seq, n := range c.ahead {
 		lease.AheadSeqs, lease.AheadAttempts = append(lease.AheadSeqs, seq), append(lease.AheadAttempts, n)
 	}
+}
+
+// repeats reports whether p has taken the lease already, and its answer was lost.
+func (c *cursor) repeats(p *core.Take) bool { return c.running && c.leaseID == p.ID }
+
+// offers reports whether p of by may take the lease.
+func (c *cursor) offers(by uuid.UUID, p *core.Take, now time.Time) bool {
+	none := uuid.UUID{}
+	free := c.leaseBy == none && (c.preferred == none || c.preferred == by || p.TakeOver)
+	expired := !c.leaseUntil.IsZero() && c.leaseUntil.Before(now)
+	mine := c.leaseBy == by && c.running && (c.leaseID == p.ID || c.leaseID == p.Previous)
+	return (free || expired || mine) && (c.leaseNo == p.AfterNo && c.leaseID != p.ID || c.repeats(p))
+}
+
+// lend gives the lease to p of by.
+func (c *cursor) lend(by uuid.UUID, p *core.Take, now time.Time) {
+	if c.running && !(c.leaseID == p.ID || c.leaseBy == by && c.leaseID == p.Previous) {
+		c.oneByOne = max(c.oneByOne, 20)
+	}
+	if !c.repeats(p) {
+		c.leaseNo++
+	}
+	if c.preferred != by {
+		c.wantedBy = uuid.UUID{}
+	}
+	c.leaseBy, c.leaseUntil, c.leaseID, c.preferred, c.running = by, now.Add(leaseDuration), p.ID, by, true
 }
 
 // holds reports whether by has the lease with number no.
@@ -228,24 +237,46 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 	if !t.holds(shard, by, a.Lease.No) {
 		return false
 	}
-	c := t.shards[shard]
 	t.ended[a.Lease.ID] = true
-	if p := a.Settle; p != nil {
-		t.parked = slices.DeleteFunc(t.parked, func(r *parkedRow) bool {
-			if slices.Contains(p.Dead, r.no) {
-				t.dead.add(r.seq)
-			}
-			return slices.Contains(p.Done, r.no) || slices.Contains(p.Dead, r.no)
-		})
-		for i, no := range p.Failed {
-			for _, r := range t.parked {
-				if r.no == no {
-					r.attempts = int(p.FailedAttempts[i])
-					r.retryAfter = now.Add(time.Duration(p.FailedDelaysUs[i]) * time.Microsecond)
-				}
+	if a.Settle != nil {
+		t.settle(a.Settle, now)
+	}
+	c := t.shards[shard]
+	c.move(a, now)
+	c.release(a)
+	for _, seq := range a.Dead.Seqs {
+		t.dead.add(seq)
+	}
+	t.park(&a.Parking, now)
+	for _, to := range a.Returned {
+		t.wakeParked(to.(*target).number, now)
+	}
+	for _, key := range a.Promote {
+		t.promote(key, now)
+	}
+	return true
+}
+
+// settle removes the parked events that are over, and delays those that have failed.
+func (t *tables) settle(p *core.Settle, now time.Time) {
+	t.parked = slices.DeleteFunc(t.parked, func(r *parkedRow) bool {
+		if slices.Contains(p.Dead, r.no) {
+			t.dead.add(r.seq)
+		}
+		return slices.Contains(p.Done, r.no) || slices.Contains(p.Dead, r.no)
+	})
+	for i, no := range p.Failed {
+		for _, r := range t.parked {
+			if r.no == no {
+				r.attempts = int(p.FailedAttempts[i])
+				r.retryAfter = now.Add(time.Duration(p.FailedDelaysUs[i]) * time.Microsecond)
 			}
 		}
 	}
+}
+
+// move moves the cursor.
+func (c *cursor) move(a *core.End, now time.Time) {
 	if a.Closes {
 		c.lo, c.hi, c.lastSeq, c.inBatch = c.hi, nil, 0, false
 	} else {
@@ -255,13 +286,18 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 	for i, seq := range a.AheadSeqs {
 		c.ahead[seq] = a.AheadAttempts[i]
 	}
-	c.retryCount, c.running, c.retryAfter = int(a.RetryCount), false, time.Time{}
+	c.retryCount, c.retryAfter = int(a.RetryCount), time.Time{}
 	if a.Delayed {
 		c.retryAfter = now.Add(a.Delay)
 	}
 	if c.oneByOne = max(c.oneByOne-int(a.Handled), 0); a.Closes {
 		c.oneByOne = 0
 	}
+}
+
+// release ends the lease, and says who is to take the next one.
+func (c *cursor) release(a *core.End) {
+	c.running = false
 	switch {
 	case a.LetLeaseExpire:
 		c.leaseBy = uuid.Max
@@ -276,41 +312,54 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 		c.leaseBy, c.leaseUntil = uuid.UUID{}, time.Time{}
 	}
 	c.wantedBy = uuid.UUID{}
-	for _, seq := range a.Dead.Seqs {
-		t.dead.add(seq)
-	}
-	for i, seq := range a.Parking.Seqs {
+}
+
+// park parks events.
+func (t *tables) park(p *core.ParkingEvents, now time.Time) {
+	for i, seq := range p.Seqs {
 		t.lastNo++
 		r := &parkedRow{
-			no: t.lastNo, seq: seq, key: a.Parking.Keys[i], bucket: t.rowOf(seq).bucket, attempts: int(a.Parking.Attempts[i]),
+			no: t.lastNo, seq: seq, key: p.Keys[i], bucket: t.rowOf(seq).bucket, attempts: int(p.Attempts[i]),
 		}
-		if d := a.Parking.DelaysUs[i]; d >= 0 {
+		if d := p.DelaysUs[i]; d >= 0 {
 			r.retryAfter = now.Add(time.Duration(d) * time.Microsecond)
 		}
 		t.parked = append(t.parked, r)
 	}
-	for _, to := range a.Returned { // ParkedWake
-		for _, r := range t.parked {
-			if t.rowOf(r.seq).target == to.(*target).number && !r.retryAfter.IsZero() {
-				r.retryAfter = now
-			}
+}
+
+// wakeParked is ParkedWake: the heads that wait for a target are due.
+func (t *tables) wakeParked(target int, now time.Time) {
+	for _, r := range t.parked {
+		if t.rowOf(r.seq).target == target && !r.retryAfter.IsZero() {
+			r.retryAfter = now
 		}
 	}
-	for _, key := range a.Promote {
-		first := true
-		for _, r := range t.parked {
-			if r.key != key {
-				continue
-			}
-			if first && r.retryAfter.IsZero() {
-				r.retryAfter = now
-			} else if !first {
-				r.retryAfter = time.Time{}
-			}
-			first = false
+}
+
+// promote makes the first parked event of a key its head, which is due unless it was the head before.
+func (t *tables) promote(key string, now time.Time) {
+	first := true
+	for _, r := range t.parked {
+		if r.key != key {
+			continue
 		}
+		if first && r.retryAfter.IsZero() {
+			r.retryAfter = now
+		} else if !first {
+			r.retryAfter = time.Time{}
+		}
+		first = false
 	}
-	return true
+}
+
+// leaseState is ListenerLeaseState.
+func (t *tables) leaseState(shard int) core.LeaseState {
+	if shard >= len(t.shards) {
+		return core.LeaseState{}
+	}
+	c := t.shards[shard]
+	return core.LeaseState{Known: true, ID: c.leaseID, No: c.leaseNo, Running: c.running}
 }
 
 // takeParked is ParkedTake.

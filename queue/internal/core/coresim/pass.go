@@ -40,7 +40,7 @@ func (p *proc) pass(c *core.Pass) {
 		var picked []*row
 		var found core.Found
 		if c.Claim != nil {
-			picked, found = s.claim(s.now, p, c.Claim)
+			picked, found = s.claim(s.now, c.Claim)
 		}
 		for _, r := range picked {
 			s.require(r.busy == nil, "two claims lock one row")

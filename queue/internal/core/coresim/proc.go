@@ -350,10 +350,7 @@ func (p *proc) end(e *core.End) {
 	s.require(e.Unsettled == 0 || p.databaseOver, "%s leaves %d events unsettled", p.name, e.Unsettled)
 	s.require(len(e.Running) == 0 || p.stopping, "%s leaves handlers running", p.name)
 	if e.Unsettled == 0 && len(e.Running) == 0 && e.Err == nil && !p.doubtful {
-		for _, r := range s.rows {
-			leased := r.lockedBy == p && r.leased() && !r.lockedUntil.Before(s.now) && !p.lostLease(r)
-			s.require(!leased, "%s leaves event %s leased", p.name, short(r.id))
-		}
+		p.requireReleased()
 	}
 	if s.bells { // what it has released others find by a poll
 		s.ring()
@@ -366,6 +363,15 @@ func (p *proc) end(e *core.End) {
 	}
 	if !p.stopping {
 		s.remove(p)
+	}
+}
+
+// requireReleased checks that p has no lease.
+func (p *proc) requireReleased() {
+	s := p.sim
+	for _, r := range s.rows {
+		leased := r.lockedBy == p && r.leased() && !r.lockedUntil.Before(s.now) && !p.lostLease(r)
+		s.require(!leased, "%s leaves event %s leased", p.name, short(r.id))
 	}
 }
 

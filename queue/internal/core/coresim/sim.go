@@ -195,27 +195,47 @@ func (s *sim) happen() {
 	case n < 78 && !s.bells:
 		s.away[s.targetName()] = s.now.Add(s.upTo(5 * time.Second))
 	case n < 82:
-		if p := s.anyProc(); p != nil && len(s.procs) > 1 {
-			s.stop(p)
-			s.after(s.upTo(2*time.Second), func() { s.startProc(false) })
-		}
+		s.replaceOne()
 	case n < 85 && !s.bells:
-		if p := s.anyProc(); p != nil {
-			s.crash(p)
-		}
+		s.crashOne()
 	case n < 88 && !s.bells:
-		if p := s.anyProc(); p != nil && !p.frozen {
-			p.frozen = true
-			s.after(s.upTo(2*lease), func() { s.thaw(p) })
-		}
+		s.freezeOne()
 	case n < 91:
-		if p := s.anyProc(); p != nil {
-			p.watches = false
-			p.tell(core.Answered{Bell: sleep.Gone})
-			s.after(s.upTo(time.Second), func() { s.ring() })
-		}
+		s.loseBell()
 	case n < 94 && !s.bells:
 		s.startProc(true)
+	}
+}
+
+// replaceOne stops a process, unless it is the only one, and starts another later.
+func (s *sim) replaceOne() {
+	if p := s.anyProc(); p != nil && len(s.procs) > 1 {
+		s.stop(p)
+		s.after(s.upTo(2*time.Second), func() { s.startProc(false) })
+	}
+}
+
+// crashOne crashes a process.
+func (s *sim) crashOne() {
+	if p := s.anyProc(); p != nil {
+		s.crash(p)
+	}
+}
+
+// freezeOne keeps a process from learning anything for a while.
+func (s *sim) freezeOne() {
+	if p := s.anyProc(); p != nil && !p.frozen {
+		p.frozen = true
+		s.after(s.upTo(2*lease), func() { s.thaw(p) })
+	}
+}
+
+// loseBell takes the doorbell from a process.
+func (s *sim) loseBell() {
+	if p := s.anyProc(); p != nil {
+		p.watches = false
+		p.tell(core.Answered{Bell: sleep.Gone})
+		s.after(s.upTo(time.Second), func() { s.ring() })
 	}
 }
 

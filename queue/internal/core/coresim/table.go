@@ -54,110 +54,163 @@ func (t *table) sort() {
 	slices.SortFunc(t.rows, compare)
 }
 
-// claimable says what is to be known of a row that a claim meets.
-type claimable struct {
-	*row
-	is, fresh, ended bool
-}
-
-// claim returns what the claim q of p takes at now, and what p learns. It does what EventClaim and EventClaimFresh do.
-func (t *table) claim(now time.Time, p *proc, q *core.Claim) (picked []*row, found core.Found) {
+// claim returns what the claim q takes at now, and what its sender learns. It does what EventClaim and EventClaimFresh
+// do.
+func (t *table) claim(now time.Time, q *core.Claim) (picked []*row, found core.Found) {
 	found.At, found.Took = now, time.Millisecond
-	can := func(r *row, reclaims int) bool {
-		fresh := !r.leased()
-		again := reclaims > 0 && r.leased() && r.lockedUntil.Before(now) && !slices.Contains(q.InFlight, r.id)
-		return (fresh || again) && r.attempts < r.max && slices.Contains(q.Topics, r.topic) &&
-			!q.Paused.Event(r.topic, uuid.NullUUID{UUID: r.tenant, Valid: true})
-	}
 	if !q.InPieces() && q.Reclaims == 0 {
-		for _, s := range q.Starts {
-			for n := 0; n < s.Quota && len(picked) < q.Size; n++ {
-				i := slices.IndexFunc(t.rows, func(r *row) bool {
-					return r.visible && r.lane == s.Lane && !r.due.After(now) && r.place().Compare(s.After) > 0 &&
-						r.busy == nil &&
-						can(r, 0) && !slices.Contains(picked, r)
-				})
-				if i < 0 {
-					break
-				}
-				picked = append(picked, t.rows[i])
-			}
-		}
-		slices.SortFunc(picked, compare)
-		return picked, found
+		return t.claimFresh(now, q), found
 	}
-	met := make(map[int16][]claimable)
-	var shared []claimable // with their places in the lane
-	places := make(map[*row]int)
-	for _, s := range q.Starts {
-		n, fresh := 0, 0
-		for _, r := range t.rows {
-			if n == s.Piece || len(met[s.Lane]) == q.Size+q.Reclaims {
-				break
-			}
-			if !r.visible || r.lane != s.Lane || r.due.After(now) || r.place().Compare(s.After) <= 0 {
-				continue
-			}
-			n++
-			m := claimable{r, can(r, q.Reclaims), !r.leased(), n == s.Piece}
-			if m.is || m.ended {
-				met[s.Lane] = append(met[s.Lane], m)
-			}
-			if m.is && m.fresh {
-				fresh++
-				places[r] = fresh
-				shared = append(shared, m)
-			}
-		}
-	}
-	slices.SortFunc(shared, func(a, b claimable) int {
-		return cmp.Or(cmp.Compare(places[a.row], places[b.row]), compare(a.row, b.row))
-	})
-	shared = shared[:min(len(shared), q.Size)]
-	inShare, last := make(map[int16]int), make(map[int16]core.Place)
+	m := t.meet(now, q)
+	picked = m.pick()
 	edge := core.Place{Due: now, ID: uuid.Max}
-	for _, m := range shared {
-		inShare[m.lane]++
-		if m.place().Compare(last[m.lane]) > 0 {
-			last[m.lane] = m.place()
-		}
-		if m.busy == nil {
-			picked = append(picked, m.row)
-		}
-	}
-	slices.SortFunc(picked, compare)
 	if len(picked) >= q.Size {
 		edge = picked[len(picked)-1].place()
 	}
-	found.Ends = make(map[int16]core.Place)
-	var again []*row
-	for lane, all := range met {
-		fresh := 0
-		for _, m := range all {
-			if m.is && m.fresh {
-				fresh++
-			} else if m.is && m.busy == nil && m.place().Compare(edge) <= 0 {
-				again = append(again, m.row)
-			}
-		}
-		end := all[len(all)-1]
-		switch {
-		case fresh > inShare[lane]:
-			found.Ends[lane] = last[lane]
-		case len(all) >= q.Size+q.Reclaims || end.ended:
-			found.Ends[lane] = end.place()
-		}
-	}
-	slices.SortFunc(again, compare)
-	again = again[:min(len(again), q.Reclaims)]
+	found.Ends = m.ends()
+	again := m.again(edge)
 	for _, r := range again {
-		if r.attempts+1 >= r.max {
+		if r.attempts+1 >= r.max { // it comes alone
 			return []*row{r}, found
 		}
 	}
 	picked = append(picked, again...)
 	slices.SortFunc(picked, compare)
 	return picked[:min(len(picked), q.Size)], found
+}
+
+// claimFresh is EventClaimFresh: it takes events that are not leased, up to the quota of each lane.
+func (t *table) claimFresh(now time.Time, q *core.Claim) (picked []*row) {
+	for _, s := range q.Starts {
+		for n := 0; n < s.Quota && len(picked) < q.Size; n++ {
+			i := slices.IndexFunc(t.rows, func(r *row) bool {
+				return r.passedBy(now, s) && r.busy == nil && !r.leased() && r.allowed(q) && !slices.Contains(picked, r)
+			})
+			if i < 0 {
+				break
+			}
+			picked = append(picked, t.rows[i])
+		}
+	}
+	slices.SortFunc(picked, compare)
+	return picked
+}
+
+// passedBy reports whether a claim that begins at s comes to r, whether it is claimable or not.
+func (r *row) passedBy(now time.Time, s core.Start) bool {
+	return r.visible && r.lane == s.Lane && !r.due.After(now) && r.place().Compare(s.After) > 0
+}
+
+// allowed reports whether q may take r if no other process has it.
+func (r *row) allowed(q *core.Claim) bool {
+	return r.attempts < r.max && slices.Contains(q.Topics, r.topic) &&
+		!q.Paused.Event(r.topic, uuid.NullUUID{UUID: r.tenant, Valid: true})
+}
+
+// ranOut reports whether the lease of r is over, and q may take r again.
+func (r *row) ranOut(now time.Time, q *core.Claim) bool {
+	return q.Reclaims > 0 && r.leased() && r.lockedUntil.Before(now) && !slices.Contains(q.InFlight, r.id)
+}
+
+// claimable says what is to be known of a row that a claim meets.
+type claimable struct {
+	*row
+	is, fresh, ended bool
+}
+
+// meeting is what EventClaim meets.
+type meeting struct {
+	q      *core.Claim
+	met    map[int16][]claimable // by lane
+	shared []claimable           // the fresh ones that share the batch, those that come first in their lanes first
+}
+
+// meet goes through the lanes, a piece of each, as far as the batch may need.
+func (t *table) meet(now time.Time, q *core.Claim) *meeting {
+	m := &meeting{q: q, met: make(map[int16][]claimable)}
+	places := make(map[*row]int) // of those that are fresh, in their lanes
+	for _, s := range q.Starts {
+		n, fresh := 0, 0
+		for _, r := range t.rows {
+			if n == s.Piece || m.enough(s.Lane) {
+				break
+			}
+			if !r.passedBy(now, s) {
+				continue
+			}
+			n++
+			is := (!r.leased() || r.ranOut(now, q)) && r.allowed(q)
+			c := claimable{r, is, !r.leased(), n == s.Piece}
+			if c.is || c.ended {
+				m.met[s.Lane] = append(m.met[s.Lane], c)
+			}
+			if c.is && c.fresh {
+				fresh++
+				places[r] = fresh
+				m.shared = append(m.shared, c)
+			}
+		}
+	}
+	slices.SortFunc(m.shared, func(a, b claimable) int {
+		return cmp.Or(cmp.Compare(places[a.row], places[b.row]), compare(a.row, b.row))
+	})
+	m.shared = m.shared[:min(len(m.shared), q.Size)]
+	return m
+}
+
+// enough reports whether the claim needs no more of a lane.
+func (m *meeting) enough(lane int16) bool { return len(m.met[lane]) >= m.q.Size+m.q.Reclaims }
+
+// pick returns the fresh events that nobody has locked.
+func (m *meeting) pick() (picked []*row) {
+	for _, c := range m.shared {
+		if c.busy == nil {
+			picked = append(picked, c.row)
+		}
+	}
+	slices.SortFunc(picked, compare)
+	return picked
+}
+
+// again returns the events up to edge whose lease has run out, as many as the claim may take.
+func (m *meeting) again(edge core.Place) (again []*row) {
+	for _, all := range m.met {
+		for _, c := range all {
+			if c.is && !c.fresh && c.busy == nil && c.place().Compare(edge) <= 0 {
+				again = append(again, c.row)
+			}
+		}
+	}
+	slices.SortFunc(again, compare)
+	return again[:min(len(again), m.q.Reclaims)]
+}
+
+// ends returns where the claim has ended in the lanes that may have more behind.
+func (m *meeting) ends() map[int16]core.Place {
+	inShare, last := make(map[int16]int), make(map[int16]core.Place)
+	for _, c := range m.shared {
+		inShare[c.lane]++
+		if c.place().Compare(last[c.lane]) > 0 {
+			last[c.lane] = c.place()
+		}
+	}
+	ends := make(map[int16]core.Place)
+	for lane, all := range m.met {
+		fresh := 0
+		for _, c := range all {
+			if c.is && c.fresh {
+				fresh++
+			}
+		}
+		end := all[len(all)-1]
+		switch {
+		case fresh > inShare[lane]:
+			ends[lane] = last[lane]
+		case m.enough(lane) || end.ended:
+			ends[lane] = end.place()
+		}
+	}
+	return ends
 }
 
 // laneOf returns the lane of an event.
