@@ -270,7 +270,8 @@ func TestReplaysUnderLoad(t *testing.T) {
 			l := runtimetest.ListenAs(t, pgtest.AnotherPool(t, pool), transactional, spec, listener.Config{BatchSize: 20, PollInterval: 20 * time.Millisecond, LeaseDuration: 5 * time.Second}, h)
 			runtimetest.StartListener(t, l)
 		}
-		pgtest.Settles(t, pool, 2, "SELECT count(*) FROM outbox.listeners")
+		// Both are attached: an error at the start ends Run.
+		pgtest.Settles(t, pool, 2, "SELECT count(*) FROM outbox.processes")
 		events := 0
 		var group sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
