@@ -27,8 +27,11 @@ func goldenCases(t *testing.T) []string {
 	require.NoError(t, err)
 	var cases []string
 	for _, source := range sources {
-		if _, err := os.Stat(filepath.Join(filepath.Dir(source), "want", "stderr.txt")); err != nil {
+		want := filepath.Join(filepath.Dir(source), "want")
+		if _, err := os.Stat(filepath.Join(want, "stderr.txt")); err != nil {
 			cases = append(cases, filepath.Base(filepath.Dir(source)))
+		} else {
+			require.Empty(t, goFiles(t, want), "%s has findings: nothing compares its files", source)
 		}
 	}
 	require.NotEmpty(t, cases)
