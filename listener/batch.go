@@ -141,40 +141,39 @@ func (b *batch) worker() {
 			go b.worker()
 		}
 	}()
-	for e := b.next(); e != nil; e = b.next() {
-		b.handle(e)
+	now := time.Now()
+	for e := b.next(now); e != nil; e = b.next(now) {
+		now = b.handle(now, e)
 	}
 	over = true
 }
 
-// lock gives the caller the core of the batch, and returns the time.
-func (b *batch) lock() time.Time {
+// lock gives the caller the core of the batch.
+func (b *batch) lock() {
 	b.mu.Lock()
 	b.core.Stopping = b.ctx.Err() != nil
-	return time.Now()
 }
 
 // next returns the first entry that may be started, or nil.
-func (b *batch) next() *core.Entry {
-	now := b.lock()
+func (b *batch) next(now time.Time) *core.Entry {
+	b.lock()
 	defer b.mu.Unlock()
 	return b.core.Next(now)
 }
 
 // finish records the result of a handler.
-func (b *batch) finish(e *core.Entry, r errclass.Result) {
-	now := b.lock()
+func (b *batch) finish(now time.Time, e *core.Entry, r errclass.Result) {
+	b.lock()
 	defer b.mu.Unlock()
 	b.core.Finish(now, e, r)
 }
 
-// handle runs the handler of e and records its result. It recovers from panics, and reports runtime.Goexit, which still
-// ends the goroutine.
-func (b *batch) handle(e *core.Entry) {
+// handle runs the handler of e, records its result, and returns when it ended. It recovers from panics, and reports
+// runtime.Goexit, which still ends the goroutine. The clock is read once per event: small handlers notice it.
+func (b *batch) handle(began time.Time, e *core.Entry) (ended time.Time) {
 	l := b.s.l
 	h := l.of(e)
 	there := h != nil
-	began := time.Now()
 	var told []outbox.Event // nil if nobody is told
 	usercode.Run("handler", func() error {
 		if !there { // it was parked when the listener still read its topic
@@ -190,18 +189,20 @@ func (b *batch) handle(e *core.Entry) {
 		}
 		return b.inSavepoint(b.work, func(tx pgx.Tx) error { return l.call(b.work, tx, h, e) })
 	}, func(err error) {
+		ended = time.Now()
 		if told != nil {
-			l.hooks.Finished(b.work, told, []error{err}, time.Since(began))
+			l.hooks.Finished(b.work, told, []error{err}, ended.Sub(began))
 		}
-		results := []errclass.Result{errclass.Of(err)}
+		results := errclass.All([]error{err})
 		if there {
-			h.target.OnResults(began, []uuid.UUID{e.ID}, results)
+			h.target.OnResults(ended, began, []uuid.UUID{e.ID}, results)
 		}
 		if crashed, ok := err.(*usercode.Crash); ok { // ours, as it came from usercode
 			l.log.Debug("handler did not return", slog.Any("", e.Event), "stack", crashed.Error())
 		}
-		b.finish(e, results[0])
+		b.finish(ended, e, results[0])
 	})
+	return ended
 }
 
 // call calls the handler of e inside the middleware.

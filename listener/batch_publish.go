@@ -88,7 +88,8 @@ func (s *sending) wait() {
 
 // leaveBehind lets the call under way outlive the lease if it has stalled, and reports whether it did.
 func (s *sending) leaveBehind() bool {
-	now := s.b.lock()
+	now := time.Now()
+	s.b.lock()
 	defer s.b.mu.Unlock()
 	if !s.core.Stalled(now, target.StallAfter) || !s.keep() {
 		return false
@@ -113,7 +114,8 @@ func (s *sending) run(ctx context.Context, done func()) {
 		})
 		sent, events := s.encoded(entries, made, results)
 		if len(events) == 0 {
-			s.to.OnResults(time.Now(), nil, nil) // nothing was tried
+			now := time.Now()
+			s.to.OnResults(now, now, nil, nil) // nothing was tried
 			continue
 		}
 		if s.sent(sent, s.to.Send(ctx, events)) {
@@ -127,7 +129,8 @@ func (s *sending) run(ctx context.Context, done func()) {
 
 // next returns the next events that may be sent.
 func (s *sending) next() []*core.Entry {
-	now := s.b.lock()
+	now := time.Now()
+	s.b.lock()
 	defer s.b.mu.Unlock()
 	return s.core.Next(now, target.BatchSize)
 }
@@ -136,7 +139,8 @@ func (s *sending) next() []*core.Entry {
 func (s *sending) encoded(
 	entries []*core.Entry, made []publish.Outgoing, results []errclass.Result,
 ) ([]*core.Entry, []publish.Outgoing) {
-	now := s.b.lock()
+	now := time.Now()
+	s.b.lock()
 	defer s.b.mu.Unlock()
 	sent, places := s.core.Encoded(now, entries, results)
 	for at, place := range places {
@@ -147,7 +151,8 @@ func (s *sending) encoded(
 
 // sent records the results of a call, and reports whether the call has outlived the lease.
 func (s *sending) sent(entries []*core.Entry, results []errclass.Result) (late bool) {
-	now := s.b.lock()
+	now := time.Now()
+	s.b.lock()
 	defer s.b.mu.Unlock()
 	late, keep := s.core.Sent(now, entries, results)
 	if keep {

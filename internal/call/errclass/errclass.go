@@ -127,6 +127,9 @@ func All(errs []error) []Result {
 			open = append(open, i)
 		}
 	}
+	if len(open) == 0 {
+		return results
+	}
 	troubles := usercode.Each("error", len(open), usercode.Limit, func(n int) (func(), error) {
 		err := errs[open[n]]
 		r := Result{Class: ClassFailed}

@@ -92,15 +92,16 @@ const BatchSize = 500
 // errors does no harm. Send returns when the publisher does. If t rests, the call is a try.
 func (t *Target) Send(ctx context.Context, events []publish.Outgoing) []errclass.Result {
 	began := time.Now()
-	t.with(func(r *rest.Target, _ time.Time) []rest.Note { r.CallBegins(began); return nil })
+	t.with(func(r *rest.Target) []rest.Note { r.CallBegins(began); return nil })
 	results, cut := t.Call(ctx, events, t.Resting(), func() {
-		t.with(func(r *rest.Target, _ time.Time) []rest.Note { r.CallEnds(began); return nil })
+		t.with(func(r *rest.Target) []rest.Note { r.CallEnds(began); return nil })
 	})
 	ids := make([]uuid.UUID, len(events))
 	for i := range events {
 		ids[i] = events[i].ID
 	}
-	t.with(func(r *rest.Target, now time.Time) []rest.Note { return r.OnCall(now, began, ids, results, cut) })
+	now := time.Now()
+	t.with(func(r *rest.Target) []rest.Note { return r.OnCall(now, began, ids, results, cut) })
 	return results
 }
 

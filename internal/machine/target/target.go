@@ -29,10 +29,10 @@ type Target struct {
 }
 
 // with calls f with the lock, and tells what has changed.
-func (t *Target) with(f func(r *rest.Target, now time.Time) []rest.Note) {
+func (t *Target) with(f func(r *rest.Target) []rest.Note) {
 	s := t.all
 	s.mu.Lock()
-	notes := f(t.Rest, time.Now())
+	notes := f(t.Rest)
 	away := int32(0)
 	for _, each := range s.rests {
 		if each.IsAway() {
@@ -74,8 +74,8 @@ func (t *Target) Admit(now time.Time, n int) (admitted int, others errclass.Resu
 
 // OnResults updates t from the results of events that were tried from began on. It changes the class of a failure that
 // belongs to an outage to ClassUnavailable in results.
-func (t *Target) OnResults(began time.Time, ids []uuid.UUID, results []errclass.Result) {
-	t.with(func(r *rest.Target, now time.Time) []rest.Note { return r.OnResults(now, began, ids, results) })
+func (t *Target) OnResults(now, began time.Time, ids []uuid.UUID, results []errclass.Result) {
+	t.with(func(r *rest.Target) []rest.Note { return r.OnResults(now, began, ids, results) })
 }
 
 // TakeReturned is rest.Target.TakeReturned.
@@ -102,12 +102,12 @@ func (t *Target) LaterDelay() time.Duration {
 // Abandon records that a lease ends before the call under way has returned. Until the call returns, nothing else is
 // sent.
 func (t *Target) Abandon() {
-	t.with(func(r *rest.Target, _ time.Time) []rest.Note { r.Abandon(); return nil })
+	t.with(func(r *rest.Target) []rest.Note { r.Abandon(); return nil })
 }
 
 // KeepLateResults keeps the results of a call that has outlived its lease, until their events are read again.
 func (t *Target) KeepLateResults(ids []uuid.UUID, results []errclass.Result) {
-	t.with(func(r *rest.Target, _ time.Time) []rest.Note { r.KeepLateResults(ids, results); return nil })
+	t.with(func(r *rest.Target) []rest.Note { r.KeepLateResults(ids, results); return nil })
 }
 
 // TakeLateResult returns the result of an event whose call has outlived its lease, if the call has returned since.

@@ -34,7 +34,7 @@ func try(to *Target, err error, ids ...uuid.UUID) []errclass.Result {
 		errs[i] = err
 	}
 	results := errclass.All(errs)
-	to.OnResults(time.Now(), ids, results)
+	to.OnResults(time.Now(), time.Now(), ids, results)
 	return results
 }
 
