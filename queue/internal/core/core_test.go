@@ -413,6 +413,7 @@ func TestDoorbell(t *testing.T) {
 	d.step(0, Answered{Request: ask.Request, Bell: sleep.Watches})
 	d.claimed(the[*Pass](d), d.tasks("handled", 1)...)
 	require.False(t, the[AskBell](d).Asleep, "enqueues need not ring")
+	require.IsType(t, Run{}, d.out[0], "the handler competes with what the others wake, so it starts first")
 }
 
 // TestRefusalsGrow: while a transaction that has enqueued is open, the pauses grow when nothing was found for a second.
