@@ -68,7 +68,7 @@ func (d *Dispatcher) drain(ctx context.Context, cancel func(), limit int) (end *
 	cfg.Drain, cfg.Limit = true, limit
 	inline := config.IsInline(ctx)
 	if inline {
-		cfg.Concurrency = 1
+		cfg.Concurrency, cfg.Ahead = 1, 0
 	}
 	l := newLoop(ctx, d, cfg)
 	defer l.Enforce(ctx, d.cfg.ShutdownTimeout, errShutdown)()

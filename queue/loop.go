@@ -43,10 +43,11 @@ type loop struct {
 
 	workers sync.WaitGroup // and calls of publishers
 	others  sync.WaitGroup // what uses the database
-	started int            // workers
-	given   int            // tasks that they have
-	steps   int            // so far
-	stopped bool           // the core knows that ctx has ended
+	started int            // workers, of which there are at most most
+	most    int
+	given   int  // tasks that they have
+	steps   int  // so far
+	stopped bool // the core knows that ctx has ended
 	reported
 	total Report
 	end   *core.End
@@ -76,6 +77,7 @@ type signals struct {
 func (d *Dispatcher) machineOf() core.Config {
 	cfg := core.Config{
 		Lanes: core.LanesOf(d.topics, d.cfg.TenantIDs), BatchSize: d.cfg.BatchSize, Concurrency: d.cfg.Concurrency,
+		Ahead:         d.cfg.Concurrency,
 		LeaseDuration: d.cfg.LeaseDuration, PollInterval: d.cfg.PollInterval, MaxPollInterval: d.cfg.MaxPollInterval,
 		FirstPause: d.cfg.Breaker.FirstPause,
 	}
@@ -99,9 +101,9 @@ func newLoop(ctx context.Context, d *Dispatcher, cfg core.Config) *loop {
 	cfg.Pauses, cfg.LastAttemptLimit = d.pauses.Load(), d.lastAttemptLimit
 	return &loop{
 		Stages: shutdown.New(outbox.ContextWithRunner(ctx, d.runner())), d: d, ctx: ctx, core: core.New(time.Now(), cfg),
-		queue: make(chan *task, cfg.Concurrency), reports: make(chan *task, cfg.Concurrency),
+		queue: make(chan *task, cfg.Concurrency+cfg.Ahead), reports: make(chan *task, cfg.Concurrency),
 		events: make(chan happening, 2*core.MaxPasses), asks: make(chan func()), over: make(chan struct{}),
-		timer: time.NewTimer(time.Hour),
+		timer: time.NewTimer(time.Hour), most: cfg.Concurrency,
 	}
 }
 
@@ -210,9 +212,33 @@ func (l *loop) step(e core.Event) {
 // tell tells the core of e and does what it says.
 func (l *loop) tell(e core.Event) {
 	l.steps++
+	var recalled *core.Recalled
 	for _, c := range l.core.Step(time.Now(), e) {
+		if _, is := c.(core.Recall); is {
+			recalled = l.recall()
+			continue
+		}
 		l.obey(c)
 	}
+	if recalled != nil {
+		l.tell(recalled)
+	}
+}
+
+// recall takes back what waits for a worker.
+func (l *loop) recall() *core.Recalled {
+	e := &core.Recalled{}
+	for range len(l.queue) {
+		select {
+		case t := <-l.queue:
+			t.cancel(nil)
+			t.cancel = nil
+			e.Tasks = append(e.Tasks, &t.Task)
+			l.given--
+		default: // a worker has begun it
+		}
+	}
+	return e
 }
 
 // obey does what the core says. Nothing here waits, except for a log or an observer that is slow.
@@ -302,7 +328,7 @@ func (l *loop) start(t *task) {
 		l.call(func() { l.handle(t) })
 		return
 	}
-	if l.given > l.started {
+	if l.given > l.started && l.started < l.most {
 		l.started++
 		l.workers.Go(l.worker)
 	}

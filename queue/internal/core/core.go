@@ -23,6 +23,7 @@ type Config struct {
 	Pauses  *Pauses   // what is paused at the start
 
 	BatchSize, Concurrency                       int
+	Ahead                                        int // how many events may wait for a handler to return
 	LeaseDuration, PollInterval, MaxPollInterval time.Duration
 	LastAttemptLimit                             time.Duration // how long an event that may kill its process stops claims
 
@@ -57,13 +58,14 @@ type Core struct {
 	sleeper  sleep.Sleeper
 	ready    []*Task      // handlers wait for them
 	lines    []activeLine // destinations that events are on their way to
-	running  int          // handlers
+	running  int          // handlers, and what waits for one of them to return
 	inFlight int          // claimed and not known to be settled
 	finished []*Task
 	// capacity is how many may be in flight, not counting those of stalled publishers and one per resting target to try
 	// it.
-	capacity int
-	lapsed   bool // what has not begun has lost its lease
+	capacity  int
+	lapsed    bool // something has lost its lease that may not have begun
+	recalling bool // Recalled follows
 
 	stopping     bool // nothing is started any more
 	givenUp      bool // nobody waits for handlers
@@ -149,6 +151,8 @@ func (c *Core) Step(now time.Time, in Event) []Command {
 		c.onSent(now, e)
 	case *Routed:
 		c.onRouted(now, e)
+	case *Recalled:
+		c.onRecalled(now, e)
 	case *PassDone:
 		c.onPassDone(now, e)
 	case *Renewed:
@@ -185,7 +189,7 @@ func (c *Core) onTime(now time.Time) {
 	c.renew(now)
 	if c.lapsed {
 		c.lapsed = false
-		c.withdraw(now, func(t *Task) bool { return t.lost })
+		c.withdraw(now)
 	}
 	if c.stopping || c.cfg.Drain {
 		return
@@ -306,33 +310,58 @@ func (c *Core) releaseUnstarted(now time.Time, t *Task) {
 	c.report(now, t)
 }
 
+// gone reports whether t must not begin any more.
+func (c *Core) gone(t *Task) bool { return c.stopping || t.lost || c.pauses.Event(t.Topic, t.Tenant) }
+
+// recall asks for what waits for a worker.
+func (c *Core) recall() {
+	if c.running > c.cfg.Concurrency && !c.recalling {
+		c.recalling = true
+		c.do(Recall{})
+	}
+}
+
+// onRecalled makes tasks that no worker has begun wait here again.
+func (c *Core) onRecalled(now time.Time, e *Recalled) {
+	c.recalling = false
+	for _, t := range e.Tasks {
+		t.begun = false
+		c.running--
+	}
+	c.ready = append(e.Tasks, c.ready...)
+	c.release(now, &c.ready)
+}
+
 // withdraw takes back what has not begun and is gone, for example because its lease was lost while it waited. Each is
 // released under its fence, so its attempt is not counted unless another worker has claimed it since.
-func (c *Core) withdraw(now time.Time, gone func(*Task) bool) {
-	if t := c.lastAttempt; t != nil && !c.lastAttemptStarted && gone(t) {
+func (c *Core) withdraw(now time.Time) {
+	c.recall()
+	if t := c.lastAttempt; t != nil && !c.lastAttemptStarted && c.gone(t) {
 		c.releaseUnstarted(now, t)
 	}
-	take := func(queue *[]*Task) {
-		all := *queue
-		*queue = nil
-		for _, t := range all {
-			if !gone(t) {
-				*queue = append(*queue, t)
-			}
-		}
-		for _, t := range all {
-			if gone(t) {
-				c.releaseUnstarted(now, t)
-			}
-		}
-	}
 	for i := len(c.lines) - 1; i >= 0; i-- { // backwards: one that becomes empty is removed
-		take(&c.lines[i].ready)
+		c.release(now, &c.lines[i].ready)
 	}
 	for _, t := range c.cfg.Targets {
-		take(&t.ready)
+		c.release(now, &t.ready)
 	}
-	take(&c.ready)
+	c.release(now, &c.ready)
+}
+
+// release releases what is gone of a queue.
+func (c *Core) release(now time.Time, queue *[]*Task) {
+	all := *queue
+	*queue = nil
+	for _, t := range all {
+		if !c.gone(t) {
+			*queue = append(*queue, t)
+		}
+	}
+	for _, t := range all {
+		if c.gone(t) {
+			c.releaseUnstarted(now, t)
+		}
+	}
 }
 
 // startLastAttempt makes the pending event on its last attempt ready once nothing else is in flight. This event may
@@ -435,7 +464,7 @@ func (c *Core) onPausesRead(now time.Time, e *PausesRead) {
 	}
 	if e.Err == nil && !e.Pauses.Equal(c.pauses) {
 		c.pauses = e.Pauses
-		c.withdraw(now, func(t *Task) bool { return c.pauses.Event(t.Topic, t.Tenant) })
+		c.withdraw(now)
 		c.requestLook() // a claim that is under way may pass over what it still takes for paused
 	}
 	c.do(SignalPaused)

@@ -193,6 +193,67 @@ func TestWorkersAreNotGivenMoreThanTheyRun(t *testing.T) {
 	require.Equal(t, []Run{{tasks[2]}}, all[Run](d))
 }
 
+// TestWorkersHaveTheNextEvent: as many events as Ahead wait for the workers there.
+func TestWorkersHaveTheNextEvent(t *testing.T) {
+	t.Parallel()
+	d := drive(t, func(c *Config) { c.Ahead = 1 })
+	tasks := d.tasks("handled", 5)
+	d.claimed(d.first(), tasks...)
+	require.Equal(t, []Run{{tasks[0]}, {tasks[1]}, {tasks[2]}}, all[Run](d))
+	d.reported(errclass.ClassDone, tasks[1])
+	require.Equal(t, []Run{{tasks[3]}}, all[Run](d))
+}
+
+// TestRecall: what waits for a worker is taken back when it may not begin any more, and to be given out until later.
+func TestRecall(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		event func(d *driven, tasks []*Task) Event
+		after time.Duration
+		again bool // it may begin
+		why   errclass.Class
+	}{
+		"stop":    {event: func(*driven, []*Task) Event { return Stop{} }},
+		"pause":   {event: func(*driven, []*Task) Event { return &PausesRead{Pauses: PausesOf(false, []string{"handled"})} }},
+		"other":   {event: func(*driven, []*Task) Event { return &PausesRead{Pauses: PausesOf(false, []string{"sent"})} }, again: true},
+		"renewal": {event: func(*driven, []*Task) Event { return Tick{} }, after: 3 * time.Second, again: true},
+		"lost lease": {event: func(d *driven, tasks []*Task) Event {
+			d.leases.renewing = true
+			return &Renewed{Renew: &Renew{Tasks: tasks, sent: d.now}, Outcomes: []RenewalOutcome{Prolonged, Prolonged, Prolonged, Gone}}
+		}},
+		"rest": {event: func(d *driven, tasks []*Task) Event {
+			tasks[0].Result, tasks[0].Tried, tasks[0].Began = errclass.New(errclass.ClassUnavailable, "away"), true, d.now
+			return &Reported{Tasks: tasks[:1]}
+		}, why: errclass.ClassUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := drive(t, func(c *Config) { c.Ahead = 2 })
+			tasks := d.tasks("handled", 4)
+			d.claimed(d.first(), tasks...)
+			last := tasks[3]
+			until := last.StartBy
+			last.deadline = last.deadline.Add(time.Second) // renewed since
+			d.step(c.after, c.event(d, tasks))
+			the[Recall](d)
+			d.recall()
+			require.Len(t, all[Recall](d), 1, "one is under way")
+			d.step(0, &Recalled{Tasks: tasks[3:]})
+			if c.again {
+				require.Equal(t, []Run{{last}}, all[Run](d))
+				require.Equal(t, until.Add(time.Second), last.StartBy)
+				return
+			}
+			none[Run](d)
+			require.True(t, last.finished)
+			require.Equal(t, c.why == 0, last.unstarted)
+			if c.why != 0 {
+				require.Equal(t, c.why, last.Result.Class)
+			}
+		})
+	}
+}
+
 // TestReportDuringAPass: what is reported while two passes are under way is settled by the next one.
 func TestReportDuringAPass(t *testing.T) {
 	t.Parallel()

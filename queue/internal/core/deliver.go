@@ -239,7 +239,7 @@ func (c *Core) take(now time.Time, e *PassDone) {
 func (c *Core) onClaim(now time.Time, e *PassDone) {
 	p := e.Pass
 	c.take(now, e)
-	c.hand(now) // first: what other commands wake competes with the handlers for processors
+	c.hand(now)         // first: what other commands wake competes with the handlers for processors
 	if p.Claim == nil { // every target is away
 		c.claimable = c.claimable && p.generation != c.generation
 	} else if c.walk(now, e); p.try != nil { // the claim was not of the other targets

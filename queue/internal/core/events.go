@@ -30,6 +30,8 @@ type (
 		Route        *Route
 		Destinations []Destined
 	}
+	// Recalled: no worker has begun these tasks, which are in the order of their Run.
+	Recalled struct{ Tasks []*Task }
 	// PassDone: a pass is over. Open are the tasks of it that are not known to be settled. After an error, what was
 	// claimed is leased nevertheless.
 	PassDone struct {
@@ -74,6 +76,7 @@ func (Tick) event()         {}
 func (*Reported) event()    {}
 func (*Sent) event()        {}
 func (*Routed) event()      {}
+func (*Recalled) event()    {}
 func (*PassDone) event()    {}
 func (*Renewed) event()     {}
 func (Woken) event()        {}
@@ -108,8 +111,10 @@ type Command interface{ command() }
 
 // The commands.
 type (
-	// Run gives a task to a worker. Reported follows.
+	// Run gives a task to the workers. It waits while Config.Concurrency others run. Reported follows, or Recalled.
 	Run struct{ Task *Task }
+	// Recall takes back what waits for a worker. Recalled follows, before anything else.
+	Recall struct{}
 	// Send gives tasks to the publisher of To, or to one of its destinations. Sent follows.
 	Send struct {
 		To          *Target
@@ -171,6 +176,7 @@ type (
 )
 
 func (Run) command()        {}
+func (Recall) command()     {}
 func (*Send) command()      {}
 func (*Route) command()     {}
 func (Lost) command()       {}

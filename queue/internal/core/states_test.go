@@ -46,6 +46,8 @@ func (d *driven) words() (words []string) {
 		switch c := c.(type) {
 		case Run:
 			add("run")
+		case Recall:
+			add("recall")
 		case *Send:
 			add("send")
 		case *Route:

@@ -8,7 +8,7 @@ func (c *Core) onStop(now time.Time) {
 		return
 	}
 	c.stopping, c.pausedUntil = true, time.Time{}
-	c.withdraw(now, func(*Task) bool { return true })
+	c.withdraw(now)
 }
 
 // finishUp settles what is finished, and ends when nothing is in flight any more, or when nobody waits for it.

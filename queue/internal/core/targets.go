@@ -131,7 +131,10 @@ func (c *Core) forget(now time.Time, t *Target) {
 // tellRests tells notes, and claims again when a target is available again that claims have left out.
 func (c *Core) tellRests(notes []rest.Note) {
 	for i := range notes {
-		if n := &notes[i]; n.Change == rest.Ended && c.ownTargets[n.Target] {
+		switch n := &notes[i]; {
+		case n.Change == rest.Began:
+			c.recall() // some of what waits for a worker may not begin now
+		case n.Change == rest.Ended && c.ownTargets[n.Target]:
 			c.requestClaim() // earlier claims have left out the events that wait for that target
 		}
 	}
@@ -164,9 +167,10 @@ func (c *Core) begin(now time.Time, t *Task, what string) bool {
 	return true
 }
 
-// hand gives what is ready to free workers and publishers.
+// hand gives what is ready to workers and publishers. Some of it waits there for a worker, so that one that is done has
+// the next at once.
 func (c *Core) hand(now time.Time) {
-	for c.running < c.cfg.Concurrency && len(c.ready) > 0 {
+	for c.running < c.cfg.Concurrency+c.cfg.Ahead && len(c.ready) > 0 {
 		t := c.ready[0]
 		c.ready[0], c.ready = nil, c.ready[1:]
 		if !c.begin(now, t, "handled") {
@@ -256,7 +260,7 @@ func (c *Core) onRouted(now time.Time, e *Routed) {
 	for _, d := range e.Destinations {
 		n := to.lineOf(d.Destination)
 		for _, t := range d.Tasks {
-			if t.lost || c.stopping || c.pauses.Event(t.Topic, t.Tenant) {
+			if c.gone(t) {
 				c.releaseUnstarted(now, t)
 				continue
 			}

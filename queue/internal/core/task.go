@@ -38,7 +38,7 @@ type Task struct {
 	wait      time.Duration // until it is due again if its own destination is unavailable; 0 leaves it to the topic
 	deadline  time.Time     // of the lease as it was renewed
 	unstarted bool          // handed back before it was started
-	begun     bool          // given to a worker or a publisher
+	begun     bool          // given to the workers or a publisher
 	lost      bool          // its lease is not renewed any more
 	open      bool          // not known to be settled
 	finished  bool          // nothing runs any more; it is to be settled
@@ -126,6 +126,7 @@ func (c *Core) renew(now time.Time) {
 		return
 	}
 	l.renewAt = now.Add(l.tick())
+	c.recall() // what waits for a worker is given out again until a later StartBy
 	var due []*Task
 	until := now.Add(max(l.lease/5, time.Second)) // then once more, on another connection
 	for _, t := range l.tasks {
@@ -150,9 +151,7 @@ func (c *Core) renew(now time.Time) {
 func (c *Core) lose(t *Task) {
 	t.lost = true
 	c.do(Lost{t})
-	if !t.begun {
-		c.lapsed = true
-	}
+	c.lapsed = true
 }
 
 // onRenewed takes in the outcomes of a renewal.

@@ -26,6 +26,7 @@ type proc struct {
 	asleep                                                    bool
 	calls                                                     map[string]bool // of publishers, by destination
 	running                                                   map[*core.Task]bool
+	waiting                                                   []*core.Task // for one of running to return
 	passes                                                    int
 	reading, renewing                                         bool
 	doubtful                                                  bool // something has gone wrong that leaves leases behind
@@ -58,11 +59,21 @@ func (p *proc) tell(e core.Event) {
 	if p.sim.trace != nil {
 		p.sim.trace("%12s %s: %T%+v", p.sim.now.Sub(start), p.name, e, brief(e))
 	}
+	var recalled *core.Recalled
 	for _, c := range slices.Clone(p.core.Step(p.sim.now, e)) {
 		if p.crashed {
 			return
 		}
+		if _, is := c.(core.Recall); is {
+			recalled = &core.Recalled{Tasks: p.waiting}
+			p.waiting = nil
+			continue
+		}
 		p.obey(c)
+	}
+	if recalled != nil {
+		p.sim.stats.Recalled += len(recalled.Tasks)
+		p.tell(recalled)
 	}
 }
 
@@ -93,7 +104,9 @@ func (p *proc) obey(c core.Command) {
 	}
 	switch c := c.(type) {
 	case core.Run:
-		p.run(c.Task)
+		p.waiting = append(p.waiting, c.Task)
+		p.sim.require(len(p.waiting)+len(p.running) <= p.cfg.Concurrency+p.cfg.Ahead, "%s has too many events for its workers", p.name)
+		p.work()
 	case *core.Send:
 		p.send(c)
 	case *core.Route:
@@ -153,6 +166,20 @@ func (p *proc) result(r *row, name string) errclass.Result {
 	return errclass.Result{}
 }
 
+// work gives what waits to free workers. One that begins too late reports that.
+func (p *proc) work() {
+	for len(p.running) < p.cfg.Concurrency && len(p.waiting) > 0 {
+		t := p.waiting[0]
+		if p.waiting = p.waiting[1:]; p.sim.now.Before(t.StartBy) {
+			p.run(t)
+			continue
+		}
+		of(t).over = true
+		t.Late, t.Result = true, errclass.New(errclass.ClassNotSent, "late")
+		p.sim.after(0, func() { p.tell(&core.Reported{Tasks: []*core.Task{t}}) })
+	}
+}
+
 // run runs the handler of t.
 func (p *proc) run(t *core.Task) {
 	s, h := p.sim, of(t)
@@ -192,6 +219,7 @@ func (p *proc) returned(t *core.Task, r errclass.Result) {
 		h.done = true
 		h.handled++
 	}
+	p.work()
 	p.tell(&core.Reported{Tasks: []*core.Task{t}})
 }
 

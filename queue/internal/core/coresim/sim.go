@@ -19,11 +19,11 @@ import (
 )
 
 // Stats says what a schedule has reached.
-type Stats struct{ Steps, Delivered, Dead, Crashes, Lost, Drains int }
+type Stats struct{ Steps, Delivered, Dead, Crashes, Lost, Recalled, Drains int }
 
 func (s *Stats) add(o Stats) {
 	s.Steps, s.Delivered, s.Dead = s.Steps+o.Steps, s.Delivered+o.Delivered, s.Dead+o.Dead
-	s.Crashes, s.Lost, s.Drains = s.Crashes+o.Crashes, s.Lost+o.Lost, s.Drains+o.Drains
+	s.Crashes, s.Lost, s.Recalled, s.Drains = s.Crashes+o.Crashes, s.Lost+o.Lost, s.Recalled+o.Recalled, s.Drains+o.Drains
 }
 
 // Run plays the schedule of a seed and returns an error if it breaks an invariant.
@@ -375,7 +375,7 @@ func (s *sim) startProc(drain bool) {
 	of := map[string]*core.Target{"handled": handled, "slow": slow, "sent": sent, "sent2": sent, "routed": routed}
 	p.cfg = core.Config{
 		Targets: []*core.Target{handled, slow, sent, routed}, Pauses: s.pauses,
-		BatchSize: 1 + s.rnd.IntN(30), Concurrency: 1 + s.rnd.IntN(8),
+		BatchSize: 1 + s.rnd.IntN(30), Concurrency: 1 + s.rnd.IntN(8), Ahead: s.rnd.IntN(8),
 		LeaseDuration: lease, PollInterval: time.Second, MaxPollInterval: 3 * time.Second, LastAttemptLimit: time.Second,
 		Doorbell: s.bells || s.rnd.IntN(2) == 0, Drain: drain, FirstPause: breaker.FirstPause, Random: random,
 	}
