@@ -58,6 +58,10 @@ func (d *Dispatcher) runHandler(t *task, over func(*task)) {
 		if late(&t.Task, "handled") {
 			return nil
 		}
+		if t.ctx.Err() != nil { // while it waited for this worker
+			t.Late, t.Result = true, errclass.New(errclass.ClassNotSent, "its lease was lost before it was handled")
+			return nil
+		}
 		t.Tried = true
 		if d.hooks.WantsCalls() {
 			told = []outbox.Event{*e}
