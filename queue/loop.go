@@ -364,7 +364,7 @@ func (l *loop) worker() {
 	closed = true
 }
 
-// handle runs the handler of t.
+// handle runs the handler of t, unless the run has ended while t waited for a worker.
 func (l *loop) handle(t *task) {
 	over := func(t *task) {
 		select {
@@ -374,6 +374,12 @@ func (l *loop) handle(t *task) {
 	}
 	if l.isGone() {
 		t.Result = notCalled
+		over(t)
+		return
+	}
+	if l.ctx.Err() != nil { // the loop may not have recalled it yet
+		t.cancel(nil)
+		t.Ended = true
 		over(t)
 		return
 	}

@@ -17,6 +17,27 @@ import (
 	"github.com/outboxgen/outboxgen/queue"
 )
 
+// TestStopStartsNothingMore: when ctx has ended, no worker begins what waited for it, even before the loop has noticed.
+func TestStopStartsNothingMore(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := runtimetest.JobTopic("one")
+	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(40)...)
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		cfg := runtimetest.QuickConfig()
+		cfg.Concurrency = 1
+		var began atomic.Int64
+		d := runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
+			began.Add(1)
+			cancel()
+			return nil
+		}))
+		require.NoError(t, d.Run(ctx))
+		require.EqualValues(t, 1, began.Load())
+	}
+}
+
 // TestStopWithHundredInFlight ends Run at random moments of a backlog: events that were started are acked, the others
 // are released with their attempts uncounted, and nothing is handled twice.
 func TestStopWithHundredInFlight(t *testing.T) {

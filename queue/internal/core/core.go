@@ -263,6 +263,10 @@ func (c *Core) onReported(now time.Time, e *Reported) {
 		if t.begun && !t.to.sends() {
 			c.running--
 		}
+		if t.Ended {
+			c.releaseUnstarted(now, t)
+			continue
+		}
 		if t.Late {
 			if !t.lost {
 				c.lose(t)

@@ -796,6 +796,20 @@ func TestLeasesAreRenewed(t *testing.T) {
 	require.NotContains(t, d.leases.tasks, tasks[0])
 }
 
+// TestEndBeforeStart: what a worker did not begin because the run had ended is handed back as if it had waited here.
+func TestEndBeforeStart(t *testing.T) {
+	t.Parallel()
+	d := drive(t, func(c *Config) { c.Concurrency = 1 })
+	tasks := d.tasks("handled", 2)
+	d.claimed(d.first(), tasks...)
+	d.step(0, Stop{})
+	tasks[0].Ended = true
+	d.step(0, &Reported{Tasks: tasks[:1]})
+	none[Lost](d)
+	require.True(t, tasks[0].unstarted)
+	require.Equal(t, notStarted, tasks[0].Result)
+}
+
 // TestLateStart: what was given out and could not begin in time, or waits while its lease runs out, is released.
 func TestLateStart(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,7 @@ type Task struct {
 	Tried  bool            // the handler or the publisher was called
 	Began  time.Time       // of the call
 	Late   bool            // its lease was over before it could begin
+	Ended  bool            // the run had ended before it could begin
 
 	// As and After are how a Pass settles it.
 	As    Settlement
