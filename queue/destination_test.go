@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -247,4 +248,44 @@ func TestStopWithDestinationsThatHang(t *testing.T) {
 	require.ErrorContains(t, err, "still running")
 	require.Equal(t, 2, strings.Count(err.Error(), "test/published "))
 	require.Equal(t, 10, runtimetest.CountWhere(t, pool, "status = 'pending' AND attempts = 0"))
+}
+
+// TestStopMakesNoMoreCalls: when ctx has ended, no publisher is called and no destination is asked for, even if the loop
+// has decided so before. Calls in the caller's goroutine come one after the other, so the others wait meanwhile.
+func TestStopMakesNoMoreCalls(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	handled, routed := runtimetest.JobTopic("handled"), runtimetest.JobTopic("routed")
+	for range 10 {
+		ctx, cancel := context.WithCancel(t.Context())
+		called := make(map[string]bool)
+		h := &hooks{answer: func(_ context.Context, to string) error {
+			called[to] = true
+			cancel()
+			return nil
+		}}
+		enqueueFor(t, pool, 1, named("to", 3)...)
+		_, err := byEvent(t, pool, h, nil).Drain(config.Inline(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Len(t, called, 1)
+
+		ctx, cancel = context.WithCancel(t.Context())
+		runtimetest.EnqueueJobs(t, pool, handled, runtimetest.NumberedJobs(1)...)
+		runtimetest.EnqueueJobs(t, pool, routed, runtimetest.NumberedJobs(1)...)
+		publishers := map[string]publish.Publisher{"hook": &hooks{}}
+		d, err := queue.NewDispatcher(pool, queue.Config{Logger: runtimetest.DiscardLogger(), Publishers: publishers},
+			runtimetest.OnJob(handled, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
+				cancel()
+				return nil
+			}),
+			queue.Publish(routed, publish.Publication{Broker: "hook", DestinationOf: func(any) string {
+				if ctx.Err() != nil {
+					t.Error("asked after the end")
+				}
+				return "to"
+			}}))
+		require.NoError(t, err)
+		_, err = d.Drain(config.Inline(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+	}
 }

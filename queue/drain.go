@@ -75,7 +75,7 @@ func (d *Dispatcher) drain(ctx context.Context, cancel func(), limit int) (end *
 	if !inline {
 		return l.loop(), l.total
 	}
-	l.calls, l.gone = make(chan func()), make(chan struct{})
+	l.calls = make(chan func())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -84,7 +84,6 @@ func (d *Dispatcher) drain(ctx context.Context, cancel func(), limit int) (end *
 	left := true
 	defer func() {
 		if left { // a handler has ended this goroutine
-			close(l.gone)
 			cancel()
 			l.serve(ended)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
 	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
@@ -38,16 +37,14 @@ type loop struct {
 	timer   *time.Timer    // of core.Timer
 	// statement records the results of passes; nil in a drain, which returns their errors.
 	statement func(what string, began time.Time, err error)
-	calls     chan func()   // calls of user code in the goroutine of the caller; nil if they have goroutines of their own
-	gone      chan struct{} // closed when the caller has left and calls nothing any more
+	calls     chan func() // calls of user code in the goroutine of the caller; nil if they have goroutines of their own
 
 	workers sync.WaitGroup // and calls of publishers
 	others  sync.WaitGroup // what uses the database
-	started int            // workers, of which there are at most most
-	most    int
-	given   int  // tasks that they have
-	steps   int  // so far
-	stopped bool // the core knows that ctx has ended
+	started int            // workers
+	given   int            // tasks that they have
+	steps   int            // so far
+	stopped bool           // the core knows that ctx has ended
 	reported
 	total Report
 	end   *core.End
@@ -103,7 +100,7 @@ func newLoop(ctx context.Context, d *Dispatcher, cfg core.Config) *loop {
 		Stages: shutdown.New(outbox.ContextWithRunner(ctx, d.runner())), d: d, ctx: ctx, core: core.New(time.Now(), cfg),
 		queue: make(chan *task, cfg.Concurrency+cfg.Ahead), reports: make(chan *task, cfg.Concurrency),
 		events: make(chan happening, 2*core.MaxPasses), asks: make(chan func()), over: make(chan struct{}),
-		timer: time.NewTimer(time.Hour), most: cfg.Concurrency,
+		timer: time.NewTimer(time.Hour),
 	}
 }
 
@@ -328,7 +325,7 @@ func (l *loop) start(t *task) {
 		l.call(func() { l.handle(t) })
 		return
 	}
-	if l.given > l.started && l.started < l.most {
+	if l.given > l.started && l.started < l.d.cfg.Concurrency {
 		l.started++
 		l.workers.Go(l.worker)
 	}
@@ -364,7 +361,7 @@ func (l *loop) worker() {
 	closed = true
 }
 
-// handle runs the handler of t, unless the run has ended while t waited for a worker.
+// handle runs the handler of t.
 func (l *loop) handle(t *task) {
 	over := func(t *task) {
 		select {
@@ -372,32 +369,20 @@ func (l *loop) handle(t *task) {
 		case <-l.over:
 		}
 	}
-	if l.isGone() {
-		t.Result = notCalled
-		over(t)
-		return
-	}
-	if l.ctx.Err() != nil { // the loop may not have recalled it yet
+	if l.ended(&t.Task) {
 		t.cancel(nil)
-		t.Ended = true
 		over(t)
 		return
 	}
 	l.d.runHandler(t, over)
 }
 
-// isGone reports whether the caller of a drain has left, in whose goroutine user code runs.
-func (l *loop) isGone() bool {
-	select {
-	case <-l.gone:
-		return true
-	default:
-		return false
-	}
+// ended takes note that the run had ended before t could begin. The loop may not have noticed the end yet; and after it
+// no user code runs any more in the goroutine of a caller that leaves.
+func (l *loop) ended(t *core.Task) bool {
+	t.Ended = l.ctx.Err() != nil
+	return t.Ended
 }
-
-// notCalled is the result of an event whose handler would have run in the goroutine of a caller that has left.
-var notCalled = errclass.New(errclass.ClassNotSent, "the caller of the drain has left")
 
 // pass makes the round trip p.
 func (l *loop) pass(p *core.Pass) {

@@ -26,13 +26,9 @@ func (l *loop) send(s *core.Send) (sent *core.Sent, failed []*core.Task) {
 	to := l.d.targetOf[s.To]
 	tasks := make([]*core.Task, 0, len(s.Tasks))
 	for _, t := range s.Tasks {
-		switch {
-		case l.isGone():
-			t.Result = notCalled
+		if l.ended(t) || late(t, "published") {
 			failed = append(failed, t)
-		case late(t, "published"):
-			failed = append(failed, t)
-		default:
+		} else {
 			tasks = append(tasks, t)
 		}
 	}
@@ -66,13 +62,16 @@ func (l *loop) send(s *core.Send) (sent *core.Sent, failed []*core.Task) {
 // route finds out where the events of tasks go. failed are those that cannot be published.
 func (l *loop) route(r *core.Route) (routed *core.Routed, failed []*core.Task) {
 	routed = &core.Routed{Route: r}
-	if l.isGone() {
-		for _, t := range r.Tasks {
-			t.Result = notCalled
+	var live []*core.Task
+	for _, t := range r.Tasks {
+		if l.ended(t) {
+			failed = append(failed, t)
+		} else {
+			live = append(live, t)
 		}
-		return routed, r.Tasks
 	}
-	tasks, events, failed := l.d.prepare(r.Tasks)
+	tasks, events, unfit := l.d.prepare(live)
+	failed = append(failed, unfit...)
 	lines := make(map[string]int)
 	for i, t := range tasks {
 		taskOf(t).outgoing = &events[i]
