@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod bench/*/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -31,7 +31,7 @@ $(TESTS): test-in-%:
 
 # Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
 # Packages of internal without goroutines, and those of the tests' servers, are left to it too.
-CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil postgres/tenantlane payloads/decode payloads/masking \
+CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil postgres/topiclane payloads/decode payloads/masking \
 	payloads/upcast postgres/jsonb postgres/pgname tool/humantime tool/payloadcheck tool/redact tool/yamlmask \
 	$(addprefix testing/,archtest campaign freeport pgserver pgtest))
 RACED := ./queue ./listener ./outbox ./operation ./outboxfake ./admin ./inbox ./consume/... ./worker ./publish/... \
@@ -132,7 +132,7 @@ $(VERIFY): verify-in-%: bin/staticcheck
 ELSEWHERE := verify-on-windows verify-on-darwin
 .PHONY: $(ELSEWHERE)
 $(ELSEWHERE): verify-on-%:
-	@for m in . $(filter-out bench/ docs/% examples/% internal/% tools/%,$(filter-out .,$(MODULES))); do \
+	@for m in . $(filter-out bench/% docs/% examples/% internal/% tools/%,$(filter-out .,$(MODULES))); do \
 		echo "== vet for $* in $$m" && (cd $$m && GOOS=$* GOARCH=amd64 $(GO) vet ./...) || exit 1; \
 	done
 
@@ -156,9 +156,23 @@ screenshots: postgres ## take the pictures of the dashboard in docs/images, in C
 bench: postgres ## compare with hand-written SQL, River and watermill in docs/inside/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less
 	cd bench && $(GO) run . $(if $(BENCH),$(BENCH),-out ../docs/inside)
 
+.PHONY: bench-dbos
+bench-dbos: postgres ## compare flow control with the queues of DBOS: 6 minutes
+	cd bench && $(GO) run . -only dbos -runs 3 $(BENCH)
+
 .PHONY: chaos
-chaos: postgres ## run 8 writers against the listeners for a million steps, and check query plans with a backlog of a million
+chaos: postgres ## run 8 writers against the listeners for a million steps, worker processes with limits for 200 rounds of faults, and check query plans with a backlog of a million
 	OUTBOXGEN_CHAOS_STEPS=1000000 OUTBOXGEN_PLAN_BACKLOG=1000000 $(GO) test ./listener -timeout 3h -v -run '^(TestChaos|TestCursor|TestChaosChecker|TestListenerPlans)'
+	OUTBOXGEN_CHAOS_ROUNDS=200 OUTBOXGEN_PLAN_BACKLOG=1000000 OUTBOXGEN_LIMITS_SEEDS=100 $(GO) test ./queue -timeout 3h -v \
+		-run '^(TestChaosOfLimits|TestReferee|TestClaimsDoNotWalk|TestLimitsAgainstAModel)'
+
+# An overlay of the standard library, with which the clocks of the worker processes jump.
+CLOCKS = $(or $(TMPDIR),/tmp)/outboxgen-clocks-$(shell id -u)
+.PHONY: chaos-million
+chaos-million: postgres ## a million attempts of worker processes with limits, whose clocks jump, under faults: 20 to 35 minutes
+	@cd tools && $(GO) run ./stepclock "$(CLOCKS)"
+	OUTBOXGEN_CHAOS_ATTEMPTS=1000000 OUTBOXGEN_CHAOS_ROUNDS=20 OUTBOXGEN_CHAOS_CLOCKS=1 $(GO) test -overlay "$(CLOCKS)/overlay.json" ./queue -count=1 \
+		-timeout 2h -v -run '^TestChaosOfLimits$$'
 
 .PHONY: release
 release: ## commit and tag a release, for example VERSION=v0.1.0, after all checks; CHECKS=none leaves out test and verify; pushes nothing

@@ -7,7 +7,8 @@ import (
 
 // ArgumentError is a mistake in an argument. Nothing was read and nothing was changed.
 type ArgumentError struct {
-	// Argument is the type of the argument: Filter, AuditFilter, Page, Act, Scope or DoctorConfig.
+	// Argument is the type of the argument: Filter, AuditFilter, Page, Act, Scope, LimitScope,
+	// LimitValue or DoctorConfig.
 	Argument string
 	// Problem says what is wrong, and what to do.
 	Problem string
@@ -16,7 +17,7 @@ type ArgumentError struct {
 // Error names the argument, unless the problem does.
 func (e *ArgumentError) Error() string {
 	switch e.Argument {
-	case "Scope", "DoctorConfig":
+	case "Scope", "LimitScope", "LimitValue", "DoctorConfig":
 		return e.Problem
 	case "AuditFilter":
 		return "filter: " + e.Problem

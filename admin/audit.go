@@ -19,7 +19,7 @@ import (
 type AuditFilter struct {
 	// Who is exactly what the entry says.
 	Who string
-	// Action is one of replay, discard, pause, resume, skip, rewind, detach, rebase and prune.
+	// Action is one of replay, discard, pause, resume, skip, rewind, detach, rebase, prune, limit and limit-reset.
 	Action string
 	// Since and Until bound the time of the act: not before Since, and before Until. Zero means no bound.
 	Since, Until time.Time
@@ -40,7 +40,7 @@ type AuditEntry struct {
 	Filter json.RawMessage `json:"filter"`
 	// Events is how many events it changed: dead letters that were replayed or discarded, the event that was skipped,
 	// parked events that a detach deleted, events that a rewind has put before the listener, or that a rebase or a prune
-	// went through. A pause changes none.
+	// went through. A pause or a limit changes none.
 	Events int64 `json:"events"`
 }
 
@@ -111,6 +111,10 @@ type auditScope struct {
 	Limit     int         `json:"limit,omitempty"`
 	Shards    int         `json:"shards,omitempty"` // of a detach
 	Edited    bool        `json:"edited,omitempty"`
+	// Of a limit: which one, and what it allows from then on.
+	Per         string `json:"per,omitempty"`
+	Concurrency int    `json:"concurrency,omitempty"`
+	Rate        string `json:"rate,omitempty"`
 }
 
 // scopeText says in words what the column scope says. It returns a text of another form, which somebody has written by
@@ -147,6 +151,9 @@ func (s auditScope) String() string {
 	add(s.Listener != "", "listener %s", s.Listener)
 	add(s.Consumer != "", "consumer %s", s.Consumer)
 	add(subject != Scope{}, "%s", subject)
+	add(s.Per != "", "per %s", s.Per)
+	add(s.Concurrency > 0, "concurrency %d", s.Concurrency)
+	add(s.Rate != "", "rate %s", s.Rate)
 	add(len(s.Topics) > 0, "%s", strings.Join(s.Topics, ", "))
 	add(len(s.Listeners) > 0, "listeners %s", strings.Join(s.Listeners, ", "))
 	add(s.ID != nil, "event %v", s.ID)

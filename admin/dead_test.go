@@ -92,7 +92,7 @@ func TestReplayPutsADeadEventBack(t *testing.T) {
 	require.Equal(t, "delivered", runtimetest.StateOf(t, pool, dead[0].ID).Status)
 }
 
-// The lane of a topic with fairness stays, so that a replay of one tenant does not delay the others.
+// The lane and the turn of a topic with fairness stay, so that a replay of one tenant does not delay the others.
 func TestReplayKeepsTheLane(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -104,7 +104,7 @@ func TestReplayKeepsTheLane(t *testing.T) {
 		ms = append(ms, m)
 	}
 	runtimetest.EnqueueAll(t, pool, ms...)
-	const lanes = "SELECT string_agg(lane::text, ' ' ORDER BY id) FROM outbox.queue"
+	const lanes = "SELECT string_agg(lane || ' ' || turn, ' ' ORDER BY id) FROM outbox.queue"
 	before := pgtest.Value[string](t, pool, lanes)
 	for i, c := range runtimetest.ClaimN(t, store, 40) {
 		if i%2 == 0 {

@@ -107,6 +107,7 @@ func doctorChecks() []doctorCheck {
 		{"handlers", checkHandlers},
 		{"processes", checkProcesses},
 		{"pauses", checkPauses},
+		{"limits", checkLimits},
 		{"rows", checkRows},
 		{"log", checkLog},
 		{"listeners", checkListeners},

@@ -22,13 +22,23 @@ const (
 	aliveFor = 90 * time.Second
 )
 
-// queueHeads reads what DoctorQueue does.
+// queueHeads reads what DoctorQueue does, without what waits at limits.
 func (e *examination) queueHeads(ctx context.Context) (rows []queries.DoctorQueueRow, err error) {
 	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) error {
 		if err := q.SessionGuard(ctx); err != nil {
 			return err
 		}
-		rows, err = q.DoctorQueue(ctx, headSize)
+		waits, err := limitWaits(ctx, q, headSize, true)
+		if err != nil {
+			return err
+		}
+		p := queries.DoctorQueueParams{HeadSize: headSize, Held: []string{}}
+		for _, w := range waits {
+			for _, turn := range w.turns {
+				p.Held = append(p.Held, w.Namespace+" "+turn)
+			}
+		}
+		rows, err = q.DoctorQueue(ctx, p)
 		return err
 	})
 	return rows, err

@@ -31,6 +31,9 @@ type EventDetail struct {
 	Payload json.RawMessage
 	// Failures are the latest failed attempts, at most five, oldest first. Those of listeners are in Listeners.
 	Failures []Failure
+	// Limits are those of its topic, with what is used of its keys, if it is pending or processing. If it is due and one of
+	// them is full, it waits for that.
+	Limits []EventLimit
 	// Listeners says of an event of a log topic where each attached listener is, and each that has it as a dead letter; by
 	// name. Which topics a listener reads is only known while a process runs it. A listener that is known not to read the
 	// topic is left out.
@@ -89,7 +92,10 @@ func readEvent(ctx context.Context, q *queries.Queries, id uuid.UUID) (EventDeta
 		r := details[0]
 		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)
 		d.Failures = failuresOf(r.Failures)
-		return d, nil
+		if d.Status == StatusPending || d.Status == StatusProcessing {
+			d.Limits, err = limitsOfEvent(ctx, q, &d.EventStatus)
+		}
+		return d, err
 	}
 	seq, err := findInLog(ctx, q, id)
 	if err != nil {

@@ -56,6 +56,15 @@ func (s ConsumerStatus) MarshalJSON() ([]byte, error) {
 }
 
 // MarshalJSON implements json.Marshaler.
+func (w LimitWait) MarshalJSON() ([]byte, error) {
+	type plain LimitWait
+	return json.Marshal(struct {
+		plain
+		LongestSeconds float64 `json:"longest_seconds"`
+	}{plain(w), w.Longest.Seconds()})
+}
+
+// MarshalJSON implements json.Marshaler.
 func (d Drained) MarshalJSON() ([]byte, error) {
 	type plain Drained
 	return json.Marshal(struct {
@@ -91,12 +100,13 @@ func (d EventDetail) MarshalJSON() ([]byte, error) {
 		EntityID      string            `json:"entity_id,omitempty"`
 		EntityVersion int64             `json:"entity_version,omitempty"`
 		Failures      []Failure         `json:"failures"`
+		Limits        []EventLimit      `json:"limits,omitempty"`
 		Listeners     []EventAtListener `json:"listeners,omitempty"`
 		Headers       map[string]string `json:"headers"`
 		Payload       json.RawMessage   `json:"payload,omitempty"`
 	}{
 		d.ID, d.Name(), eventStatusJSON(d.EventStatus), d.Entity.Type, d.Entity.ID, d.Entity.Version,
-		listed(d.Failures), d.Listeners, headers, d.Payload,
+		listed(d.Failures), d.Limits, d.Listeners, headers, d.Payload,
 	})
 }
 

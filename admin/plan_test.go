@@ -54,9 +54,9 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 	fillForPlans(t, pool)
 	a, err := New(pool, "")
 	require.NoError(t, err)
-	namespaces, lanes := make([]string, 32), make([]int16, 32)
+	namespaces, lanes := make([]string, 32), make([]int32, 32)
 	for i := range lanes {
-		namespaces[i], lanes[i] = "test", int16(i)
+		namespaces[i], lanes[i] = "test", int32(i)
 	}
 	statements := []pgtest.Explained{
 		{Name: "lanes", Call: func(q *queries.Queries) { _, _ = q.QueueLanes(t.Context()) }, Reads: 40, Sorts: 40, Buffers: 1000},

@@ -27,6 +27,9 @@ func TestOperatorRoles(t *testing.T) {
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, runtimetest.NewNotes()))
 	pgtest.Execute(t, pool, `INSERT INTO outbox.dead_letters (listener, seq, bucket, id, namespace, topic, version, payload, created_at, attempts, error)
 		SELECT 'ears', n, 0, gen_random_uuid(), 'test', 'said', 1, '{}', now(), 1, 'no' FROM generate_series(1, 3) AS n`)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.limits (namespace, topic, per, counted_as, nth, tag, part, concurrency)
+		VALUES ('jobs', 'mail', '', 'mail', 1, 'a', 0, 3)`)
+	limit := admin.LimitScope{Namespace: "jobs", Topic: "mail"}
 	roles := runtimetest.RolePools(t, pool)
 	operator, reader := runtimetest.AdminOf(t, roles[migrate.Operator]), runtimetest.AdminOf(t, roles[migrate.Reader])
 	var letters []admin.DeadLetter
@@ -47,6 +50,11 @@ func TestOperatorRoles(t *testing.T) {
 		_, err = a.Pauses(ctx)
 		require.NoError(t, err)
 		_, err = a.Processes(ctx)
+		require.NoError(t, err)
+		limits, err := a.Limits(ctx)
+		require.NoError(t, err)
+		require.NotEmpty(t, limits)
+		_, err = a.LimitWaits(ctx)
 		require.NoError(t, err)
 		_, err = a.LogTopics(ctx)
 		require.NoError(t, err)
@@ -91,6 +99,14 @@ func TestOperatorRoles(t *testing.T) {
 		func(ctx context.Context, a *admin.Admin) error { return a.Pause(ctx, namespace, why) },
 		func(ctx context.Context, a *admin.Admin) error {
 			_, err := a.Resume(ctx, namespace, why)
+			return err
+		},
+		func(ctx context.Context, a *admin.Admin) error {
+			_, err := a.SetLimit(ctx, limit, admin.LimitValue{Concurrency: 2}, why)
+			return err
+		},
+		func(ctx context.Context, a *admin.Admin) error {
+			_, err := a.ResetLimit(ctx, limit, false, why)
 			return err
 		},
 		func(ctx context.Context, a *admin.Admin) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/outbox"
 )
 
 // ProcessKind is what a Process runs.
@@ -48,6 +49,11 @@ type ProcessTopic struct {
 	Version int
 	// MaxLag is the bound in the YAML of a queue topic; 0 if it has none. Listeners have their own, in ListenerStatus.
 	MaxLag time.Duration
+	// Limits are those in the YAML of the process, in its order; the limits in force may be others: see LimitStatus. Nil
+	// means that it has none, or was built before there were limits.
+	Limits []outbox.Limit
+	// AtOnce is how many events of a topic with Limits it handles at once at most; 0 without Limits.
+	AtOnce int
 }
 
 // Processes lists the dispatchers and listeners that run, by kind, name and start. It also lists those that were killed
@@ -78,12 +84,22 @@ func processesOf(ctx context.Context, q *queries.Queries) ([]Process, error) {
 		for name, text := range topics {
 			var t heartbeat.Topic
 			_ = json.Unmarshal(text, &t)
-			p.Topics[name] = ProcessTopic{Version: t.Version, MaxLag: time.Duration(t.MaxLag * float64(time.Second))}
+			known := ProcessTopic{Version: t.Version, MaxLag: seconds(t.MaxLag), AtOnce: t.AtOnce}
+			for _, l := range t.Limits {
+				known.Limits = append(known.Limits, outbox.Limit{
+					Per: l.Per, Concurrency: l.Concurrency, Rate: outbox.Rate{Events: l.Rate, Period: seconds(l.Period)},
+				})
+			}
+			p.Topics[name] = known
 		}
 		_ = json.Unmarshal(r.Resting, &p.Resting)
 		all[i] = p
 	}
 	return all, nil
+}
+
+func seconds(n float64) time.Duration {
+	return time.Duration(n * float64(time.Second)).Round(time.Microsecond)
 }
 
 // aliveProcesses returns those of all that are alive.

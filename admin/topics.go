@@ -18,7 +18,7 @@ import (
 // is not due. Retrying counts all that wait for a retry, due or not.
 type TopicStatus struct {
 	Namespace, Topic string `json:"-"`
-	// Due events could be handled now.
+	// Due events could be handled now, or as soon as a limit allows it: see Admin.LimitWaits.
 	Due Count `json:"due"`
 	// Retrying events have failed, or were put back until their target is available, and wait for the next attempt.
 	Retrying Count `json:"retrying"`

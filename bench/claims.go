@@ -14,7 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outboxgen/outboxgen/bench/events"
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
+	"github.com/outboxgen/outboxgen/internal/postgres/turn"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -24,19 +25,12 @@ const (
 	claimRounds = 60
 )
 
-// ourTenant and otherTenant are two tenants, which have different lanes in the topic order_billed.
-var ourTenant, otherTenant = twoTenants()
+// ourTenant and otherTenant are two tenants.
+var ourTenant, otherTenant = uuid.New(), uuid.New()
 
-func twoTenants() (a, b uuid.UUID) {
-	a, b = uuid.New(), uuid.New()
-	for billedLane(a) == billedLane(b) {
-		b = uuid.New()
-	}
-	return a, b
-}
-
-func billedLane(tenant uuid.UUID) int16 {
-	return tenantlane.Of(events.OrderBilledTopic.Untyped().Spec().Name, uuid.NullUUID{UUID: tenant, Valid: true})
+// takeTurns gives r, of one tenant, the turn that its events have in a topic with fairness by tenant.
+func (r *rows) takeTurns() {
+	r.lane, r.turn = topiclane.OfTurns(r.topic), turn.ShapeOf(r.topic, true, nil).Of(r.tenant.UUID.String(), nil)
 }
 
 // A situation is what else is in the tables while 100 events of one topic are claimed.
@@ -63,10 +57,11 @@ func situations(history int) []situation {
 	unhandled := of(history*2/5, paid)
 	unhandled.topic = "order_ignored"
 	sameLane := unhandled
-	unhandled.lane = tenantlane.Of(unhandled.topic, uuid.NullUUID{})
+	unhandled.lane = topiclane.Of(unhandled.topic)
 	other, otherFair := of(history/5, shipped), of(history/5, billed)
 	other.tenant = outbox.Tenant(otherTenant)
-	otherFair.tenant, otherFair.lane = other.tenant, billedLane(otherTenant)
+	otherFair.tenant = other.tenant
+	otherFair.takeTurns()
 	return []situation{
 		{name: empty},
 		{name: fmt.Sprintf("%d delivered", delivered.n), others: []rows{delivered}, base: empty},

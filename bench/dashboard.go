@@ -37,7 +37,7 @@ func pages(history int) workload {
 		topic := events.OrderPaidTopic.Untyped().Spec()
 		name := topic.Namespace + "/" + topic.Name
 		slowest := 0.0
-		for _, path := range []string{"/", "/topics/" + name, "/events", "/events?status=delivered&topic=" + name, "/events/" + id, "/dead", "/listeners", "/audit"} {
+		for _, path := range []string{"/", "/topics/" + name, "/events", "/events?status=delivered&topic=" + name, "/events/" + id, "/dead", "/listeners", "/limits", "/audit"} {
 			if _, err := load(ctx, server.URL+path); err != nil { // the first overview is read meanwhile
 				return 0, err
 			}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outboxgen/outboxgen/bench/events"
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -271,8 +271,8 @@ const (
 )
 
 // laneOf returns the lane of a topic.
-func laneOf(topic *outbox.UntypedTopic) int16 {
-	return tenantlane.Of(topic.Spec().Name, uuid.NullUUID{})
+func laneOf(topic *outbox.UntypedTopic) int32 {
+	return topiclane.Of(topic.Spec().Name)
 }
 
 // byHand runs a hand-written loop in two workers until they find no more events.

@@ -117,11 +117,11 @@ func quantileOf(q float64) func([]float64) float64 {
 	}
 }
 
-// manyTenants measures the time from commit to handler of single events of 999 tenants, in random order at 500 events/s,
+// manyTenants measures the times in ms from commit to handler of single events of 999 tenants, in random order at a rate,
 // while the backlog of another tenant is drained.
-func manyTenants(n int, topic *outbox.UntypedTopic, quantile float64) func(context.Context, *database) (float64, error) {
-	return func(ctx context.Context, db *database) (figure float64, err error) {
-		const rate, most = 500, 100_000
+func manyTenants(n, rate int, topic *outbox.UntypedTopic) func(context.Context, *database) ([]float64, error) {
+	return func(ctx context.Context, db *database) (waits []float64, err error) {
+		const most = 100_000
 		tenants := make([]uuid.UUID, 999)
 		for i := range tenants {
 			tenants[i] = uuid.New()
@@ -129,38 +129,95 @@ func manyTenants(n int, topic *outbox.UntypedTopic, quantile float64) func(conte
 		s := newStopwatch(most)
 		b, err := startBurst(ctx, db, topic, n, func(seq int64) { s.handled(-seq - 1) })
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		defer func() { err = errors.Join(err, b.stop()) }()
 		sent, begun := 0, time.Now()
 		for ; !b.drained() && sent < most; sent++ {
-			pause(ctx, time.Until(begun.Add(time.Duration(sent)*time.Second/rate)))
+			pause(ctx, time.Until(begun.Add(time.Duration(sent)*time.Second/time.Duration(rate))))
 			err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 				return enqueueFor(ctx, tx, topic, tenants[rand.IntN(len(tenants))], -sent-1, 1)
 			})
 			if err != nil {
-				return 0, err
+				return nil, err
 			}
 			now := time.Now()
 			s.mu.Lock()
 			s.committed[sent] = now
 			s.mu.Unlock()
 		}
-		waits := make([]float64, 0, sent)
 		for range sent {
 			select {
 			case <-s.next:
 			case <-ctx.Done():
-				return 0, ctx.Err()
+				return nil, ctx.Err()
 			}
 		}
 		for seq := range sent {
 			waits = append(waits, max(0, milliseconds(s.started[seq].Sub(s.committed[seq]))))
 		}
 		if sent == 0 {
-			return 0, errors.New("the backlog was drained before the first event of another tenant")
+			return nil, errors.New("the backlog was drained before the first event of another tenant")
+		}
+		return waits, nil
+	}
+}
+
+// manyTenantsAt measures a quantile of those times at 500 events/s.
+func manyTenantsAt(n int, topic *outbox.UntypedTopic, quantile float64) func(context.Context, *database) (float64, error) {
+	return func(ctx context.Context, db *database) (float64, error) {
+		waits, err := manyTenants(n, 500, topic)(ctx, db)
+		if err != nil {
+			return 0, err
 		}
 		return quantileOf(quantile)(waits), nil
+	}
+}
+
+// throughput measures how many events of a backlog are handled a second: of one tenant, or of a thousand. Next to it, if
+// others is set, there are 500 single events a second of 999 tenants.
+func throughput(n, tenants int, others bool, topic *outbox.UntypedTopic) func(context.Context, *database) (float64, error) {
+	return func(ctx context.Context, db *database) (figure float64, err error) {
+		if tenants > 1 {
+			for range tenants {
+				if err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+					return enqueueFor(ctx, tx, topic, uuid.New(), 0, n/tenants)
+				}); err != nil {
+					return 0, err
+				}
+			}
+			n -= n % tenants
+		}
+		first := n
+		if tenants > 1 {
+			first = 0
+		}
+		if err := db.vacuum(ctx); err != nil {
+			return 0, err
+		}
+		b, err := startBurst(ctx, db, topic, first, func(int64) {})
+		if err != nil {
+			return 0, err
+		}
+		b.left.Add(int64(n - first))
+		defer func() { err = errors.Join(err, b.stop()) }()
+		begun := time.Now()
+		quiet := make([]uuid.UUID, 999)
+		for i := range quiet {
+			quiet[i] = uuid.New()
+		}
+		for sent := 0; !b.drained(); sent++ {
+			pause(ctx, time.Until(begun.Add(time.Duration(sent)*2*time.Millisecond)))
+			if !others {
+				continue
+			}
+			if err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+				return enqueueFor(ctx, tx, topic, quiet[rand.IntN(len(quiet))], -sent-1, 1)
+			}); err != nil {
+				return 0, err
+			}
+		}
+		return float64(n) / time.Since(begun).Seconds(), nil
 	}
 }
 
@@ -172,7 +229,7 @@ func drainOne(behind int, topic *outbox.UntypedTopic) func(context.Context, *dat
 			others := of(behind, topic)
 			others.tenant = outbox.Tenant(otherTenant)
 			if topic == events.OrderBilledTopic.Untyped() {
-				others.lane = billedLane(otherTenant)
+				others.takeTurns()
 			}
 			if err := others.insert(ctx, db); err != nil {
 				return 0, err
@@ -220,7 +277,7 @@ func fairness(n int) []workload {
 		all = append(all, workload{
 			name: "fairness-" + figure.name, title: fmt.Sprintf("ten events while %d of another are drained, %s", n, figure.name), unit: "ms", lessIsBetter: true,
 			about: "From the commit of ten events to the end of the last handler, again and again until the backlog is drained. " +
-				"The backlog was committed by one transaction of another tenant, or in another topic. The two tenants have different lanes.",
+				"The backlog was committed by one transaction of another tenant, or in another topic.",
 			contenders: []contender{
 				{"fairness: tenant", tenEvents(n, fair, fair, figure.pick)},
 				{"another topic", tenEvents(n, unfair, another, figure.pick)},
@@ -229,18 +286,32 @@ func fairness(n int) []workload {
 			targets: []target{{of: "fairness: tenant", atMost: 100}, {of: "another topic", atMost: 100}},
 		})
 	}
-	for _, quantile := range [...]float64{0.5, 0.95, 0.99} {
+	for _, quantile := range [...]float64{0.5, 0.99, 0.999} {
 		all = append(all, workload{
 			name: fmt.Sprintf("fairness-tenants-p%g", 100*quantile), title: fmt.Sprintf("one noisy tenant of 1,000, p%g of the others", 100*quantile),
 			unit: "ms", lessIsBetter: true,
 			about: fmt.Sprintf("From the commit of an event to its handler, at 500 events/s of 999 tenants, while %d events of one tenant are drained. "+
-				"One tenant in 32 shares the lane of the noisy one.", n),
+				"", n),
 			contenders: []contender{
-				{"fairness: tenant", manyTenants(n, fair, quantile)},
-				{"without fairness", manyTenants(n, unfair, quantile)},
+				{"fairness: tenant", manyTenantsAt(n, fair, quantile)},
+				{"without fairness", manyTenantsAt(n, unfair, quantile)},
 			},
 		})
 	}
+	const plain, turns, besides = "without fairness", "fairness: tenant", "fairness: tenant, next to 500 events/s of 999 others"
+	all = append(all, workload{
+		name: "fairness-throughput", title: fmt.Sprintf("%d events of one tenant", n), unit: "events/s",
+		about: "A dispatcher with the default configuration, from the first event to the last.",
+		contenders: []contender{
+			{plain, throughput(n, 1, false, unfair)}, {turns, throughput(n, 1, false, fair)}, {besides, throughput(n, 1, true, fair)},
+		},
+		targets: []target{{of: turns, to: plain, atLeast: 0.95}, {of: besides, to: turns, atLeast: 0.9}},
+	}, workload{
+		name: "fairness-thousand", title: fmt.Sprintf("%d events of 1,000 tenants", n), unit: "events/s",
+		about:      "A dispatcher with the default configuration, from the first event to the last.",
+		contenders: []contender{{plain, throughput(n, 1000, false, unfair)}, {turns, throughput(n, 1000, false, fair)}},
+		targets:    []target{{of: turns, to: plain, atLeast: 0.95}},
+	})
 	const alone, behind = "alone", "behind another tenant"
 	return append(all, workload{
 		name: "fairness-drain", title: "drain of one tenant's 500 events", unit: "events/s",

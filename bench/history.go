@@ -96,16 +96,17 @@ type rows struct {
 	n                int
 	namespace, topic string
 	tenant           uuid.NullUUID
-	lane             int16
+	lane             int32
+	turn             string // "" means none
 	due, lockedUntil string // SQL of the queue row; lockedUntil is "NULL" for a pending event
 	delivered        bool
 }
 
 func (r rows) insert(ctx context.Context, db *database) error {
-	state := fmt.Sprintf(`INSERT INTO outbox.queue (id, namespace, topic, tenant_id, lane, next_attempt_at, locked_until, locked_by, attempts, claim_no)
-		SELECT id, namespace, topic, tenant_id, %[1]d, %[2]s, %[3]s,
+	state := fmt.Sprintf(`INSERT INTO outbox.queue (id, namespace, topic, tenant_id, lane, turn, next_attempt_at, locked_until, locked_by, attempts, claim_no)
+		SELECT id, namespace, topic, tenant_id, %[1]d, nullif('%[5]s', ''), %[2]s, %[3]s,
 			CASE WHEN (%[3]s)::timestamptz IS NOT NULL THEN '%[4]s'::uuid END, ((%[3]s)::timestamptz IS NOT NULL)::int, ((%[3]s)::timestamptz IS NOT NULL)::int
-		FROM e`, r.lane, r.due, cmp.Or(r.lockedUntil, "NULL"), uuid.New())
+		FROM e`, r.lane, r.due, cmp.Or(r.lockedUntil, "NULL"), uuid.New(), r.turn)
 	if r.delivered {
 		state = `INSERT INTO outbox.delivered (id, namespace, topic, attempts, claim_no, finalized_at)
 			SELECT id, namespace, topic, 1, 1, now() - interval '1 hour' FROM e`

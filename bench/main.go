@@ -110,6 +110,8 @@ func workloads(o options, report func(sample)) []workload {
 	}
 	all = append(all, claims(o.history)...)
 	all = append(all, fairness(o.events)...)
+	all = append(all, limits(o.events)...)
+	all = append(all, besideDBOS(o.events)...)
 	return append(all,
 		generation(), compileTime(), compileMemory(), allocations(),
 		sustained(1000, o.minutes, report),
@@ -120,7 +122,7 @@ func workloads(o options, report func(sample)) []workload {
 func (o options) selected(all []workload) ([]workload, error) {
 	all = slices.DeleteFunc(slices.Clone(all), func(w workload) bool { return w.name == "sustained" && o.minutes == 0 })
 	if len(o.only) == 0 {
-		return all, nil
+		return slices.DeleteFunc(all, func(w workload) bool { return w.apart }), nil
 	}
 	var chosen []workload
 	matched := make([]bool, len(o.only))

@@ -21,6 +21,7 @@ type workload struct {
 	targets    []target
 	once       bool // takes too long to run more than once
 	few        bool // takes too long to run more than three times
+	apart      bool // needs modules that nothing else needs: runs only if -only names it
 
 	lessIsBetter bool
 }

@@ -100,6 +100,7 @@ func plural(n int64, one, many string) string {
 type input struct {
 	Name, Label, Hint string
 	Value             string
+	Optional          bool // it may be empty; extras always may
 }
 
 // preview is what an act would do.
@@ -112,7 +113,10 @@ type preview struct {
 }
 
 func (p *Page) listActs() []act {
-	return []act{p.replayAct(), p.discardAct(), p.pauseAct(), p.resumeAct(), p.skipAct(), p.rewindAct(), p.detachAct()}
+	return []act{
+		p.replayAct(), p.discardAct(), p.pauseAct(), p.resumeAct(), p.skipAct(), p.rewindAct(), p.detachAct(), p.limitAct(),
+		p.limitResetAct(),
+	}
 }
 
 type actBody struct {

@@ -1,6 +1,6 @@
 // Package dashboard is a web page for operators: it shows topics, listeners, events, dead letters, also those of
-// consumers, findings of the doctor and the audit, and it pauses, resumes, replays, discards, skips, rewinds and
-// detaches. All that it shows and does comes from package admin.
+// consumers, limits, findings of the doctor and the audit, and it pauses, resumes, replays, discards, skips, rewinds,
+// detaches and changes limits. All that it shows and does comes from package admin.
 //
 //	page, err := dashboard.New(dashboard.Config{Pool: pool, Prefix: "/outbox", Authorize: authorize})
 //	if err != nil {
@@ -89,7 +89,7 @@ type Page struct {
 	view    *view
 	acts    []act
 
-	overview *shared[admin.Overview]
+	overview *shared[figures]
 	groups   *shared[deadGroups]
 	doctor   *shared[[]admin.Finding]
 	history  *history

@@ -149,7 +149,7 @@ func deaf(t testing.TB, pool *pgxpool.Pool, retry outbox.Retry) *listener.Listen
 // everyPage has the path of each page that shows what is in the database of busy.
 func everyPage(t testing.TB, pool *pgxpool.Pool) []string {
 	t.Helper()
-	pages := []string{"/", "/events", "/events?status=dead", "/dead", "/listeners", "/listeners/ears", "/doctor", "/audit", "/nothing",
+	pages := []string{"/", "/events", "/events?status=dead", "/dead", "/listeners", "/listeners/ears", "/limits", "/limits?topic=" + url.QueryEscape(hostile+"/"+hostile), "/doctor", "/audit", "/nothing",
 		"/consumers", "/consumers/" + url.PathEscape(hostile), "/consumers/" + url.PathEscape(hostile) + "?error=x&topic=" + url.QueryEscape(hostile), "/consumers/none"}
 	for _, no := range pgtest.Value[[]string](t, pool, "SELECT array_agg(no::text) FROM outbox.inbox_messages") {
 		pages = append(pages, "/consumers/"+url.PathEscape(hostile)+"/"+no)
@@ -181,6 +181,10 @@ func busy(t testing.TB) *pgxpool.Pool {
 	pgtest.Execute(t, pool, "INSERT INTO outbox.pauses (namespace, who, why) VALUES ($1::text || 1, $1, $1)", hostile)
 	pgtest.Execute(t, pool, `INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics, resting)
 		VALUES (gen_random_uuid(), 'dispatcher', $1, $1, 1, jsonb_build_object($1 || '1/' || $1, jsonb_build_object('version', 1)), jsonb_build_object($1 || '1/' || $1, $1))`, hostile)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.limits (namespace, topic, per, counted_as, nth, tag, part, concurrency, set_concurrency, set_until, set_at, set_by)
+		VALUES ($1, $1, $1, $1, 1, 'x', 1, 1, 2, 'infinity', now(), $1)`, hostile)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.limit_usage (namespace, topic, per, key, starts_at, starts) VALUES ($1, $1, $1, $1, ARRAY[now()], ARRAY[1])`, hostile)
+	pgtest.Execute(t, pool, "UPDATE outbox.limits SET rate = 1, period = '1 h'")
 	putKept(t, pool, hostile, "dead", 2, hostile)
 	putKept(t, pool, hostile, "parked", 1, hostile)
 	return pool

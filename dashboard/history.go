@@ -16,20 +16,23 @@ const (
 
 // The kinds of series.
 const (
-	seriesDue       = "due"       // events that could be handled now; of a listener, those that it has not read
+	seriesDue       = "due"       // events that wait: due ones; those that a listener has not read; those at a limit
 	seriesOldest    = "oldest"    // seconds
 	seriesDelivered = "delivered" // per second
 	seriesEnqueued  = "enqueued"  // per second
 	seriesDead      = "dead"
 )
 
-// seriesKey names a series: of a topic, or of a listener if the name begins with "listener ".
+// seriesKey names a series: of a topic, or of a listener or a limit if the name begins with "listener " or "limit ".
 type seriesKey struct {
 	of, kind string
 }
 
 // ofListener is the seriesKey.of of a listener. A space cannot be in the name of a topic.
 func ofListener(name string) string { return "listener " + name }
+
+// ofLimit is the seriesKey.of of a limit.
+func ofLimit(s admin.LimitScope) string { return "limit " + s.String() }
 
 // point is a value at a time.
 type point struct {
@@ -114,10 +117,18 @@ func (p *Page) sample(ctx context.Context) {
 	}
 }
 
-// readOverview reads the overview and keeps its numbers for the charts.
-func (p *Page) readOverview(ctx context.Context) (admin.Overview, error) {
-	o, err := p.ops.Overview(ctx)
-	if err != nil {
+// figures are what is read together, for all pages that show the present.
+type figures struct {
+	admin.Overview
+	Limits []admin.LimitStatus
+}
+
+// readOverview reads the overview and the limits, and keeps their numbers for the charts.
+func (p *Page) readOverview(ctx context.Context) (o figures, err error) {
+	if o.Overview, err = p.ops.Overview(ctx); err != nil {
+		return o, err
+	}
+	if o.Limits, err = p.ops.Limits(ctx); err != nil {
 		return o, err
 	}
 	values := make(map[seriesKey]float64)
@@ -136,6 +147,10 @@ func (p *Page) readOverview(ctx context.Context) (admin.Overview, error) {
 		values[seriesKey{of, seriesDue}] = float64(l.Unread + l.ParkedEvents)
 		values[seriesKey{of, seriesOldest}] = l.Lag.Seconds()
 		values[seriesKey{of, seriesDead}] = float64(l.DeadLetters)
+	}
+	for _, l := range o.Limits {
+		_, waiting := l.Full()
+		values[seriesKey{ofLimit(l.LimitScope), seriesDue}] = float64(waiting)
 	}
 	p.history.add(time.Now(), values)
 	return o, nil

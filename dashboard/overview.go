@@ -35,6 +35,8 @@ type overviewBody struct {
 	Processes []admin.Process
 	Pauses    []admin.Pause
 	Consumers []consumerRow
+	Limits    []admin.LimitStatus
+	AtLimit   string
 }
 
 type logRow struct {
@@ -43,7 +45,7 @@ type logRow struct {
 }
 
 // current returns the overview for a viewer, with the frame that says how old it is.
-func (p *Page) current(r *http.Request, f frame) (admin.Overview, frame, error) {
+func (p *Page) current(r *http.Request, f frame) (figures, frame, error) {
 	f.Done = p.doneText(r.URL.Query())
 	wait := waitFor
 	switch {
@@ -74,9 +76,12 @@ func (p *Page) showOverview(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	body := overviewBody{Processes: o.Processes, Pauses: o.Pauses, Consumers: consumerRows(o.Consumers)}
+	body := overviewBody{
+		Processes: o.Processes, Pauses: o.Pauses, Consumers: consumerRows(o.Consumers), Limits: o.Limits,
+		AtLimit: atLimit(o.Limits),
+	}
 	for _, t := range o.Topics {
-		body.Topics = append(body.Topics, p.topicRow(t))
+		body.Topics = append(body.Topics, p.topicRow(t, o.Limits))
 	}
 	for _, t := range o.LogTopics {
 		body.LogTopics = append(body.LogTopics, logRow{t, newChart("Appended", "/s", p.history.of(t.Name(), seriesEnqueued))})
@@ -88,8 +93,9 @@ func (p *Page) showOverview(w http.ResponseWriter, r *http.Request) {
 	p.show(w, r, http.StatusOK, f)
 }
 
-func (p *Page) topicRow(t admin.TopicStatus) topicRow {
-	return topicRow{t, topicChips(t), newChart("Due", "", p.history.of(t.Name(), seriesDue))}
+func (p *Page) topicRow(t admin.TopicStatus, limits []admin.LimitStatus) topicRow {
+	chips := append(topicChips(t), fullChips(limitsOfTopic(limits, t.Namespace, t.Topic))...)
+	return topicRow{t, chips, newChart("Due", "", p.history.of(t.Name(), seriesDue))}
 }
 
 func (p *Page) listenerRow(l admin.ListenerStatus) listenerRow {
@@ -168,6 +174,7 @@ type topicBody struct {
 	Charts []chart
 	Groups []admin.DeadGroup
 	Pause  *admin.Pause // of exactly this topic
+	Limits []limitRow
 	// Log is set if it is a log topic, and then Readers are its listeners.
 	Log     *admin.LogTopicStatus
 	Readers []listenerRow
@@ -189,7 +196,8 @@ func (p *Page) showTopic(w http.ResponseWriter, r *http.Request) {
 	inLog := slices.IndexFunc(o.LogTopics, func(t admin.LogTopicStatus) bool { return t.Name() == name })
 	switch {
 	case at >= 0:
-		body.topicRow = p.topicRow(o.Topics[at])
+		body.topicRow = p.topicRow(o.Topics[at], o.Limits)
+		body.Limits = p.limitRows(limitsOfTopic(o.Limits, o.Topics[at].Namespace, o.Topics[at].Topic))
 		for _, s := range o.Topics[at].Pauses {
 			if s.Topic != "" && !s.TenantID.Valid {
 				body.Pause = &s

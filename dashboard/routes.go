@@ -30,6 +30,7 @@ func (p *Page) routes() *http.ServeMux {
 	get("/consumers", p.showConsumers)
 	get("/consumers/{name}", p.showConsumer)
 	get("/consumers/{name}/{no}", p.showMessage)
+	get("/limits", p.showLimits)
 	get("/doctor", p.showDoctor)
 	get("/audit", p.showAudit)
 	get("/assets/{file}", p.serveAsset)

@@ -140,7 +140,8 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status, hint = http.StatusBadRequest, "Correct the field and send it again."
 	case errors.Is(err, admin.ErrUnknownEvent):
 		status, hint = http.StatusNotFound, "It may have been pruned, or the id is not that of an event."
-	case errors.As(err, new(*admin.UnknownTopicError)), errors.As(err, new(*admin.UnknownListenerError)):
+	case errors.As(err, new(*admin.UnknownTopicError)), errors.As(err, new(*admin.UnknownListenerError)),
+		errors.As(err, new(*admin.UnknownLimitError)):
 		status, hint = http.StatusNotFound, "The overview lists what there is."
 	case errors.Is(err, admin.ErrNotDead), errors.Is(err, admin.ErrNotSkippable),
 		errors.As(err, new(*admin.LogTopicError)), errors.As(err, new(*admin.LeaseHeldError)):

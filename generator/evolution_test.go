@@ -89,6 +89,7 @@ func TestEveryKindOfChange(t *testing.T) {
 		{"optional field of a shared type", "note: string?", "note: string?\n      more: int32?", ""},
 		{"order of fields", "          number: int64\n          outcome: outcome\n", "          outcome: outcome\n          number: int64\n", ""},
 		{"retry", "delivery: queue", "delivery: queue\n        retry: {max_attempts: 20}", ""},
+		{"limits and a batch", "delivery: queue", "delivery: queue\n        limits: [{per: tenant, concurrency: 5}]\n        batch: {size: 5}", ""},
 		{"sensitive", "number: int64\n          outcome: outcome\n          usage: usage\n", "number: int64\n          outcome: outcome\n          usage: {type: usage, sensitive: true}\n", ""},
 		{"new topic", "      logged:", "      other: {payload: {id: uuid}}\n      logged:", ""},
 

@@ -53,13 +53,24 @@ func (i importerOf) Import(name string) (*types.Package, error) {
 	return i.Importer.Import(name)
 }
 
-// TestWrongProgramsDoNotCompile type-checks a corpus of programs that use operations wrongly: each has exactly the errors of
-// the compiler that it says it has. The one right program has none.
+// TestWrongProgramsDoNotCompile type-checks a corpus of programs that use operations or batches wrongly: each has exactly the
+// errors of the compiler that it says it has. The one right program has none.
 func TestWrongProgramsDoNotCompile(t *testing.T) {
 	t.Parallel()
+	for name, least := range map[string]int{"operation-programs": 20, "batches": 4} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkPrograms(t, "testdata/"+name, least)
+		})
+	}
+}
+
+// checkPrograms type-checks the programs of a case, which are more than least.
+func checkPrograms(t *testing.T, folder string, least int) {
+	t.Helper()
 	from, err := imports()
 	require.NoError(t, err)
-	source, err := os.ReadFile("testdata/operation-programs/outbox.yaml")
+	source, err := os.ReadFile(folder + "/outbox.yaml")
 	require.NoError(t, err)
 	files := generate(t, source, generator.Options{})
 	fset := token.NewFileSet()
@@ -75,9 +86,9 @@ func TestWrongProgramsDoNotCompile(t *testing.T) {
 	events, err := conf.Check("example.com/events", fset, parsed, nil)
 	require.NoError(t, err)
 
-	programs, err := filepath.Glob("testdata/operation-programs/programs/*.go")
+	programs, err := filepath.Glob(folder + "/programs/*.go")
 	require.NoError(t, err)
-	require.Greater(t, len(programs), 20)
+	require.Greater(t, len(programs), least)
 	for _, name := range programs {
 		p := readProgram(t, name)
 		require.Equal(t, path.Base(filepath.ToSlash(name)) != "right.go", len(p.errors) > 0, name)

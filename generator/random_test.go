@@ -137,8 +137,13 @@ func (s *sourceWriter) topic(name, full string) {
 	}
 	s.topics++
 	s.all = append(s.all, full)
-	if !unread && (s.consumer && s.topics == 1 || rapid.Bool().Draw(s.t, "publish")) {
-		s.publish(log, full)
+	published := !unread && (s.consumer && s.topics == 1 || rapid.Bool().Draw(s.t, "publish"))
+	byField := published && s.publish(log, full)
+	if delivery == "queue" {
+		s.limits(tenant, byField)
+	}
+	if delivery == "queue" && !published {
+		s.batch(8)
 	}
 	s.line(8, "payload:")
 	for _, required := range []string{"tenant_id: uuid", "text: string", "number: int64", "small: int32", "day: date"} {
@@ -166,21 +171,54 @@ func TestRandomYAMLHasEveryBroker(t *testing.T) {
 	require.ElementsMatch(t, model.Brokers(), drawn)
 }
 
-// publish draws where a topic is published.
-func (s *sourceWriter) publish(log bool, full string) {
+// limits draws up to four limits.
+func (s *sourceWriter) limits(tenant, byField bool) {
+	keys := []string{"", `per: "{day}", `, `per: "s/x-{small}/{text}", `, `per: "{tenant_id}/{number}", `}
+	if tenant {
+		keys = append(keys, "per: tenant, ")
+	}
+	if byField {
+		keys = append(keys, "per: destination, ")
+	}
+	var limits []string
+	for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 0, 4, rapid.ID).Draw(s.t, "limits") {
+		limits = append(limits, "{"+key+rapid.SampledFrom([]string{
+			"concurrency: 1", "rate: 10/1m", "concurrency: 2147483647, rate: 1/1.5s", "rate: 2147483647/24h",
+		}).Draw(s.t, "limit")+"}")
+	}
+	if limits != nil {
+		s.line(8, "limits: [%s]", strings.Join(limits, ", "))
+	}
+}
+
+// batch draws the batch of a topic or listener.
+func (s *sourceWriter) batch(indent int) {
+	if rapid.Bool().Draw(s.t, "has batch") {
+		s.line(indent, "batch: %s", rapid.SampledFrom([]string{"{size: 2}", "{size: 10000, wait: 1m}", "{size: 9, wait: 0s}"}).Draw(s.t, "batch"))
+	}
+}
+
+// publish draws where a topic is published, and returns whether a field of each event says so.
+func (s *sourceWriter) publish(log bool, full string) (byField bool) {
 	brokers := brokerForms
 	if log {
 		brokers = brokers[:1]
 		s.relayed = append(s.relayed, full)
 	}
 	s.line(8, "publish:")
-	s.line(10, "%s", rapid.SampledFrom(brokers).Draw(s.t, "broker"))
+	broker := rapid.SampledFrom(brokers).Draw(s.t, "broker")
+	byField = strings.HasPrefix(broker, "webhook") && rapid.Bool().Draw(s.t, "by field")
+	if byField {
+		broker = "webhook: {to_field: text}"
+	}
+	s.line(10, "%s", broker)
 	if !log && rapid.Bool().Draw(s.t, "key") {
 		s.line(10, `key: "k/{text}"`)
 	}
 	if rapid.Bool().Draw(s.t, "headers") {
 		s.line(10, `headers: {plain: "a text", number: "{number}-{small}", rest: "{tenant_id}/{text}{day}"}`)
 	}
+	return byField
 }
 
 // listeners draws listeners until each topic of s.logs has one, and some have several.
@@ -217,7 +255,8 @@ func (s *sourceWriter) listener(name string, topics []string) {
 	} else if rapid.Bool().Draw(s.t, "concurrent") {
 		s.line(4, "concurrency: %d", rapid.IntRange(1, 1000).Draw(s.t, "concurrency"))
 	}
-	for _, setting := range []string{"start: latest", "on_failure: park_key", "shards: 64", "lease: 90s", "max_lag: 1500ms", "retry: {max_attempts: 1}"} {
+	s.batch(4)
+	for _, setting := range []string{"rate: 7/1h", "start: latest", "on_failure: park_key", "shards: 64", "lease: 90s", "max_lag: 1500ms", "retry: {max_attempts: 1}"} {
 		if rapid.Bool().Draw(s.t, setting) {
 			s.line(4, "%s", setting)
 		}

@@ -28,6 +28,20 @@ func (s *shard) queueEnd(b *pgx.Batch, a *core.End, encoding string, moved *bool
 	}).QueryRow(func(row pgx.Row) error {
 		return row.Scan(moved)
 	})
+	if a.Tried {
+		s.queue(b, func(q *queries.Queries) {
+			_ = q.ListenerTried(ctx, queries.ListenerTriedParams{
+				Trying: a.Trying, Listener: s.l.spec.Name, Shard: int32(s.number), LeaseNo: a.Lease.No,
+			})
+		})
+	}
+	if a.Cuts {
+		s.queue(b, func(q *queries.Queries) {
+			_ = q.ListenerCut(ctx, queries.ListenerCutParams{
+				Listener: s.l.spec.Name, Shard: int32(s.number), LeaseNo: a.Lease.No,
+			})
+		})
+	}
 	if len(a.Returned) > 0 {
 		s.queue(b, func(q *queries.Queries) {
 			_ = q.ParkedWake(ctx, queries.ParkedWakeParams{Listener: s.l.spec.Name, Topics: topicsOf(a.Returned)})

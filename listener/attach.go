@@ -41,6 +41,11 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 			return 0, err
 		}
 	}
+	if l.rate != nil {
+		if err := l.db.Each(l.pool).ListenerRateAdd(ctx, l.spec.Name); err != nil {
+			return 0, l.db.Wrap("attach", err)
+		}
+	}
 	lag := queries.ListenerMaxLagParams{MaxLag: maxLag, Listener: l.spec.Name}
 	if _, err := l.db.Each(l.pool).ListenerMaxLag(ctx, lag); err != nil {
 		return 0, l.db.Wrap("attach", err)

@@ -56,8 +56,11 @@ func (s *shard) newBatch(of *core.Batch) *batch {
 // there is one, and that goroutine runs it.
 func (b *batch) start() {
 	run, n := b.worker, min(b.s.l.cfg.Concurrency, b.core.Len())
-	if b.s.l.publishes {
+	switch {
+	case b.s.l.publishes:
 		run, n = b.publish, 1
+	case b.s.l.spec.Batch.Size > 0:
+		run = b.caller
 	}
 	if b.s.run.inline != nil {
 		b.workers.Store(1)
@@ -143,7 +146,9 @@ func (b *batch) worker() {
 	}()
 	now := time.Now()
 	for e := b.next(now); e != nil; e = b.next(now) {
-		now = b.handle(now, e)
+		if b.mayStart(e) {
+			now = b.handle(now, e)
+		}
 	}
 	over = true
 }

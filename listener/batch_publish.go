@@ -129,10 +129,38 @@ func (s *sending) run(ctx context.Context, done func()) {
 
 // next returns the next events that may be sent.
 func (s *sending) next() []*core.Entry {
+	n, deadline := target.BatchSize, time.Time{}
+	r := s.b.s.l.rate
+	if r != nil {
+		if n, deadline = s.mayPublish(r); n == 0 {
+			return nil
+		}
+	}
 	now := time.Now()
 	s.b.lock()
-	defer s.b.mu.Unlock()
-	return s.core.Next(now, target.BatchSize)
+	entries := s.core.Next(now, n)
+	s.b.mu.Unlock()
+	if r != nil {
+		r.giveBack(n-len(entries), deadline)
+	}
+	return entries
+}
+
+// mayPublish returns how many of the events that are left the rate allows, and until when. If it is none, the batch
+// ends.
+func (s *sending) mayPublish(r *rate) (k int, at time.Time) {
+	s.b.lock()
+	n := min(s.core.Len(), target.BatchSize)
+	s.b.mu.Unlock()
+	if n == 0 {
+		return 0, at
+	}
+	if k, at = r.take(s.b.s.run.DBCtx, n); k == 0 {
+		s.b.lock()
+		s.b.core.StopUntil(at)
+		s.b.mu.Unlock()
+	}
+	return k, at
 }
 
 // encoded settles the entries that cannot be published, and returns the others with what the publisher gets.

@@ -37,6 +37,7 @@ type listenerOrders struct {
 	Shards        int
 	Attempts      int
 	ParkKeys      bool
+	Batch         outbox.Batch
 	Polls         bool // polls instead of using the doorbell
 	// Hang makes the handler wait for a line of input, "ok" or "fail", which is its result. Otherwise it works for some
 	// random microseconds. It ends the process at an event of the key "poison" or with a negative N, and at the second
@@ -66,7 +67,7 @@ func TestListenerChild(t *testing.T) {
 		}()
 	}
 	spec := listener.Spec{
-		Name: "ears", Shards: o.Shards, ParkKeys: o.ParkKeys,
+		Name: "ears", Shards: o.Shards, ParkKeys: o.ParkKeys, Batch: o.Batch,
 		Retry: outbox.Retry{MaxAttempts: o.Attempts, BaseDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond},
 	}
 	cfg := listener.Config{
@@ -81,9 +82,37 @@ func TestListenerChild(t *testing.T) {
 	} else {
 		c.pool = pool
 	}
+	if o.Batch.Size > 0 {
+		handler = c.batches(o.Transactional)
+	}
 	l, err := listener.New(pool, spec, cfg, handler)
 	require.NoError(t, err)
 	require.NoError(t, l.Run(ctx))
+}
+
+// batches returns the handler of batches of c. It handles one event after the other, and says beforehand how many it
+// has.
+func (c *listenerChild) batches(transactional bool) listener.Handler {
+	if transactional {
+		return listener.HandleTxBatch(runtimetest.SaidTopic, c, func(ctx context.Context, tx pgx.Tx, ds []outbox.Delivery[runtimetest.Said]) error {
+			c.say.Info("batch", "size", len(ds))
+			for _, d := range ds {
+				if err := c.handleTx(ctx, tx, d); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return listener.HandleBatch(runtimetest.SaidTopic, c, func(ctx context.Context, ds []outbox.Delivery[runtimetest.Said]) error {
+		c.say.Info("batch", "size", len(ds))
+		for _, d := range ds {
+			if err := c.handle(ctx, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // listenerChild is the handler of a child.

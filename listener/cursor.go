@@ -136,13 +136,47 @@ func (s *shard) sendRoundTrip(cmd core.RoundTrip) (answer core.RoundTripDone, er
 	return answer, s.wrap("", err)
 }
 
-// maxPerLease is the maximum number of log events in a lease. If the process dies, any of them may be the cause.
-func (l *Listener) maxPerLease() int32 {
-	n := l.cfg.BatchSize
-	if !l.transactional {
-		n *= config.LeaseBatches
+// leaseBatches is how many batches of events a lease reads at most. Of a listener whose handlers get batches it is one:
+// if the process dies, fewer events are handled one by one.
+func (l *Listener) leaseBatches() int {
+	if l.transactional || l.spec.Batch.Size > 0 {
+		return 1
 	}
-	return int32(n)
+	return config.LeaseBatches
+}
+
+// maxPerLease is the maximum number of log events in a lease. If the process dies, any of them may be the cause.
+func (l *Listener) maxPerLease() int32 { return int32(l.cfg.BatchSize * l.leaseBatches()) }
+
+// fillScan is how many positions of the log are read to find out whether a batch is full. Most of them may be those of
+// other listeners and shards.
+const fillScan = 10_000
+
+// fill reads how many events wait for the shard.
+func (s *shard) fill() core.Event {
+	ctx, cancel := s.l.limited(s.run.DBCtx)
+	defer cancel()
+	began := time.Now()
+	row, err := s.l.db.Each(s.l.pool).ListenerFill(ctx, queries.ListenerFillParams{
+		Listener: s.l.spec.Name, Shard: int32(s.number), ScanSize: fillScan, Topics: s.l.topics,
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows): // the shard does not exist any more
+		return core.Filled{Ready: true}
+	case err != nil:
+		err = s.wrap(": look for more events", err)
+		if s.run.DBCtx.Err() == nil {
+			s.l.rep.Statement("look for events", began, err)
+		}
+		return s.failed(err)
+	}
+	if row.Events > 0 && int(row.Events) < s.l.spec.Batch.Size {
+		s.l.signals.filling.Emit()
+	}
+	return core.Filled{
+		Events: int(row.Events), Scanned: int(row.Scanned), Age: time.Duration(row.AgeUs) * time.Microsecond,
+		Ready: row.Ready || row.Scanned >= fillScan,
+	}
 }
 
 // queueTake puts the statement that takes a lease into b. Its result is scanned into lease.
@@ -197,9 +231,9 @@ func (s *shard) readFirst(lease *core.Lease) core.Event {
 	return core.Read{}
 }
 
-// readNext reads the batch of p.
-func (s *shard) readNext(ctx context.Context, p *core.NextBatch) error {
-	l, size := s.l, s.l.cfg.BatchSize
+// readNext reads the batch of p, of up to size positions.
+func (s *shard) readNext(ctx context.Context, p *core.NextBatch, size int) error {
+	l := s.l
 	b := &pgx.Batch{}
 	l.db.BeginReadOnly(b)
 	s.queue(b, func(q *queries.Queries) {
@@ -239,6 +273,33 @@ func (s *shard) takeParked(cmd core.TakeParked) core.Event {
 		events[i] = e
 	}
 	return core.ParkedTaken{Events: events}
+}
+
+// try notes how many events of a lease are handled together after a crash, and reads those behind the first one.
+func (s *shard) try(cmd core.Try) core.Event {
+	ctx, cancel := s.l.limited(s.run.DBCtx)
+	defer cancel()
+	lease := cmd.Lease
+	n, err := s.l.db.Each(s.l.pool).ListenerTry(ctx, queries.ListenerTryParams{
+		Most: int32(s.l.spec.Batch.Size+1) / 2, Listener: s.l.spec.Name, Shard: int32(s.number),
+		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: lease.No,
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return core.Tried{}
+	case err != nil:
+		return s.unread(s.wrap(": note how many events are tried", err))
+	case n == 1:
+		return core.Tried{Ours: true, Size: 1}
+	}
+	p := &core.NextBatch{Lease: lease, After: lease.Events[0].Seq}
+	switch err := s.readNext(ctx, p, int(n)-1); {
+	case errors.Is(err, errPrefetchTooLarge):
+		p = nil
+	case err != nil:
+		return s.unread(s.wrap(": read the events that are tried", err))
+	}
+	return core.Tried{Ours: true, Size: int(n), Next: p}
 }
 
 // charge counts the attempt at an event of a lease before it is made.

@@ -161,6 +161,37 @@ func ExampleHandleTx() {
 	// Output: Zoe <nil>
 }
 
+// A handler of batches gets several events in one call. It names those that have failed; the others are delivered.
+func ExampleHandleBatch() {
+	ctx := context.Background()
+	pool := connect()
+	rename(ctx, pool, UserRenamed{UserID: "17", Name: "Zoë"}, UserRenamed{UserID: "18"}, UserRenamed{UserID: "19", Name: "Max"})
+
+	greetAll := func(_ context.Context, ds []outbox.Delivery[UserRenamed]) error {
+		var failed outbox.BatchError
+		fmt.Println(len(ds), "events")
+		for _, d := range ds {
+			if d.Payload.Name == "" {
+				failed.Fail(d.Event, outbox.Permanent(errors.New("no name to greet")))
+			}
+		}
+		return failed.Err()
+	}
+	l, err := listener.New(pool, listener.Spec{
+		Name:  "greeter",
+		Batch: outbox.Batch{Size: 500, Wait: 200 * time.Millisecond},
+		Rate:  outbox.Rate{Events: 1000, Period: time.Minute},
+	}, listener.Config{}, listener.HandleBatch(userRenamed, Greeter{}, greetAll))
+	if err != nil {
+		log.Fatal(err)
+	}
+	report, err := l.Drain(ctx)
+	fmt.Println(report.Delivered, report.Dead, err)
+	// Output:
+	// 3 events
+	// 2 1 <nil>
+}
+
 // Printer is a publisher that prints events instead of sending them to a broker.
 type Printer struct{}
 

@@ -45,3 +45,6 @@ func WatchCarried(l *Listener, heard chan struct{}) { l.signals.carried = heard 
 
 // ThroughPool makes l use another pool. It must be called before l runs.
 func ThroughPool(l *Listener, pool *pgxpool.Pool) { l.pool = pool }
+
+// WatchFilling makes l signal when it has found too few events for a batch. It must be called before l runs.
+func WatchFilling(l *Listener, heard chan struct{}) { l.signals.filling = heard }

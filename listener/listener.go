@@ -63,6 +63,12 @@ type Spec struct {
 	// MaxLag is the age of the oldest unhandled event that raises an alarm; 0 means no alarm.
 	MaxLag time.Duration
 	Retry  outbox.Retry
+	// Batch makes handlers get several events in one call; they are those of HandleBatch and HandleTxBatch then. The
+	// zero value means one event per call.
+	Batch outbox.Batch
+	// Rate bounds the starts of attempts over all shards and processes; the zero value means any number. Each event of
+	// a batch counts, and so does each retry.
+	Rate outbox.Rate
 }
 
 // Bounds of a listener.
@@ -94,7 +100,7 @@ func (s Spec) validate() error {
 	case s.MaxLag < 0:
 		return fmt.Errorf("MaxLag %s is negative", s.MaxLag)
 	}
-	return nil
+	return errtext.Join(validateBatch(s.Batch), validateRate(s.Rate))
 }
 
 // Config tunes a listener. The zero value is a good start.
@@ -102,8 +108,9 @@ type Config struct {
 	// WorkerID marks the leases of this process; the zero UUID means a new one.
 	WorkerID uuid.UUID
 	// BatchSize is the maximum number of events of a shard that are read in one batch, and that a listener handles past
-	// a failing event; 0 means 100. In leased mode the next batch is read while one is handled. With fast handlers a
-	// lease has up to eight batches. If the process is killed, their events are delivered again.
+	// a failing event; 0 means 100, or the size of Spec.Batch if that is more. In leased mode the next batch is read
+	// while one is handled. With fast handlers a lease has up to eight batches. If the process is killed, their events
+	// are delivered again.
 	BatchSize int
 	// Concurrency is how many handlers of a shard run concurrently; 0 means the YAML's value. In transactional mode it
 	// is 1.
@@ -141,7 +148,8 @@ type Config struct {
 	// support LISTEN; nil means the main pool. The connection is taken out of the pool and does not count against its
 	// limit.
 	ListenPool *pgxpool.Pool
-	// Middleware wraps the calls of handlers, the first one outermost. Publishers are called without it.
+	// Middleware wraps the calls of handlers, the first one outermost. A call with a batch is wrapped once, with its first
+	// event. Publishers are called without it.
 	Middleware []outbox.Middleware
 	// Observer is told what happens to events, for metrics and tracing; nil means nobody.
 	Observer *outbox.Observer
@@ -162,6 +170,7 @@ func (cfg *Config) common() config.Common {
 }
 
 func (cfg Config) withDefaults(spec Spec) Config {
+	config.SetDefault(&cfg.BatchSize, min(max(spec.Batch.Size, config.DefaultBatchSize), config.MaxBatchSize))
 	config.SetDefault(&cfg.Concurrency, spec.Concurrency)
 	config.SetDefault(&cfg.LeaseDuration, spec.Lease)
 	config.SetDefault(&cfg.MaxAttempts, spec.Retry.MaxAttempts)
@@ -181,6 +190,7 @@ type Handler struct {
 	retention                outbox.Retention
 	run                      func(context.Context, pgx.Tx, outbox.Event, json.RawMessage) error // nil without a handler
 	publication              *target.Route                                                      // instead of run
+	batch                    *batchHandler                                                      // likewise
 }
 
 // Publish ties t to a publisher instead of a handler. Order per key is kept: an event is sent only after the previous
@@ -275,6 +285,7 @@ type Listener struct {
 	serving       []*served          // likewise, by index
 	topics        []string
 	versions      []int32 // the newest that is known of each topic
+	rate          *rate   // nil if it has none
 	transactional bool
 	keyPrefixes   []string // of each topic, the prefix of its keys, so that destinations do not wait for each other
 	targets       *target.Targets
@@ -303,6 +314,7 @@ type listenerSignals struct {
 	lost       testsignal.Signal // a lease was lost
 	refused    testsignal.Signal // the doorbell refused to watch
 	maintained testsignal.Signal // pruned, and checked lag
+	filling    testsignal.Signal // too few events for a batch were found
 }
 
 // New returns a listener for handlers, which must all be of one schema and one mode. The caller closes pool. Generated
@@ -362,12 +374,13 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 	}
 	l := &Listener{
 		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: core.MaxParkedKeys, pauseLimit: backoff.LongestPause,
-		leaseAge: leaseAge, takeOverAfter: takeOverPause,
+		leaseAge: leaseAge, takeOverAfter: takeOverPause + spec.Batch.Wait,
 		handlers: make(map[string]*served, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil,
 		log:       usercode.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
 	l.rep = report.NewLog(l.log, time.Now)
+	l.rate = newRate(l)
 	l.newerVersions.log = l.log
 	l.hooks = report.NewHooks(cfg.Observer, l.runner(), l.log)
 	l.targets = target.NewTargets(cfg.Breaker, cfg.Publishers, l.log)
@@ -376,6 +389,10 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		if err := l.serve(h); err != nil {
 			return nil, err
 		}
+	}
+	if spec.Batch.Size > cfg.BatchSize {
+		return nil, fmt.Errorf("field BatchSize %d is less than the %d events of Spec.Batch", cfg.BatchSize,
+			spec.Batch.Size)
 	}
 	if l.transactional && cfg.Concurrency > 1 {
 		return nil, fmt.Errorf("field Concurrency %d: a transaction runs one handler at a time", cfg.Concurrency)
@@ -416,8 +433,14 @@ func (l *Listener) serve(h Handler) error {
 // checkHandler checks that the listener can run h, and with the handlers that it has.
 func (l *Listener) checkHandler(h *Handler) error {
 	switch {
-	case h.run == nil && h.publication == nil:
+	case h.run == nil && h.publication == nil && h.batch == nil:
 		return errors.New("no handlers given (nil)")
+	case h.publication != nil && l.spec.Batch.Size > 0:
+		return errors.New("it publishes, and publishers have batches of their own: leave Spec.Batch out")
+	case h.run != nil && l.spec.Batch.Size > 0:
+		return errors.New("its handler gets one event, and Spec.Batch is set: use HandleBatch or HandleTxBatch")
+	case h.batch != nil && l.spec.Batch.Size == 0:
+		return errors.New("its handler gets batches, and Spec.Batch is not set: set Size, or use Handle or HandleTx")
 	case h.publication != nil && h.publication.ByEvent():
 		return errors.New("its publication has DestinationOf, which is for queue topics: use Destination")
 	case (h.publication != nil) != l.publishes:

@@ -249,7 +249,7 @@ func TestListenerDeadLetterIsACopy(t *testing.T) {
 	require.Equal(t, 4, pgtest.Value[int](t, pool, "SELECT count(*)::int FROM outbox.dead_letters"))
 	require.Equal(t, 4, pgtest.Value[int](t, pool, `SELECT count(*)::int
 		FROM outbox.dead_letters AS d
-		JOIN outbox.log AS g ON (to_jsonb(d) - '{no,listener,attempts,error,died_at,max_attempts,claim_no,locked_by,failures,lane,key}'::text[]) = (to_jsonb(g) - 'xid'::text)
+		JOIN outbox.log AS g ON (to_jsonb(d) - '{no,listener,attempts,error,died_at,max_attempts,claim_no,locked_by,failures,lane,turn,key}'::text[]) = (to_jsonb(g) - 'xid'::text)
 		WHERE d.listener IN ('blocker', 'parker') AND d.attempts = 2 AND d.error = 'handler failed'
 			AND num_nulls(d.max_attempts, d.claim_no, d.locked_by, d.failures) = 4
 			AND d.died_at BETWEEN g.created_at AND statement_timestamp()`))

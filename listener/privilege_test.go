@@ -41,7 +41,17 @@ func TestListenerPrivileges(t *testing.T) {
 	h.Fail = runtimetest.FailFor("b")
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, consumer, listener.Spec{Retry: runtimetest.LateRetry, Shards: 2}, listener.Config{}, h))
 	runtimetest.DrainAll(t, runtimetest.ListenTo(t, consumer, listener.Spec{Name: "eyes", ParkKeys: true, Retry: outbox.Retry{MaxAttempts: 1}}, listener.Config{}, h))
-	_, err := runtimetest.AdminOf(t, roles[migrate.Reader]).Listeners(t.Context())
+	g := newGathering(consumer, nil)
+	g.silent = true
+	full, err := listener.New(consumer, listener.Spec{
+		Name: "full", Batch: outbox.Batch{Size: 9, Wait: time.Millisecond}, Rate: outbox.Rate{Events: 9, Period: time.Hour},
+	}, listener.Config{Logger: runtimetest.DiscardLogger()}, listener.HandleBatch(runtimetest.SaidTopic, g, g.handle))
+	require.NoError(t, err)
+	stopFull := runtimetest.StartListener(t, full)
+	require.Equal(t, 2, pgtest.Receive(t, g.told, "a batch"))
+	stopFull()
+	pgtest.Execute(t, pool, "DELETE FROM outbox.listeners WHERE listener = 'full'")
+	_, err = runtimetest.AdminOf(t, roles[migrate.Reader]).Listeners(t.Context())
 	require.NoError(t, err)
 	a := runtimetest.AdminOf(t, operator)
 	runtimetest.Skip(t, a, uuid.Nil)

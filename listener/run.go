@@ -211,13 +211,17 @@ func (l *Listener) mode() string {
 // shard uses one connection for its transaction or for reading ahead, and one to renew its lease; pruning uses one.
 func (l *Listener) warnSmallPool(shards int) {
 	const own = 2
+	common, why := 1, "1 for pruning"
+	if l.rate != nil {
+		common, why = 2, "2 for pruning and the rate"
+	}
 	if l.publishes {
-		schemadb.WarnSmallPool(l.log, l.pool, own*shards+1, fmt.Sprintf("the listener (%d per shard, 1 for pruning)", own))
+		what := fmt.Sprintf("the listener (%d per shard, %s)", own, why)
+		schemadb.WarnSmallPool(l.log, l.pool, own*shards+common, what)
 		return
 	}
-	what := fmt.Sprintf("the listener (%d per shard, 1 for pruning) and its handlers (%d per shard)", own,
-		l.cfg.Concurrency)
-	schemadb.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+1, what)
+	what := fmt.Sprintf("the listener (%d per shard, %s) and its handlers (%d per shard)", own, why, l.cfg.Concurrency)
+	schemadb.WarnSmallPool(l.log, l.pool, (own+l.cfg.Concurrency)*shards+common, what)
 }
 
 // heart returns what keeps the row of l in the table processes.
@@ -239,6 +243,9 @@ func (l *Listener) release(ctx context.Context) error {
 	_, err := l.db.Each(l.pool).ListenerRelease(ctx, queries.ListenerReleaseParams{
 		Listener: l.spec.Name, WorkerID: pgvalue.UUID(l.cfg.WorkerID),
 	})
+	if l.rate != nil {
+		err = errtext.Join(err, l.rate.release(ctx))
+	}
 	return err
 }
 

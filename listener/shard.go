@@ -48,10 +48,10 @@ func (r *listenerRun) shard(number, shards, events int) *shard {
 // coreConfig is what a core is told of l.
 func (l *Listener) coreConfig() core.Config {
 	return core.Config{
-		BatchSize: l.cfg.BatchSize, LeaseBatches: config.LeaseBatches, ParkedKeys: config.ParkedKeyBatch,
+		BatchSize: l.cfg.BatchSize, LeaseBatches: l.leaseBatches(), ParkedKeys: config.ParkedKeyBatch,
 		Transactional: l.transactional, ParkKeys: l.spec.ParkKeys, Concurrency: l.cfg.Concurrency,
-		MaxAttempts: l.cfg.MaxAttempts,
-		BaseDelay:   l.spec.Retry.BaseDelay, MaxDelay: l.spec.Retry.MaxDelay, FirstPause: l.cfg.Breaker.FirstPause,
+		MaxAttempts: l.cfg.MaxAttempts, Batch: l.spec.Batch.Size, Wait: l.spec.Batch.Wait,
+		BaseDelay: l.spec.Retry.BaseDelay, MaxDelay: l.spec.Retry.MaxDelay, FirstPause: l.cfg.Breaker.FirstPause,
 		LeaseDuration: l.cfg.LeaseDuration, PollInterval: l.cfg.PollInterval, ShutdownTimeout: l.cfg.ShutdownTimeout,
 		PauseLimit: l.pauseLimit, LeaseAge: l.leaseAge, TakeOverAfter: l.takeOverAfter, Targets: l.coreTargets(),
 		KeepHeaders: l.hooks.WantsEnds(), NewID: uuid.New,
@@ -128,6 +128,8 @@ func (s *shard) do(cmd core.Command) core.Event {
 	switch cmd := cmd.(type) {
 	case core.Check:
 		return s.check()
+	case core.Fill:
+		return s.fill()
 	case core.RoundTrip:
 		return s.roundTrip(cmd)
 	case core.AskLease:
@@ -136,6 +138,8 @@ func (s *shard) do(cmd core.Command) core.Event {
 		return s.readFirst(cmd.Lease)
 	case core.TakeParked:
 		return s.takeParked(cmd)
+	case core.Try:
+		return s.try(cmd)
 	case core.Charge:
 		return s.charge(cmd)
 	case core.Begin:
@@ -223,7 +227,7 @@ func (s *shard) prefetch(p *core.NextBatch) {
 	go func() {
 		defer cancel()
 		began := time.Now()
-		p.Failed = s.readNext(ctx, p) != nil
+		p.Failed = s.readNext(ctx, p, s.l.cfg.BatchSize) != nil
 		p.Took = time.Since(began)
 		s.events <- core.Prefetched{Next: p}
 	}()

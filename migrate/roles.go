@@ -55,13 +55,16 @@ func (g Grant) SQL(schema, role string) string {
 const (
 	enqueueFunction = "enqueue(text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer, integer, " +
 		"timestamptz, text, boolean)"
-	laneFunction = "lane(text, uuid)"
+	laneFunction = "lane(text)"
 	// enqueueLogFunction is for log topics. The others are parts of it and of enqueueFunction.
 	enqueueLogFunction = "enqueue_log(text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer, boolean)"
-	checkFunction      = "check_event(text, text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer)"
-	eventIDFunction    = "event_id()"
-	wakeFunction       = "wake(text)"
-	bucketFunction     = "bucket(text, uuid)"
+	claimTurnsFunction = "claim_turns(text, uuid, interval, integer, integer, text[], integer, text[], integer[], uuid[], " +
+		"text[], integer[], text[], timestamptz[], uuid[], integer[], timestamptz[], uuid[], integer, integer[], text[], " +
+		"integer, integer, integer, integer, uuid[], integer)"
+	checkFunction   = "check_event(text, text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer)"
+	eventIDFunction = "event_id()"
+	wakeFunction    = "wake(text)"
+	bucketFunction  = "bucket(text, uuid)"
 )
 
 func table(name string, privileges ...string) Grant {
@@ -108,12 +111,16 @@ func Grants(role Role) []Grant {
 			table("listeners", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("parked", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("listener_failures", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("listener_rates", "SELECT", "INSERT", "UPDATE"),
 			table("processes", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("pauses", "SELECT"),
+			table("limits", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("limit_usage", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("processed_events", "SELECT", "INSERT", "UPDATE (event_id)", "DELETE"),
 			table("entity_versions", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("inbox_quarantined", "SELECT", "INSERT", "UPDATE (event_id)", "DELETE"),
 			table("inbox_messages", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			function(claimTurnsFunction),
 			Grant{Kind: "SEQUENCE", Object: "dead_letters_no_seq", Privileges: []string{"USAGE"}})
 	case Operator:
 		return append(grants,
@@ -129,17 +136,20 @@ func Grants(role Role) []Grant {
 			table("listener_failures", "SELECT", "UPDATE (id)", "DELETE"),
 			table("processes", "SELECT", "DELETE"),
 			table("pauses", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("limits", "SELECT", "UPDATE"),
+			table("limit_usage", "SELECT"),
 			table("inbox_messages", "SELECT", "UPDATE", "DELETE"),
 			table("audit", "SELECT", "INSERT", "UPDATE (events)"), // an act that takes several transactions counts
 			function(laneFunction),
 			appliedRecords())
 	case Reader:
 		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "log", "listeners",
-			"parked", "listener_failures",
-			"processed_events", "entity_versions", "inbox_quarantined", "inbox_messages", "processes", "pauses", "audit"} {
+			"parked", "listener_failures", "listener_rates",
+			"processed_events", "entity_versions", "inbox_quarantined", "inbox_messages", "processes", "pauses",
+			"limits", "limit_usage", "turn_claim", "audit"} {
 			grants = append(grants, table(name, "SELECT"))
 		}
-		return append(grants, logSequence("SELECT"), appliedRecords())
+		return append(grants, logSequence("SELECT"), function(laneFunction), appliedRecords())
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 )
 
 // Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits.
@@ -107,17 +107,25 @@ func eventInsert(db *schemadb.Schema, m *Message, id uuid.UUID, headers []byte, 
 		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
 		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
 		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
-		Headers: headers, Payload: m.Payload, Lane: m.lane(), MaxAttempts: int32(m.MaxAttempts),
+		Headers: headers, Payload: m.Payload, Lane: m.lane(), Turn: m.turnColumn(), MaxAttempts: int32(m.MaxAttempts),
 		NotBefore: pgvalue.Time(m.NotBefore),
 	}
 }
 
 // lane returns the lane of m in the queue.
-func (m *Message) lane() int16 {
-	if m.Fairness == FairnessTenant {
-		return tenantlane.Of(m.Topic, m.TenantID)
+func (m *Message) lane() int32 {
+	if m.turn != "" {
+		return topiclane.OfTurns(m.Topic)
 	}
-	return tenantlane.Of(m.Topic, uuid.NullUUID{})
+	return topiclane.Of(m.Topic)
+}
+
+// turnColumn returns the turn of m, nil if it has none.
+func (m *Message) turnColumn() *string {
+	if m.turn == "" {
+		return nil
+	}
+	return &m.turn
 }
 
 // insertTries is how often an event is inserted whose dedupe key was taken at first, and free again when its owner was
@@ -229,7 +237,7 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*Pending
 		_, _ = q.EventQueue(context.Background(), queries.EventQueueParams{
 			Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
 			TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
-			EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Lane: p.Lane, MaxAttempts: p.MaxAttempts,
+			EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Lane: p.Lane, Turn: p.Turn, MaxAttempts: p.MaxAttempts,
 			NotBefore: p.NotBefore, Wake: p.Wake, LockKey: p.LockKey, Channel: p.Channel,
 		})
 	})
@@ -271,6 +279,7 @@ func prepare(schema string, m *Message) (db *schemadb.Schema, headers []byte, id
 	if headers, err = encodeHeaders(m.Headers); err != nil {
 		return nil, nil, id, err
 	}
+	m.turn = m.turnOf()
 	id, err = uuid.NewV7()
 	return db, headers, id, err
 }
@@ -298,6 +307,11 @@ func (m *Message) check() error {
 	case !m.TenantID.Valid:
 		return fmt.Errorf("fairness %q needs the tenant of the event, which has none: set TenantID, or use no fairness",
 			m.Fairness)
+	}
+	if len(m.Limits) > 0 || len(m.LimitKeys) > 0 {
+		if err := m.checkLimits(); err != nil {
+			return err
+		}
 	}
 	if y := m.NotBefore.UTC().Year(); !m.NotBefore.IsZero() && (y < 1 || y > 9999) {
 		return fmt.Errorf("not before: year %d is not between 1 and 9999", y)

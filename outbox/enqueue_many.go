@@ -15,7 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 )
 
 // manyRows is how many events one statement of EnqueueMany carries.
@@ -176,8 +176,9 @@ func (e *manyEvents) rows(part []int) queries.EventInsertManyParams {
 		}),
 		Headers:     column(part, func(i int) (json.RawMessage, bool) { return e.headers[i], e.headers[i] != nil }),
 		Payloads:    column(part, func(i int) (json.RawMessage, bool) { return ms[i].Payload, true }),
-		TopicLane:   tenantlane.Of(first.Topic, uuid.NullUUID{}),
-		Lanes:       column(part, func(i int) (int16, bool) { return ms[i].lane(), ms[i].Fairness == FairnessTenant }),
+		Lane:        topiclane.Of(first.Topic),
+		TurnLane:    topiclane.OfTurns(first.Topic),
+		Turns:       text(func(m *Message) string { return m.turn }),
 		MaxAttempts: column(part, func(i int) (int32, bool) { return int32(ms[i].MaxAttempts), true }),
 		NotBefore: column(part, func(i int) (pgtype.Timestamptz, bool) {
 			t := pgvalue.Time(ms[i].NotBefore)

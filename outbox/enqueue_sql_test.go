@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/migrate"
@@ -164,9 +164,8 @@ func TestEnqueueSQLWritesWhatGoWrites(t *testing.T) {
 		}
 		require.Equal(t, rows(want), rows(got), name)
 	}
-	fair, shared := tenantlane.Of("ping", tenant), tenantlane.Of("ping", uuid.NullUUID{})
-	require.NotEqual(t, fair, shared)
-	require.Equal(t, map[int16]int{shared: 6, fair: 2}, map[int16]int{
+	fair, shared := topiclane.OfTurns("ping"), topiclane.Of("ping")
+	require.Equal(t, map[int32]int{shared: 6, fair: 2}, map[int32]int{
 		shared: pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE lane = $1", shared), fair: pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE lane = $1", fair),
 	})
 	require.Len(t, runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 6), 6, "what is due")

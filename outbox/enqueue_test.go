@@ -286,7 +286,6 @@ func TestRawSQLCannotBreakTheTable(t *testing.T) {
 		{"queue", "id, attempts", "gen_random_uuid(), -1"},
 		{"queue", "id, max_attempts", "gen_random_uuid(), 0"},
 		{"queue", "id, lane", "gen_random_uuid(), -1"},
-		{"queue", "id, lane", "gen_random_uuid(), 32"},
 		{"queue", "id, failures", "gen_random_uuid(), '{}'"},
 		{"dead_letters", letter + "listener", of + "'mail'"},
 		{"dead_letters", letter + "seq, bucket", of + "1, 1"},

@@ -16,8 +16,15 @@ import (
 // the handler. Calls for different events are concurrent.
 //
 // The first of several is the outermost. In transactional mode all run inside the savepoint of the event. Middleware is
-// called for handlers, not for publishers, which get many events in one call.
+// called for handlers, not for publishers, which get many events in one call, and not for handlers of batches, which
+// have BatchMiddleware.
 type Middleware func(ctx context.Context, e Event, next func(context.Context) error) error
+
+// BatchMiddleware is Middleware for a handler that gets batches: it is called once per call of the handler, with all of
+// its events in their order. It must not keep or change the slice. The returned error decides what becomes of the
+// events, as that of the handler does: it may be a *BatchError. An event whose payload does not decode is among the
+// events and not in the handler's call; the error of next names it.
+type BatchMiddleware func(ctx context.Context, events []Event, next func(context.Context) error) error
 
 // Observer is told what happens to events, for metrics and tracing. Nil functions cost nothing. The functions are
 // called from many goroutines, must not block, and must not keep or change the slices that they get. A panic in one of

@@ -20,19 +20,22 @@
 // that enqueues without a database, and package outboxtest with one.
 //
 // Without generated code, make a [Topic] with [NewTopic] from a [TopicSpec], and call its methods. Package eventkey
-// makes the keys of its events. If the payload has no Go type, pass a [Message], with its [Entity] and [Fairness], to
-// [Enqueue], [EnqueueMany] or [EnqueueInBatch].
+// makes the keys of its events. A [Limit], with its [Rate] ([ParseRate]), bounds how its events are handled, and a
+// [Batch] makes its handler get several in one call. If the payload has no Go type, pass a [Message], with its [Entity]
+// and [Fairness], to [Enqueue], [EnqueueMany] or [EnqueueInBatch].
 //
 // # Handle
 //
 // A handler needs only this package. It gets a [Delivery], which is an [Event] and its payload. It marks its error with
 // [Permanent], [RetryAfter], [Unavailable] or [BrokerUnavailable]; [IsPermanent], [IsUnavailable] and
-// [IsBrokerUnavailable] tell what is marked. [RunnerFromContext] says who calls it.
+// [IsBrokerUnavailable] tell what is marked. A handler that gets a [Batch] names those that failed in a [BatchError].
+// [RunnerFromContext] says who calls it.
 //
 // # Run
 //
 // The configurations of package queue and package listener share [Retry], [Retention], [Breaker], [Wake] and
-// [Middleware]. What a drain may do and has done is a [DrainLimit], a [DrainReport] and a [DrainEnd].
+// [Middleware] or [BatchMiddleware]. What a drain may do and has done is a [DrainLimit], a [DrainReport] and a
+// [DrainEnd].
 //
 // # Observe
 //
@@ -41,8 +44,8 @@
 //
 // # For generated code and for other packages of this module
 //
-// [UntypedTopic], [Keys], [Tenant], [FairnessTenant], [MaskPayload], [Unimplemented], [ContextWithRunner] and the
-// constants IsAtLeastVersion are what generated code, dispatchers and listeners call. [Keys], [Tenant] and
+// [UntypedTopic], [Keys], [Tenant], [FairnessTenant], [CheckLimits], [MaskPayload], [Unimplemented],
+// [ContextWithRunner] and the constants IsAtLeastVersion are what generated code, dispatchers and listeners call. [Keys], [Tenant] and
 // [FairnessTenant] are also for a [TopicSpec] by hand.
 package outbox
 
@@ -76,6 +79,10 @@ type Message struct {
 	// which needs TenantID, that no tenant waits behind another's burst. All events of a topic should have the same. It is
 	// an error with Log, because listeners get events in the order of the log.
 	Fairness Fairness
+	// Limits are those of the topic, and LimitKeys the keys of those that are per destination or per template, in their
+	// order. All events of a topic should have the same limits. It is an error with Log.
+	Limits    []Limit
+	LimitKeys []string
 	// DedupeKey is unique within the topic for as long as the event is kept; "" means none. With a tenant
 	// it starts with TenantID and a slash.
 	DedupeKey string
@@ -94,6 +101,7 @@ type Message struct {
 
 	// marshaled says that Payload comes from json.Marshal, which writes nothing but valid JSON.
 	marshaled bool
+	turn      string // in the queue; "" means none
 }
 
 // Entity is a versioned thing of the producer that an event is about.

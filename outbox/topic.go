@@ -50,7 +50,12 @@ type TopicSpec struct {
 	// Fairness says how the events of the topic take turns; "" means that the oldest due one is first. An enqueue returns
 	// an error if it is set with Log, or if it is FairnessTenant and Keys returns no tenant.
 	Fairness Fairness
-	Retry    Retry
+	// Limits bound how many events are handled at once or started in a period, over all processes together. They are for
+	// queue topics.
+	Limits []Limit
+	// Batch makes the handler of a queue topic get several events in one call.
+	Batch Batch
+	Retry Retry
 	// Lease is how long other workers must wait for an event after its worker has crashed; 0 means 30 s.
 	Lease time.Duration
 	// MaxLag is the age of the oldest waiting event of a queue topic that raises an alarm; 0 means no alarm.
@@ -70,8 +75,7 @@ type TopicSpec struct {
 type Fairness string
 
 // FairnessTenant gives each tenant its own turn: no tenant waits behind another's burst. The events of a tenant are
-// still claimed in the order in which they fall due. Tenants are spread over 32 lanes by a hash, so that two tenants
-// may share a lane, in which the oldest due event is first. It costs nothing at enqueue.
+// still claimed in the order in which they fall due. It costs an enqueue an entry in one more index.
 const FairnessTenant Fairness = "tenant"
 
 // NewTopic returns the topic that spec describes. If spec is wrong, each enqueue returns an error. If P has a method
@@ -167,6 +171,8 @@ type Keys struct {
 	EntityType        string
 	EntityID          eventkey.Key
 	EntityVersion     int64
+	// Limits are the keys of those TopicSpec.Limits that are per destination or per template, in their order.
+	Limits []eventkey.Key
 }
 
 // Tenant returns id, a uuid.UUID or a type made of it, as the tenant of an event.
@@ -298,7 +304,7 @@ func (t *UntypedTopic) pointerTo(p any) (any, error) {
 func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Message, error) {
 	m := Message{
 		Namespace: t.spec.Namespace, Topic: t.spec.Name, Version: t.Version(), Log: t.spec.Log, Fairness: t.spec.Fairness,
-		MaxAttempts: t.spec.Retry.MaxAttempts,
+		Limits: t.spec.Limits, MaxAttempts: t.spec.Retry.MaxAttempts,
 	}
 	var invalid error
 	if v, ok := p.(validator); ok {
@@ -312,6 +318,9 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 			return m, err
 		}
 		m.TenantID, m.DedupeKey, m.PartitionKey = k.TenantID, k.Dedupe.String(), k.Partition.String()
+		for _, key := range k.Limits {
+			m.LimitKeys = append(m.LimitKeys, key.String())
+		}
 		m.Entity = Entity{Type: k.EntityType, ID: k.EntityID.String(), Version: k.EntityVersion}
 	}
 	if invalid != nil {

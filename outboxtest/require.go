@@ -52,8 +52,9 @@ type Drainer interface {
 }
 
 // Drain handles all events that are due, one after another in the test's goroutine, where handlers may call FailNow. It
-// returns a report of the results. It attaches a listener that is new. An error of the database fails the test. An error of
-// a handler does not: check the report.
+// returns a report of the results. The events of a topic with batches come in batches, which do not wait to fill. It
+// attaches a listener that is new. An error of the database fails the test. An error of a handler does not: check the
+// report.
 func Drain(t testing.TB, d Drainer) queue.Report {
 	t.Helper()
 	if isnil.Is(d) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -92,6 +94,34 @@ func TestRequireEnqueued(t *testing.T) {
 	elsewhere := outbox.NewTopic[note](spec)
 	require.Contains(t, failure(t, func(t testing.TB) { outboxtest.RequireEnqueued(t, pool, elsewhere, nil) }),
 		"read events of notes/written: ")
+}
+
+// TestDrainGivesBatches: also in the goroutine of the test, and without a wait. One that fails is called again in halves.
+func TestDrainGivesBatches(t *testing.T) {
+	t.Parallel()
+	pool := outboxtest.Postgres(t)
+	spec := noteTopic.Untyped().Spec()
+	spec.Batch = outbox.Batch{Size: 10, Wait: time.Hour}
+	topic := outbox.NewTopic[note](spec)
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := topic.EnqueueMany(t.Context(), tx, []note{{ID: "good"}, {ID: "bad"}, {ID: "better"}})
+		return err
+	}))
+	var calls [][]string // without a lock: the race detector would report another goroutine
+	d, err := queue.NewDispatcher(pool, queue.Config{},
+		queue.HandleBatch(topic, t, func(_ context.Context, ds []outbox.Delivery[note]) error {
+			var call []string
+			for _, d := range ds {
+				call = append(call, d.Payload.ID)
+			}
+			if calls = append(calls, call); slices.Contains(call, "bad") {
+				return outbox.Permanent(errors.New("never"))
+			}
+			return nil
+		}))
+	require.NoError(t, err)
+	require.Equal(t, queue.Report{Delivered: 2, Dead: 1}, outboxtest.Drain(t, d))
+	require.Equal(t, [][]string{{"good", "bad", "better"}, {"good", "bad"}, {"good"}, {"bad"}, {"better"}}, calls)
 }
 
 func TestDrainRunsInTheGoroutineOfTheTest(t *testing.T) {

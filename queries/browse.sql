@@ -8,7 +8,7 @@
 WITH lane AS (
     SELECT
         unnest(@namespaces::text[]) AS namespace,
-        unnest(@lanes::smallint[]) AS lane
+        unnest(@lanes::integer[]) AS lane
 ),
 piece AS MATERIALIZED (
     SELECT r.id, r.next_attempt_at, r.namespace, r.topic, r.version, r.tenant_id, r.attempts, r.max_attempts, r.locked_by,

@@ -14,8 +14,8 @@ WITH inserted AS (
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
 )
-INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
-SELECT i.id, @namespace, @topic, @version, @tenant_id, @lane, @max_attempts,
+INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
+SELECT i.id, @namespace, @topic, @version, @tenant_id, @lane, sqlc.narg('turn')::text, @max_attempts,
     coalesce(sqlc.narg('not_before')::timestamptz, statement_timestamp())
 FROM inserted AS i
 RETURNING
@@ -43,7 +43,7 @@ WITH wanted AS (
         unnest(@entity_versions::bigint[]) AS entity_version,
         unnest(@headers::jsonb[]) AS headers,
         unnest(@payloads::jsonb[]) AS payload,
-        unnest(@lanes::smallint[]) AS lane,
+        unnest(@turns::text[]) AS turn,
         unnest(@max_attempts::integer[]) AS max_attempts,
         unnest(@not_before::timestamptz[]) AS not_before
 ),
@@ -62,8 +62,9 @@ inserted AS (
     RETURNING events.id
 ),
 queued AS (
-    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
-    SELECT w.id, @namespace, @topic, @version, w.tenant_id, coalesce(w.lane, @topic_lane::smallint), w.max_attempts,
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
+    SELECT w.id, @namespace, @topic, @version, w.tenant_id, CASE WHEN w.turn IS NULL THEN @lane::integer ELSE @turn_lane::integer END, w.turn,
+        w.max_attempts,
         coalesce(w.not_before, statement_timestamp())
     FROM wanted AS w
     WHERE (w.id = ANY (SELECT i.id FROM inserted AS i)) IS TRUE
@@ -92,7 +93,7 @@ WITH wanted AS (
         unnest(@entity_versions::bigint[]) AS entity_version,
         unnest(@headers::jsonb[]) AS headers,
         unnest(@payloads::jsonb[]) AS payload,
-        unnest(@lanes::smallint[]) AS lane,
+        unnest(@turns::text[]) AS turn,
         unnest(@max_attempts::integer[]) AS max_attempts,
         unnest(@not_before::timestamptz[]) AS not_before
 ),
@@ -109,8 +110,9 @@ inserted AS (
     RETURNING events.id
 ),
 queued AS (
-    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
-    SELECT w.id, @namespace, @topic, @version, w.tenant_id, coalesce(w.lane, @topic_lane::smallint), w.max_attempts,
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
+    SELECT w.id, @namespace, @topic, @version, w.tenant_id, CASE WHEN w.turn IS NULL THEN @lane::integer ELSE @turn_lane::integer END, w.turn,
+        w.max_attempts,
         coalesce(w.not_before, statement_timestamp())
     FROM wanted AS w
 )
@@ -140,8 +142,8 @@ WITH inserted AS (
     RETURNING events.id
 ),
 queued AS (
-    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
-    SELECT i.id, @namespace, @topic, @version, @tenant_id, @lane, @max_attempts,
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
+    SELECT i.id, @namespace, @topic, @version, @tenant_id, @lane, sqlc.narg('turn')::text, @max_attempts,
         coalesce(sqlc.narg('not_before')::timestamptz, statement_timestamp())
     FROM inserted AS i
     RETURNING
@@ -178,6 +180,32 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS e;
 
+-- name: EventLanes :many
+-- Lists the lanes of a namespace that have rows in queue, by jumps from one to the next: a probe of queue_due for each. It
+-- jumps backwards, because the dead row versions of what was delivered are at the heads of lanes.
+WITH RECURSIVE walk AS (
+    (
+        SELECT q.lane
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = @namespace
+        ORDER BY q.lane DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT n.lane
+    FROM walk AS w
+    CROSS JOIN LATERAL (
+        SELECT q.lane
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = @namespace
+          AND q.lane < w.lane
+        ORDER BY q.lane DESC
+        LIMIT 1
+    ) AS n
+)
+SELECT w.lane
+FROM walk AS w;
+
 -- name: EventClaim :many
 -- Leases up to batch_size events, as many from each lane as from the others as far as it has any, and the oldest of each.
 -- Each lane is walked from (after_due, after_id) on. A walk passes over any number of events that it may not claim, so it
@@ -210,7 +238,7 @@ WITH met AS MATERIALIZED (
     SELECT l.lane, c.id, c.next_attempt_at, c.claimable, c.fresh, c.last, c.n = l.piece AS ended
     FROM (
         SELECT
-            unnest(@lanes::smallint[]) AS lane,
+            unnest(@lanes::integer[]) AS lane,
             unnest(@after_dues::timestamptz[]) AS after_due,
             unnest(@after_ids::uuid[]) AS after_id,
             unnest(@pieces::integer[]) AS piece
@@ -421,7 +449,7 @@ WITH picked AS MATERIALIZED (
     SELECT c.id
     FROM (
         SELECT
-            unnest(@lanes::smallint[]) AS lane,
+            unnest(@lanes::integer[]) AS lane,
             unnest(@after_dues::timestamptz[]) AS after_due,
             unnest(@after_ids::uuid[]) AS after_id,
             unnest(@quotas::integer[]) AS quota
@@ -571,22 +599,108 @@ gone AS (
     USING own AS o
     WHERE q.id = o.id
       AND o.dies
-    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.lane, q.locked_by,
+    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.lane, q.turn, q.locked_by,
         o.failures::jsonb AS failures, o.error::text AS error
 ),
 died AS (
     INSERT INTO outbox_schema.dead_letters (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version,
-        headers, payload, created_at, attempts, max_attempts, claim_no, lane, locked_by, failures, error)
+        headers, payload, created_at, attempts, max_attempts, claim_no, lane, turn, locked_by, failures, error)
     SELECT g.id, g.namespace, g.topic, g.version, g.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
         e.entity_version, e.headers, coalesce(e.payload, 'null'), coalesce(e.created_at, statement_timestamp()), g.attempts,
-        g.max_attempts, g.claim_no, g.lane, g.locked_by, g.failures, g.error
+        g.max_attempts, g.claim_no, g.lane, g.turn, g.locked_by, g.failures, g.error
     FROM gone AS g
     LEFT JOIN outbox_schema.events AS e ON e.id = g.id
 )
 SELECT r.id, r.claim_no, false AS died FROM retried AS r
 UNION ALL
 SELECT g.id, g.claim_no, true AS died FROM gone AS g;
+
+-- name: EventClaimKnown :many
+-- Claims from turns that are known to have more, of topics without limits: what a claim from a backlog does most of the time.
+-- Each turn is walked from its place on. Returns rows as the function claim_turns. If some topic has limits, nothing is
+-- claimed, and the one row is of kind 13.
+WITH free AS MATERIALIZED (
+    SELECT NOT EXISTS (
+        SELECT FROM outbox_schema.limits AS l
+        WHERE l.namespace = @namespace
+          AND (cardinality(@topics::text[]) = 0 OR l.topic = ANY (@topics::text[]))
+    ) AS is_free
+),
+picked AS MATERIALIZED (
+    SELECT c.id
+    FROM (
+        SELECT
+            unnest(@known_lanes::integer[]) AS lane,
+            unnest(@known_turns::text[]) AS turn,
+            unnest(@known_dues::timestamptz[]) AS due,
+            unnest(@known_ids::uuid[]) AS id
+    ) AS k
+    CROSS JOIN LATERAL (
+        SELECT q.id
+        FROM outbox_schema.queue AS q
+        WHERE (SELECT f.is_free FROM free AS f)
+          AND q.namespace = @namespace
+          AND q.lane + 0 = k.lane
+          AND q.turn = k.turn
+          AND (q.next_attempt_at, q.id) > (k.due, k.id)
+          AND q.next_attempt_at <= statement_timestamp()
+          AND q.locked_until IS NULL
+          AND q.attempts < coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts)
+          AND (cardinality(@topics::text[]) = 0 OR q.topic = ANY (@topics::text[]))
+          AND (q.version <= @every_version::integer
+              OR coalesce(q.version <= (@versions::integer[])[array_position(@version_topics::text[], q.topic)], true))
+          AND (cardinality(@tenant_ids::uuid[]) = 0 OR q.tenant_id = ANY (@tenant_ids::uuid[]))
+          AND (
+              cardinality(@paused::text[]) = 0
+              OR NOT coalesce(q.topic = ANY (@paused::text[]) OR q.tenant_id::text = ANY (@paused::text[])
+                  OR q.topic || '/' || q.tenant_id::text = ANY (@paused::text[]), false)
+          )
+        ORDER BY q.next_attempt_at, q.id
+        LIMIT @each::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS c
+    LIMIT @batch_size::integer
+),
+claimed AS (
+    UPDATE outbox_schema.queue AS q
+    SET attempts = q.attempts + 1,
+        max_attempts = coalesce(sqlc.narg('max_attempts')::integer, q.max_attempts),
+        claim_no = q.claim_no + 1,
+        locked_by = @worker_id,
+        locked_until = clock_timestamp() + @lease::interval,
+        updated_at = clock_timestamp()
+    FROM picked AS p
+    WHERE q.id = p.id
+    RETURNING q.id, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.next_attempt_at, q.lane, q.turn
+)
+SELECT 0 AS kind, c.lane, coalesce(c.turn, '')::text AS turn, c.id, c.topic, c.version, c.tenant_id,
+    coalesce(e.dedupe_key, '') AS dedupe_key, coalesce(e.partition_key, '') AS partition_key,
+    coalesce(e.entity_type, '') AS entity_type, coalesce(e.entity_id, '') AS entity_id,
+    coalesce(e.entity_version, 0) AS entity_version, e.headers, e.payload, c.attempts, c.max_attempts, c.claim_no, e.created_at,
+    c.next_attempt_at, false AS reclaimed, NULL::bigint AS until_us
+FROM claimed AS c
+LEFT JOIN outbox_schema.events AS e ON e.id = c.id
+UNION ALL
+SELECT 1, m.lane, m.turn, NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, NULL, NULL, false, NULL
+FROM (SELECT c.lane, c.turn FROM claimed AS c GROUP BY c.lane, c.turn HAVING count(*) >= @each) AS m
+UNION ALL
+SELECT CASE WHEN f.is_free THEN 12 ELSE 13 END, 0, '', NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0,
+    clock_timestamp(), statement_timestamp(), false, NULL
+FROM free AS f;
+
+-- name: EventClaimTurns :many
+-- Claims events that have turns: see the function.
+SELECT t.kind::integer AS kind, t.lane::integer AS lane, t.turn::text AS turn, t.id, t.topic, t.version, t.tenant_id, t.dedupe_key,
+    t.partition_key, t.entity_type, t.entity_id, t.entity_version, t.headers, t.payload, t.attempts, t.max_attempts, t.claim_no,
+    t.created_at, t.next_attempt_at, t.reclaimed, t.until_us
+FROM outbox_schema.claim_turns(
+    @namespace, @worker_id, @lease, @batch_size, sqlc.narg('max_attempts'),
+    @topics::text[], @every_version, @version_topics::text[], @versions::integer[], @tenant_ids::uuid[], @paused::text[],
+    @known_lanes::integer[], @known_turns::text[], @known_dues::timestamptz[], @known_ids::uuid[],
+    @front_lanes::integer[], @front_dues::timestamptz[], @front_ids::uuid[], @front_piece,
+    @hop_lanes::integer[], @hop_turns::text[], @hop_count,
+    @piece, @starts, @reclaims, @in_flight::uuid[], @rated) AS t;
 
 -- name: EventRelease :many
 -- Hands events back: pending, with the attempt uncounted, due as before or after a delay. claim_no stays, so the claim is
@@ -728,7 +842,7 @@ WITH met AS MATERIALIZED (
     SELECT l.lane, c.id, c.next_attempt_at, c.spent, c.n = l.piece AS ended
     FROM (
         SELECT
-            unnest(@lanes::smallint[]) AS lane,
+            unnest(@lanes::integer[]) AS lane,
             unnest(@after_dues::timestamptz[]) AS after_due,
             unnest(@after_ids::uuid[]) AS after_id,
             unnest(@pieces::integer[]) AS piece
@@ -810,16 +924,16 @@ gone AS (
     USING spent AS s
     WHERE q.id = s.id
       AND s.dies
-    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.lane, q.locked_by,
+    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.lane, q.turn, q.locked_by,
         q.locked_until, q.failures, s.error::text AS error
 ),
 died AS (
     INSERT INTO outbox_schema.dead_letters (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version,
-        headers, payload, created_at, attempts, max_attempts, claim_no, lane, locked_by, failures, error)
+        headers, payload, created_at, attempts, max_attempts, claim_no, lane, turn, locked_by, failures, error)
     SELECT g.id, g.namespace, g.topic, g.version, g.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
         e.entity_version, e.headers, coalesce(e.payload, 'null'), coalesce(e.created_at, statement_timestamp()), g.attempts,
-        g.max_attempts, g.claim_no, g.lane, g.locked_by,
+        g.max_attempts, g.claim_no, g.lane, g.turn, g.locked_by,
         CASE
             WHEN g.locked_until IS NULL THEN g.failures
             WHEN jsonb_array_length(g.failures) >= 5 THEN g.failures - 0
@@ -834,7 +948,7 @@ died AS (
     ON CONFLICT (id) WHERE listener IS NULL DO NOTHING
     RETURNING id, topic, version, tenant_id, created_at, attempts, max_attempts, error
 )
-SELECT -1::smallint AS lane, statement_timestamp()::timestamptz AS to_due, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS to_id,
+SELECT -1::integer AS lane, statement_timestamp()::timestamptz AS to_due, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS to_id,
     (SELECT count(*) FROM gone) AS died, (SELECT count(*) FROM noted) AS noted,
     ''::text AS topic, 0::integer AS version, NULL::uuid AS tenant_id, ''::text AS error
 UNION ALL

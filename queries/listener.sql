@@ -315,6 +315,98 @@ parking AS (
 )
 SELECT EXISTS (SELECT FROM moved)::boolean AS moved;
 
+-- name: ListenerTry :one
+-- Notes how many events the handler of a listener with batches gets together after a crash, before it gets them: most at
+-- first, and after each further crash half as many as before. Guarded by the lease.
+UPDATE outbox_schema.listeners AS l
+SET trying = least(CASE WHEN l.trying = 0 THEN @most::integer ELSE greatest(l.trying / 2, 1) END, @most::integer)
+WHERE l.listener = @listener
+  AND l.shard = @shard
+  AND l.lease_by = @worker_id
+  AND l.lease_no = @lease_no
+  AND l.running
+RETURNING l.trying;
+
+-- name: ListenerTried :exec
+-- Notes how many events are tried next after a crash, twice that because ListenerTry halves it, or forgets it when no event
+-- is suspected any more. It runs after ListenerAdvance, in its transaction.
+UPDATE outbox_schema.listeners AS l
+SET trying = CASE WHEN l.one_by_one > 0 THEN @trying::integer ELSE 0 END
+WHERE l.listener = @listener
+  AND l.shard = @shard
+  AND l.lease_no = @lease_no
+  AND NOT l.running;
+
+-- name: ListenerCut :exec
+-- Makes what is left of the open window of a shard part of the next one, so that it can fill a batch together with what has
+-- come since. The window ends at last_seq instead. Everything up to there is delivered that is visible in hi, which holds
+-- only if no straggler is left: the cursor is not behind high_seq. Nothing else may be known of the events behind it. It
+-- runs after ListenerAdvance, in its transaction. A barrier is not cut: the shard would count as done with it.
+UPDATE outbox_schema.listeners AS l
+SET lo = l.hi,
+    lo_bound = l.hi_bound,
+    high_seq = l.last_seq,
+    hi = NULL,
+    hi_bound = NULL,
+    hi_seq = NULL,
+    last_seq = 0,
+    in_batch = false
+WHERE l.listener = @listener
+  AND l.shard = @shard
+  AND l.lease_no = @lease_no
+  AND NOT l.running
+  AND l.in_batch
+  AND l.last_seq >= l.high_seq
+  AND l.barrier IS NULL
+  AND l.retry_count = 0
+  AND l.one_by_one = 0
+  AND l.ahead_seqs = '{}';
+
+-- name: ListenerFill :one
+-- Counts the events that wait for a shard, among the next scan_size positions of the log, and tells how long the oldest of
+-- them has waited. ready is set if the shard has something that is not to wait for a full batch: parked events that are due,
+-- or events of its open window that were tried before.
+WITH cur AS MATERIALIZED (
+    SELECT l.listener, l.shard, l.shards, greatest(l.high_seq, l.last_seq) AS after_seq,
+        l.one_by_one > 0 OR l.retry_count > 0 OR l.ahead_seqs <> '{}' AS tried
+    FROM outbox_schema.listeners AS l
+    WHERE l.listener = @listener
+      AND l.shard = @shard
+),
+seen AS MATERIALIZED (
+    SELECT g.namespace, g.topic, g.bucket, g.created_at
+    FROM cur AS c
+    CROSS JOIN LATERAL (
+        SELECT o.namespace, o.topic, o.bucket, o.created_at
+        FROM outbox_schema.log AS o
+        WHERE o.seq > c.after_seq
+        ORDER BY o.seq
+        LIMIT @scan_size::integer
+    ) AS g
+)
+SELECT
+    (SELECT count(*) FROM seen)::integer AS scanned,
+    n.events,
+    n.age_us,
+    (c.tried OR (
+        SELECT p.retry_after
+        FROM outbox_schema.parked AS p
+        WHERE p.listener = c.listener
+          AND p.retry_after <= statement_timestamp()
+          AND p.bucket % c.shards = c.shard
+        ORDER BY p.retry_after
+        LIMIT 1
+    ) IS NOT NULL)::boolean AS ready
+FROM cur AS c
+CROSS JOIN LATERAL (
+    SELECT
+        count(*)::integer AS events,
+        coalesce(extract(epoch FROM statement_timestamp() - min(s.created_at)) * 1000000, 0)::bigint AS age_us
+    FROM seen AS s
+    WHERE s.bucket % c.shards = c.shard
+      AND s.namespace || '/' || s.topic = ANY (@topics::text[])
+) AS n;
+
 -- name: ListenerLeaseState :one
 -- Reads who had the latest lease of a shard, and whether it has ended.
 SELECT l.lease_by, l.lease_no, l.lease_id, l.running

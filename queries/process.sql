@@ -64,15 +64,36 @@ LIMIT 1;
 -- Finds the topics of namespaces that have events which are due since longer than late and which no running dispatcher takes,
 -- among the first head_size rows of each lane: there stands what nobody takes. known says whether a dispatcher takes the
 -- topic, in another version.
-WITH head AS MATERIALIZED (
-    SELECT h.namespace, h.topic, h.version
+WITH RECURSIVE walk AS (
+    SELECT s.namespace, f.lane
     FROM (SELECT unnest(@namespaces::text[]) AS namespace) AS s
-    CROSS JOIN generate_series(0, 31) AS n (lane_no)
+    CROSS JOIN LATERAL (
+        SELECT q.lane
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = s.namespace
+        ORDER BY q.lane
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT w.namespace, n.lane
+    FROM walk AS w
+    CROSS JOIN LATERAL (
+        SELECT q.lane
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = w.namespace
+          AND q.lane > w.lane
+        ORDER BY q.lane
+        LIMIT 1
+    ) AS n
+),
+head AS MATERIALIZED (
+    SELECT h.namespace, h.topic, h.version
+    FROM walk AS w
     CROSS JOIN LATERAL (
         SELECT q.namespace, q.topic, q.version, q.next_attempt_at, q.locked_until
         FROM outbox_schema.queue AS q
-        WHERE q.namespace = s.namespace
-          AND q.lane = n.lane_no::smallint
+        WHERE q.namespace = w.namespace
+          AND q.lane = w.lane
           AND q.next_attempt_at <= statement_timestamp() - @late::interval
         ORDER BY q.next_attempt_at, q.id
         LIMIT @head_size::integer

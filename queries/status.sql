@@ -58,7 +58,7 @@ GROUP BY q.namespace, q.topic, q.version, 4, 5;
 WITH lane AS (
     SELECT
         unnest(@namespaces::text[]) AS namespace,
-        unnest(@lanes::smallint[]) AS lane
+        unnest(@lanes::integer[]) AS lane
 )
 SELECT
     r.namespace, r.lane, r.topic, r.version,

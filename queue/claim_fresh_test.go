@@ -64,7 +64,7 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 		}
 		lanes := 1 + random.IntN(3)
 		for n := range lanes {
-			c.Starts = append(c.Starts, core.Start{Lane: int16(n), Quota: events, Piece: 10 * events})
+			c.Starts = append(c.Starts, core.Start{Lane: int32(n), Quota: events, Piece: 10 * events})
 		}
 		all := claimed(t, s, pool, func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
 		for i := range c.Starts {
@@ -114,13 +114,13 @@ func TestClaimFreshIsAClaimWithoutReclaimedEvents(t *testing.T) {
 // traces holds what a claim returned, and what the table holds after it except for the times that the claim set.
 type traces struct {
 	claimed []*Claimed
-	ends    map[int16]core.Place
+	ends    map[int32]core.Place
 	table   []*string
 }
 
 // walked returns which of all, the events that could be claimed, a claim of c meets in each lane.
-func walked(c *claim, all []*Claimed, ends map[int16]core.Place) map[int16][]*Claimed {
-	m := make(map[int16][]*Claimed)
+func walked(c *claim, all []*Claimed, ends map[int32]core.Place) map[int32][]*Claimed {
+	m := make(map[int32][]*Claimed)
 	for _, s := range c.Starts {
 		for _, e := range all {
 			end, ended := ends[s.Lane]

@@ -31,9 +31,10 @@ type orders struct {
 	URL, History, Worker             string
 	Lease, Poll                      time.Duration
 	Concurrency, BatchSize, Attempts int
+	Batch                            int // of TopicSpec.Batch; 0 is none
 	// Handler is "work", "hang" or "poison". "work" takes some random microseconds. "hang" waits for its context or a
 	// line of input, "ok" or "fail", which is its result. "poison" works like "work", but ends the process if the
-	// payload's secret is poison.
+	// payload's secret is poison. "whole" is "hang" for a batch, which has one result.
 	Handler string
 }
 
@@ -55,17 +56,14 @@ func TestChild(t *testing.T) {
 	defer func() { _ = record.Close() }()
 	say := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	input := make(chan string)
-	if o.Handler == "hang" {
+	if o.Handler == "hang" || o.Handler == "whole" {
 		go func() {
 			for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 				input <- in.Text()
 			}
 		}()
 	}
-	topic := runtimetest.JobTopic("one")
-	d := runtimetest.Dispatcher(t, pool, queue.Config{
-		LeaseDuration: o.Lease, PollInterval: o.Poll, Concurrency: o.Concurrency, BatchSize: o.BatchSize, Logger: say,
-	}, runtimetest.OnJob(topic, func(ctx context.Context, d outbox.Delivery[runtimetest.Job]) error {
+	handle := func(ctx context.Context, d outbox.Delivery[runtimetest.Job]) error {
 		if err := record.Delivery(d.ID, d.Attempt, o.Worker); err != nil {
 			return err
 		}
@@ -81,7 +79,29 @@ func TestChild(t *testing.T) {
 			<-time.After(time.Duration(rand.Int64N(int64(2 * time.Millisecond))))
 		}
 		return nil
-	}))
+	}
+	handler := runtimetest.OnJob(runtimetest.JobTopic("one"), handle)
+	if o.Batch > 0 {
+		handler = onBatch(batched(o.Batch, 0), &batchCalls{
+			fn: func(ctx context.Context, ds []outbox.Delivery[runtimetest.Job]) error {
+				if o.Handler == "whole" {
+					say.Info("handling", "events", len(ds))
+					if <-input == "fail" {
+						return errors.New("failed as told")
+					}
+					return nil
+				}
+				var failed outbox.BatchError
+				for _, d := range ds {
+					failed.Fail(d.Event, handle(ctx, d))
+				}
+				return failed.Err()
+			},
+		})
+	}
+	d := runtimetest.Dispatcher(t, pool, queue.Config{
+		LeaseDuration: o.Lease, PollInterval: o.Poll, Concurrency: o.Concurrency, BatchSize: o.BatchSize, Logger: say,
+	}, handler)
 	require.NoError(t, d.Run(ctx))
 }
 

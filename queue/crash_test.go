@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -217,20 +218,65 @@ func TestStoppedPastItsLease(t *testing.T) {
 	b.check(t, pool, deliveryhistory.Conditions{Faults: true, MaxAttempts: patientLimit})
 }
 
-// TestPoisonKillsOnlyItself: one event ends every process that handles it; its neighbours survive it.
-func TestPoisonKillsOnlyItself(t *testing.T) {
+// TestBatchStoppedPastItsLease freezes a process in a batch until another has delivered its events. When the call fails
+// then, the process does not search: it has no lease any more.
+func TestBatchStoppedPastItsLease(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	pool := pgtest.Database(t)
-	b := newBook(t)
-	topic := runtimetest.JobTopic("one")
-	jobs := runtimetest.NumberedJobs(100)
-	jobs[rand.IntN(100)].Secret = "poison"
-	b.committed(t, runtimetest.EnqueueJobs(t, pool, topic, jobs...)...)
-	o := orders{
-		History: b.path, Worker: "child", Handler: "poison",
-		Lease: runtimetest.CrashLease, Poll: 50 * time.Millisecond, Concurrency: 10, BatchSize: 100, // it is swept once per lease
+	topic := patient()
+	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(8)...)
+	c := newChild(t, pool, orders{
+		History: newBook(t).path, Worker: "child", Handler: "whole", Batch: 8,
+		Lease: time.Second, Poll: 50 * time.Millisecond, Concurrency: 1, BatchSize: 8,
+	})
+	require.Contains(t, c.Await(t, runtimetest.Handling), `"events":8`)
+	c.Signal(t, suspend.Stop)
+	cfg := queue.Config{LeaseDuration: time.Second, PollInterval: 50 * time.Millisecond, Logger: runtimetest.DiscardLogger()}
+	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, runtimetest.Succeed)))
+	pgtest.Settles(t, pool, 8, runtimetest.DeliveredSQL)
+	require.NoError(t, stop())
+	c.Tell(t, "fail")
+	c.Signal(t, suspend.Continue)
+	for range 8 {
+		line := c.Await(t, `"msg":"`)
+		for !strings.Contains(line, "event lost") && !strings.Contains(line, "lost to another claim") {
+			require.NotContains(t, line, runtimetest.Handling, "it searches")
+			line = c.Await(t, `"msg":"`)
+		}
 	}
+	c.Kill()
+}
+
+// TestPoisonKillsOnlyItself: one event ends every process that handles it; its neighbours survive it, also those of its
+// batch.
+func TestPoisonKillsOnlyItself(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ events, batch, concurrency int }{
+		"single events": {100, 0, 10},
+		"batches":       {500, 100, 4},
+		"one batch":     {500, 500, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pgtest.Slow(t)
+			poisonKills(t, c.events, orders{
+				Handler: "poison", Batch: c.batch, Concurrency: c.concurrency, BatchSize: 100, Worker: "child",
+				Lease: runtimetest.CrashLease, Poll: 50 * time.Millisecond, // it is swept once per lease
+			})
+		})
+	}
+}
+
+func poisonKills(t *testing.T, events int, o orders) {
+	t.Helper()
+	pool := pgtest.Database(t)
+	b := newBook(t)
+	o.History = b.path
+	topic := runtimetest.JobTopic("one")
+	jobs := runtimetest.NumberedJobs(events)
+	jobs[rand.IntN(events)].Secret = "poison"
+	b.committed(t, runtimetest.EnqueueJobs(t, pool, topic, jobs...)...)
 	settled := make(chan struct{})
 	go func() {
 		defer close(settled)
@@ -265,8 +311,13 @@ func TestPoisonKillsOnlyItself(t *testing.T) {
 			<-ended
 		}
 	}
-	require.Equal(t, 99, pgtest.Count(t, pool, runtimetest.DeliveredSQL))
+	require.Equal(t, events-1, pgtest.Count(t, pool, runtimetest.DeliveredSQL))
 	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE status = 'dead' AND payload ->> 'secret' = 'poison' AND attempts = 5"))
 	require.Equal(t, 6, processes, "five died of it, the sixth finished")
+	for attempts, share := range map[int]int{3: 2, 4: 4, 5: 8} { // each process takes fewer events with it than the one before
+		n := pgtest.Count(t, pool, "SELECT count(*) FROM testing.events WHERE attempts >= $1", attempts)
+		t.Logf("%d events with %d attempts or more", n, attempts)
+		require.LessOrEqual(t, n, 10+events/share)
+	}
 	b.check(t, pool, deliveryhistory.Conditions{Faults: true, MaxAttempts: 5})
 }

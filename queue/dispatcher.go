@@ -42,11 +42,12 @@ type Config struct {
 	// WorkerID marks the claims of this dispatcher; the zero UUID means a new one.
 	WorkerID uuid.UUID
 	// BatchSize limits the events in one claim and the events in flight, including those whose handlers run; 0 means
-	// 100. If Concurrency is larger, that many may be in flight.
+	// 100. If Concurrency is larger, that many may be in flight. If topics have larger batches (TopicSpec.Batch), one
+	// claim takes up to a full batch, and Concurrency full batches may be in flight in addition, up to 10,000 events.
 	BatchSize int
-	// Concurrency is how many handlers run concurrently; 0 means 10. Handlers that use the dispatcher's pool share its
-	// connections with the dispatcher, which uses up to four: give the pool Concurrency + 4 connections. Run logs a
-	// warning when it has fewer.
+	// Concurrency is how many calls of handlers run concurrently, each with one event or one batch; 0 means 10. Handlers
+	// that use the dispatcher's pool share its connections with the dispatcher, which uses up to four: give the pool
+	// Concurrency + 4 connections. Run logs a warning when it has fewer.
 	Concurrency int
 	// LeaseDuration is how long an event stays claimed after its dispatcher was killed. A lease is renewed when a third
 	// of it has passed, for as long as the handler runs. 0 means the longest lease of the topics.
@@ -91,6 +92,9 @@ type Config struct {
 	ListenPool *pgxpool.Pool
 	// Middleware wraps the calls of handlers, the first one outermost. Publishers are called without it.
 	Middleware []outbox.Middleware
+	// BatchMiddleware wraps the calls of handlers that get batches, the first one outermost. It is an error if Middleware
+	// is set and this is nil while a topic has batches; an empty slice means none.
+	BatchMiddleware []outbox.BatchMiddleware
 	// Observer is told what happens to events, for metrics and tracing; nil means nobody.
 	Observer *outbox.Observer
 	// Logger gets changes of state: start and stop, topics that fail and recover, dead letters, targets that rest, and a
@@ -118,6 +122,7 @@ func (cfg Config) withDefaults(handlers []Handler) Config {
 	}
 	config.SetDefault(&cfg.LeaseDuration, config.DefaultLease)
 	cfg.common().SetDefaults()
+	cfg.BatchMiddleware = slices.Clone(cfg.BatchMiddleware)
 	cfg.Topics, cfg.TenantIDs = slices.Clone(cfg.Topics), slices.Clone(cfg.TenantIDs)
 	return cfg
 }
@@ -141,7 +146,8 @@ type Dispatcher struct {
 	store    *Store
 	pool     *pgxpool.Pool
 	handlers map[string]Handler
-	topics   []string // what is claimed
+	topics   []string  // what is claimed
+	limited  []limited // of topics
 	versions *versions
 	targets  *target.Targets
 	machine  core.Config // of a run
@@ -182,6 +188,9 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	if err := cfg.validateBatches(handlers); err != nil {
+		return nil, err
+	}
 	store, err := NewStore(pool, StoreConfig{
 		Schema: handlers[0].schema, Namespace: handlers[0].namespace, WorkerID: cfg.WorkerID,
 	})
@@ -200,13 +209,19 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	d.targets.Hooks = d.hooks
 	for _, h := range handlers {
 		switch {
-		case h.run == nil && h.publication == nil:
+		case h.run == nil && h.runBatch == nil && h.publication == nil:
 			return nil, fmt.Errorf("topic %s/%s: no handlers given (nil)", h.namespace, h.topic)
 		case h.schema != handlers[0].schema || h.namespace != store.namespace:
 			return nil, fmt.Errorf("topic %s/%s of schema %q: a dispatcher serves one namespace, here %s of schema %q",
 				h.namespace, h.topic, h.schema, store.namespace, handlers[0].schema)
 		}
+		if err := h.checkBatch(); err != nil {
+			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
+		}
 		if err := d.targets.Add(h.namespace+"/"+h.topic, h.publication); err != nil {
+			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
+		}
+		if err := outbox.CheckLimits(h.limits); err != nil {
 			return nil, fmt.Errorf("topic %s/%s: %w", h.namespace, h.topic, err)
 		}
 		h.policy.retry = config.OverrideRetry(h.policy.retry, cfg.Retry)
@@ -233,6 +248,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 		known[topic] = d.handlers[topic].version
 	}
 	d.versions = versionsOf(known)
+	d.limited = d.limitedTopics()
 	d.machine = d.machineOf()
 	return d, nil
 }
@@ -279,6 +295,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("run dispatcher: %w", err)
 	}
+	if err := d.declareLimits(ctx, d.topics); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("run dispatcher: %w", err)
+	}
 	d.warnSmallPool()
 	over := d.rep.Run("dispatcher", "topics", report.Topics(d.topics), "lease", d.cfg.LeaseDuration, "batch_size",
 		d.cfg.BatchSize,
@@ -296,7 +318,7 @@ const ownConns = core.MaxPasses + 2
 func (d *Dispatcher) warnSmallPool() {
 	need, what := ownConns, "the dispatcher"
 	for _, h := range d.handlers {
-		if h.run != nil {
+		if h.publication == nil {
 			need, what = ownConns+d.cfg.Concurrency, fmt.Sprintf("the dispatcher (%d) and its handlers (Concurrency %d)",
 				ownConns, d.cfg.Concurrency)
 			break

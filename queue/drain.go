@@ -43,6 +43,12 @@ func (d *Dispatcher) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (r 
 	if _, err := d.readPauses(ctx); err != nil {
 		return r, fmt.Errorf("drain: %w", err)
 	}
+	if err := d.declareLimits(ctx, d.topics); err != nil {
+		return r, fmt.Errorf("drain: %w", err)
+	}
+	if err := d.fileAll(ctx, nil); err != nil {
+		return r, fmt.Errorf("drain: %w", err)
+	}
 	end, total := d.drain(bounded, cancel, limit.Events)
 	r.Add(total)
 	switch {

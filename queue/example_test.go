@@ -92,6 +92,37 @@ func ExampleNewDispatcher() {
 	// new dispatcher: field Topics: shop has no topic "order_sent" with a handler
 }
 
+// A handler that gets batches names the events that have failed. The others are delivered.
+func ExampleHandleBatch() {
+	ctx := context.Background()
+	pool := connect()
+	spec := orderPlaced.Untyped().Spec()
+	spec.Batch = outbox.Batch{Size: 100, Wait: 200 * time.Millisecond}
+	topic := outbox.NewTopic[OrderPlaced](spec)
+	place(ctx, pool, OrderPlaced{OrderID: "17", Email: "ada@example.com"}, OrderPlaced{OrderID: "18"})
+
+	mailer := Mailer{}
+	d, err := queue.NewDispatcher(pool, queue.Config{}, queue.HandleBatch(topic, mailer, mailer.HandleOrderPlacedBatch))
+	if err != nil {
+		log.Fatal(err)
+	}
+	report, err := d.Drain(ctx)
+	fmt.Println(report.Delivered, report.Dead, err)
+	// Output:
+	// 2 orders in one call
+	// mail to ada@example.com
+	// 1 1 <nil>
+}
+
+func (m Mailer) HandleOrderPlacedBatch(ctx context.Context, ds []outbox.Delivery[OrderPlaced]) error {
+	fmt.Println(len(ds), "orders in one call")
+	var failed outbox.BatchError
+	for _, d := range ds {
+		failed.Fail(d.Event, m.HandleOrderPlaced(ctx, d)) // a nil error changes nothing
+	}
+	return failed.Err()
+}
+
 // The second argument is the value with the handlers, and the third is its method for this topic.
 func ExampleHandle() {
 	ctx := context.Background()

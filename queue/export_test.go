@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
 // TestSignals are the steps of a dispatcher that tests wait for. Each channel holds one signal.
@@ -38,3 +39,15 @@ func Sweep(ctx context.Context, d *Dispatcher, inFlight []uuid.UUID) (died, note
 
 // Grace is how long a sweep of d waits for the holder of an event that it has noted.
 func Grace(d *Dispatcher) time.Duration { return d.grace() }
+
+// Declare declares the limits of d, as a start does.
+func Declare(ctx context.Context, d *Dispatcher) error { return d.declareLimits(ctx, d.topics) }
+
+// File gives events the turns that the limits of d need.
+func File(ctx context.Context, d *Dispatcher) error { return d.fileAll(ctx, nil) }
+
+// PruneUsage deletes keys of which nothing is used.
+func PruneUsage(ctx context.Context, d *Dispatcher) error {
+	_, err := d.pruneUsage(ctx, queries.LimitPruneRow{})
+	return err
+}

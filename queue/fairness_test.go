@@ -14,24 +14,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// elsewhere returns a tenant whose events of topic are in another lane than those of tenant.
-func elsewhere(topic string, tenant uuid.UUID) uuid.UUID {
-	for {
-		if other := uuid.New(); tenantlane.Of(topic, outbox.Tenant(other)) != tenantlane.Of(topic, outbox.Tenant(tenant)) {
-			return other
-		}
-	}
-}
-
 // TestNoTenantWaitsBehindAnothersBurst: with fairness by tenant, the events of another tenant are handled while the burst of
-// the first has hardly begun, and the first tenant's batches stay full. Without it they wait for it.
+// the first has hardly begun, and the first tenant's batches stay full. Without it they wait for it. Handlers take time, so
+// that the burst is not over before the dispatcher looks for other tenants, which it does every 50 ms.
 func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
@@ -42,7 +34,7 @@ func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 			pool := pgtest.Database(t)
 			topic := runtimetest.Altered(runtimetest.JobTopic("burst"), func(s *outbox.TopicSpec) { s.Fairness = fairness })
 			noisy := uuid.New()
-			quiet := elsewhere("burst", noisy)
+			quiet := uuid.New()
 			enqueue := func(tenant uuid.UUID, n int) {
 				jobs := make([]runtimetest.Job, n)
 				for i := range jobs {
@@ -58,7 +50,8 @@ func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 			began, enqueued, done := make(chan struct{}), make(chan struct{}), make(chan int64, 1)
 			cfg := runtimetest.QuickConfig()
 			cfg.BatchSize, cfg.Concurrency = 50, 5
-			stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
+			handle := func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
+				<-time.After(2 * time.Millisecond)
 				n := handled.Add(1)
 				if n == 100 {
 					close(began)
@@ -70,7 +63,8 @@ func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 					done <- n
 				}
 				return nil
-			})))
+			}
+			stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, handle)))
 			pgtest.Receive(t, began, "the burst to be under way")
 			enqueue(quiet, few)
 			close(enqueued)
@@ -92,7 +86,6 @@ func TestNoTopicWaitsBehindAnother(t *testing.T) {
 	const burst = 3000
 	pool := pgtest.Database(t)
 	noisy, quiet := runtimetest.JobTopic("noisy"), runtimetest.JobTopic("quiet")
-	require.NotEqual(t, tenantlane.Of("noisy", uuid.NullUUID{}), tenantlane.Of("quiet", uuid.NullUUID{}))
 	runtimetest.EnqueueJobs(t, pool, noisy, runtimetest.NumberedJobs(burst)...)
 	runtimetest.EnqueueJobs(t, pool, quiet, runtimetest.NumberedJobs(1)...)
 	var handled atomic.Int64
@@ -153,7 +146,7 @@ func TestClaimTakesFromEveryLane(t *testing.T) {
 func queueForeign(t testing.TB, pool *pgxpool.Pool, topic string, n int) {
 	t.Helper()
 	pgtest.Execute(t, pool, `WITH e AS (INSERT INTO outbox.events (namespace, topic, payload) SELECT 'jobs', 'foreign', '1' FROM generate_series(1, $1) RETURNING id)
-		INSERT INTO outbox.queue (id, namespace, topic, lane, next_attempt_at) SELECT id, 'jobs', 'foreign', $2, now() - interval '1 h' FROM e`, n, tenantlane.Of(topic, uuid.NullUUID{}))
+		INSERT INTO outbox.queue (id, namespace, topic, lane, next_attempt_at) SELECT id, 'jobs', 'foreign', $2, now() - interval '1 h' FROM e`, n, topiclane.Of(topic))
 }
 
 // TestClaimsPassForeignEventsOnce: a dispatcher walks past events that it does not handle in pieces, and claims that follow do
@@ -203,7 +196,7 @@ func TestStatementTimeoutDoesNotStopClaims(t *testing.T) {
 				for total := 0; total < own; {
 					claimed, err := s.Claim(t.Context(), queue.ClaimConfig{Topics: []string{"own"}, Cursor: cursor})
 					if err != nil {
-						require.ErrorContains(t, err, "statement timeout") // of a busy machine: the next piece is shorter
+						require.ErrorContains(t, err, "57014") // of a busy machine: the next piece is shorter; a timeout that fires late is told as a request
 						continue
 					}
 					total += len(claimed)
@@ -311,4 +304,24 @@ func TestLateCommitIsFoundWhileBusy(t *testing.T) {
 			require.NoError(t, stop())
 		})
 	}
+}
+
+// TestCursorComesToAllTurns: claims with a cursor do not end before all turns have been claimed, also when they find more of
+// them than a claim takes.
+func TestCursorComesToAllTurns(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := runtimetest.Altered(runtimetest.JobTopic("fair"), func(s *outbox.TopicSpec) { s.Fairness = outbox.FairnessTenant })
+	for i := range 10 {
+		runtimetest.EnqueueJobs(t, pool, topic, runtimetest.Job{TenantID: uuid.UUID{byte(i + 1)}})
+	}
+	s, err := queue.NewStore(pool, queue.StoreConfig{Namespace: "jobs"})
+	require.NoError(t, err)
+	n, cursor := 0, new(queue.Cursor)
+	for !cursor.Done() {
+		claimed, err := s.Claim(t.Context(), queue.ClaimConfig{Topics: []string{"fair"}, BatchSize: 3, Cursor: cursor})
+		require.NoError(t, err)
+		n += len(claimed)
+	}
+	require.Equal(t, 10, n)
 }

@@ -226,7 +226,8 @@ func TestClaimKeepsItsLimitInAForcedNestedLoop(t *testing.T) {
 		require.NoError(t, err)
 		c, err := ClaimConfig{BatchSize: 5}.claim()
 		require.NoError(t, err)
-		c.Starts = new(core.Walk).Pieces(c.Size, false)
+		w := core.NewWalk(core.LanesOf([]string{"ping"}))
+		c.Starts = w.Pieces(c.Size, false)
 		rows, err := s.db.On(tx).EventClaim(t.Context(), s.claimParams(c))
 		rows = slices.DeleteFunc(rows, func(r queries.EventClaimRow) bool { return r.ClaimNo == 0 }) // the ends
 		require.Len(t, rows, 5)

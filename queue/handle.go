@@ -11,16 +11,20 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// Handler ties a topic to the user's code for it. Handle makes one.
+// Handler ties a topic to the user's code for it. Handle and HandleBatch make one.
 type Handler struct {
 	schema, namespace, topic string
 	renamedFrom              []string // earlier names of the topic, whose events are handled too
 	version                  int
 	lease, maxLag            time.Duration
 	fairness                 outbox.Fairness
+	limits                   []outbox.Limit
+	of                       *outbox.UntypedTopic
 	policy                   policy
 	run                      func(context.Context, outbox.Event, json.RawMessage) error // nil without a handler
-	publication              *target.Route                                              // in place of run
+	batch                    outbox.Batch
+	runBatch                 func(context.Context, []outbox.Event, []json.RawMessage) error // in place of run
+	publication              *target.Route                                                  // in place of both
 }
 
 // policy is the part of a topic's YAML that its rows do not hold.
@@ -50,7 +54,7 @@ func HandleUntyped(
 	spec := t.Spec()
 	th := Handler{
 		schema: spec.Schema, namespace: spec.Namespace, topic: spec.Name, renamedFrom: spec.RenamedFrom, version: t.Version(),
-		lease: spec.Lease, maxLag: spec.MaxLag, fairness: spec.Fairness,
+		lease: spec.Lease, maxLag: spec.MaxLag, fairness: spec.Fairness, limits: spec.Limits, of: t, batch: spec.Batch,
 		policy: policy{retry: config.RetryWithDefaults(spec.Retry), retention: config.RetentionWithDefaults(spec.Retention)},
 	}
 	if h == nil {

@@ -29,7 +29,7 @@ type loop struct {
 	core *core.Core
 	bell *doorbell.Doorbell // nil without one
 
-	queue   chan *task     // for the workers
+	queue   chan work      // for the workers
 	reports chan *task     // of the workers
 	events  chan happening // of everybody else
 	asks    chan func()    // questions to the core
@@ -42,7 +42,7 @@ type loop struct {
 	workers sync.WaitGroup // and calls of publishers
 	others  sync.WaitGroup // what uses the database
 	started int            // workers
-	given   int            // tasks that they have
+	given   int            // calls that they have
 	steps   int            // so far
 	stopped bool           // the core knows that ctx has ended
 	reported
@@ -57,6 +57,7 @@ type reported struct{ event core.Reported }
 type happening struct {
 	event core.Event
 	adds  Report
+	calls int // of handlers that are over with it, and that reports does not tell of
 }
 
 // signals let tests wait for what happens inside; nil channels cost nothing.
@@ -73,7 +74,7 @@ type signals struct {
 // machineOf returns what every core of d has in common.
 func (d *Dispatcher) machineOf() core.Config {
 	cfg := core.Config{
-		Lanes: core.LanesOf(d.topics, d.cfg.TenantIDs), BatchSize: d.cfg.BatchSize, Concurrency: d.cfg.Concurrency,
+		BatchSize: d.cfg.BatchSize, Concurrency: d.cfg.Concurrency,
 		Ahead:         d.cfg.Concurrency,
 		LeaseDuration: d.cfg.LeaseDuration, PollInterval: d.cfg.PollInterval, MaxPollInterval: d.cfg.MaxPollInterval,
 		FirstPause: d.cfg.Breaker.FirstPause,
@@ -86,9 +87,10 @@ func (d *Dispatcher) machineOf() core.Config {
 		cfg.Targets = append(cfg.Targets, of[t])
 	}
 	for _, topic := range d.topics {
+		h, to := d.handlers[topic], of[d.targets.ByTopic[d.store.namespace+"/"+topic]]
+		to.Batch = h.batch
 		cfg.Topics = append(cfg.Topics, core.Topic{
-			Name: topic, Target: of[d.targets.ByTopic[d.store.namespace+"/"+topic]],
-			Fair: d.handlers[topic].fairness == outbox.FairnessTenant,
+			Name: topic, Target: to, Turns: h.fairness != "" || len(h.limits) > 0, Limits: len(h.limits) > 0,
 		})
 	}
 	return cfg
@@ -98,7 +100,7 @@ func newLoop(ctx context.Context, d *Dispatcher, cfg core.Config) *loop {
 	cfg.Pauses, cfg.LastAttemptLimit = d.pauses.Load(), d.lastAttemptLimit
 	return &loop{
 		Stages: shutdown.New(outbox.ContextWithRunner(ctx, d.runner())), d: d, ctx: ctx, core: core.New(time.Now(), cfg),
-		queue: make(chan *task, cfg.Concurrency+cfg.Ahead), reports: make(chan *task, cfg.Concurrency),
+		queue: make(chan work, cfg.Concurrency+cfg.Ahead), reports: make(chan *task, cfg.Concurrency),
 		events: make(chan happening, 2*core.MaxPasses), asks: make(chan func()), over: make(chan struct{}),
 		timer: time.NewTimer(time.Hour),
 	}
@@ -119,8 +121,14 @@ func (d *Dispatcher) run(ctx context.Context) error {
 		l.others.Go(func() { l.bell.Run(ctx, l.DBCtx) })
 	}
 	l.others.Go(func() { d.maintain(ctx, l.atRisk) })
+	if len(d.limited) > 0 {
+		l.others.Go(func() { d.keepLimits(ctx, l.atRisk) })
+	}
 	heart := d.heart()
-	heart.Resting, heart.Listed = l.reasons, func() { l.post(core.Listed{}, Report{}) }
+	heart.Resting, heart.Listed = l.reasons, func() {
+		l.post(core.Listed{}, Report{})
+		d.overtaken(ctx)
+	}
 	l.others.Go(func() { heart.Run(ctx) })
 	switch end := l.loop(); {
 	case end.Unsettled > 0:
@@ -157,6 +165,7 @@ func (l *loop) loop() *core.End {
 			l.step(l.collect(t))
 		case h := <-l.events:
 			l.total.Add(h.adds)
+			l.given -= h.calls
 			l.step(h.event)
 		case <-l.timer.C:
 			l.step(core.Tick{})
@@ -227,11 +236,16 @@ func (l *loop) recall() *core.Recalled {
 	e := &core.Recalled{}
 	for range len(l.queue) {
 		select {
-		case t := <-l.queue:
-			t.cancel(nil)
-			t.cancel = nil
-			e.Tasks = append(e.Tasks, &t.Task)
+		case w := <-l.queue:
 			l.given--
+			if w.batch != nil {
+				w.batch.recalled()
+				e.Batches = append(e.Batches, w.batch.run)
+				continue
+			}
+			w.task.cancel(nil)
+			w.task.cancel = nil
+			e.Tasks = append(e.Tasks, &w.task.Task)
 		default: // a worker has begun it
 		}
 	}
@@ -243,6 +257,8 @@ func (l *loop) obey(c core.Command) {
 	switch c := c.(type) {
 	case core.Run:
 		l.start(taskOf(c.Task))
+	case *core.RunBatch:
+		l.startBatch(c)
 	case *core.Send:
 		l.call(func() {
 			sent, failed := l.send(c)
@@ -289,7 +305,7 @@ func (l *loop) obey(c core.Command) {
 // post tells the loop of e. After the end nobody is interested.
 func (l *loop) post(e core.Event, adds Report) {
 	select {
-	case l.events <- happening{e, adds}:
+	case l.events <- happening{event: e, adds: adds}:
 	case <-l.over:
 	}
 }
@@ -318,18 +334,23 @@ func (l *loop) signal(s core.Signal) {
 	to[s].Emit()
 }
 
-// start gives t to a worker, which is started if all others have something to do.
+// start gives t to a worker.
 func (l *loop) start(t *task) {
 	t.ctx, t.cancel = context.WithCancelCause(l.WorkCtx)
+	l.give(work{task: t})
+}
+
+// give gives w to a worker, which is started if all others have something to do.
+func (l *loop) give(w work) {
 	if l.given++; l.calls != nil {
-		l.call(func() { l.handle(t) })
+		l.call(func() { l.do(w) })
 		return
 	}
 	if l.given > l.started && l.started < l.d.cfg.Concurrency {
 		l.started++
-		l.workers.Go(l.worker)
+		l.workers.Go(func() { l.worker(work{}) })
 	}
-	l.queue <- t // has room for all that the core gives
+	l.queue <- w // has room for all that the core gives
 }
 
 // call calls user code in a goroutine of its own, or in that of the caller.
@@ -346,19 +367,31 @@ func (l *loop) call(f func()) {
 	})
 }
 
-// worker runs queued tasks until the queue is closed. A handler that ends its goroutine ends the worker, and another
-// worker replaces it.
-func (l *loop) worker() {
+// worker does what is left of w, and then what is queued until the queue is closed. A handler that ends its goroutine
+// ends the worker, and another worker replaces it.
+func (l *loop) worker(w work) {
 	closed := false
 	defer func() {
 		if !closed {
-			l.workers.Go(l.worker)
+			l.workers.Go(func() { l.worker(work{batch: w.batch}) })
 		}
 	}()
-	for t := range l.queue {
-		l.handle(t)
+	if w.batch != nil {
+		l.handleBatch(w.batch)
+	}
+	for w = range l.queue {
+		l.do(w)
 	}
 	closed = true
+}
+
+// do calls the handler of w.
+func (l *loop) do(w work) {
+	if w.batch != nil {
+		l.handleBatch(w.batch)
+	} else {
+		l.handle(w.task)
+	}
 }
 
 // handle runs the handler of t.

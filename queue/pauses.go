@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
@@ -76,10 +77,26 @@ func (d *Dispatcher) heart() *heartbeat.Heart {
 	topics := make(map[string]heartbeat.Topic, len(d.topics))
 	for _, topic := range d.topics {
 		h := d.handlers[topic]
-		topics[h.namespace+"/"+topic] = heartbeat.Topic{Version: h.version, MaxLag: h.maxLag.Seconds()}
+		of := heartbeat.Topic{Version: h.version, MaxLag: h.maxLag.Seconds()}
+		for _, l := range h.limits {
+			of.AtOnce = d.atOnce(&h)
+			of.Limits = append(of.Limits, heartbeat.Limit{
+				Per: l.Per, Concurrency: l.Concurrency, Rate: l.Rate.Events, Period: l.Rate.Period.Seconds(),
+			})
+		}
+		topics[h.namespace+"/"+topic] = of
 	}
 	return &heartbeat.Heart{
 		DB: d.store.db, Pool: d.pool, Log: d.log, WorkerID: d.store.worker, Kind: heartbeat.Dispatcher,
 		Name: d.store.namespace, Topics: topics, TenantIDs: d.cfg.TenantIDs, Changed: d.targets.Changed,
 	}
+}
+
+// atOnce returns how many events of the topic of h are handled at once at most. A call of a publisher takes what is in
+// flight.
+func (d *Dispatcher) atOnce(h *Handler) int {
+	if h.publication != nil {
+		return max(d.cfg.Concurrency, d.cfg.BatchSize)
+	}
+	return min(d.cfg.Concurrency*max(h.batch.Size, 1), config.MaxBatchSize)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/outboxgen/outboxgen/internal/machine/retention"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
@@ -28,6 +27,18 @@ const (
 	planDead      = 20_000 // row versions, at the head of the queue
 	planInFlight  = 2_000
 )
+
+// planLanes is how many lanes there are.
+const planLanes = 32
+
+func planWalk() *core.Walk {
+	lanes := make([]int32, planLanes)
+	for i := range lanes {
+		lanes[i] = int32(i)
+	}
+	w := core.NewWalk(lanes)
+	return &w
+}
 
 func fillForPlans(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
@@ -92,25 +103,25 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 	var keys []string
 	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT array_agg(dedupe_key) FROM (SELECT dedupe_key FROM outbox.events WHERE topic = 't1' AND dedupe_key IS NOT NULL LIMIT 1000) AS k").Scan(&keys))
 	worker := pgvalue.UUID(s.worker)
-	fronts := make(map[int16]core.Place) // in each lane, past the events in flight
+	fronts := make(map[int32]core.Place) // in each lane, past the events in flight
 	rows, err = s.pool.Query(t.Context(), `SELECT lane, next_attempt_at, id FROM (
 		SELECT lane, next_attempt_at, id, row_number() OVER (PARTITION BY lane ORDER BY next_attempt_at, id) AS n
 		FROM outbox.queue WHERE locked_until IS NULL) AS q WHERE n = 100`)
 	require.NoError(t, err)
-	var n16 int16
+	var lane int32
 	var front core.Place
-	_, err = pgx.ForEachRow(rows, []any{&n16, &front.Due, &id}, func() error {
-		fronts[n16] = core.Place{Due: front.Due, ID: id.Bytes}
+	_, err = pgx.ForEachRow(rows, []any{&lane, &front.Due, &id}, func() error {
+		fronts[lane] = core.Place{Due: front.Due, ID: id.Bytes}
 		return nil
 	})
 	require.NoError(t, err)
-	require.Len(t, fronts, tenantlane.Count)
+	require.Len(t, fronts, planLanes)
 	const tenant = "c4ca4238-a0b9-2382-0dcc-509a6f75849b"
 	paused := core.PausesOf(false, []string{"t1/00000000-0000-4000-8000-000000000001", tenant, "t3"})
 	fresh := func(onward bool) func(q *queries.Queries) {
 		return func(q *queries.Queries) {
 			c := &claim{Claim: core.Claim{Size: 100}, lease: time.Minute}
-			for n := range int16(tenantlane.Count) {
+			for n := range int32(planLanes) {
 				s := core.Start{Lane: n, Quota: 4}
 				if onward {
 					s.After = fronts[n]
@@ -126,7 +137,7 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		for _, p := range paused {
 			c.Paused = p
 		}
-		c.Starts = new(core.Walk).Pieces(c.Size, false)
+		c.Starts = planWalk().Pieces(c.Size, false)
 		return func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) }
 	}
 	nack := queries.EventNackParams{
@@ -135,9 +146,9 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 	}
 	// A claim from the head reads the events in flight and what it takes, or a piece of each lane. It sorts what it has met:
 	// at most a batch, and a few to reclaim, of each lane.
-	const head, pieces = planInFlight + planDead, tenantlane.Count * core.FirstPiece
-	from := columnsOf(new(core.Walk).Pieces(0, false))
-	met := func(size int) float64 { return float64(tenantlane.Count * (size + core.ReclaimsPerClaim)) }
+	const head, pieces = planInFlight + planDead, planLanes * core.FirstPiece
+	from := columnsOf(planWalk().Pieces(0, false))
+	met := func(size int) float64 { return float64(planLanes * (size + core.ReclaimsPerClaim)) }
 	return []pgtest.Explained{
 		{Name: "claim 1", Call: claim(ClaimConfig{BatchSize: 1}), Reads: head + met(1), Sorts: met(1)},
 		{Name: "claim 100", Call: claim(ClaimConfig{BatchSize: 100}), Reads: head + met(100), Sorts: met(100)},
@@ -175,7 +186,7 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 				Lanes: from.lanes, AfterDues: from.dues, AfterIds: from.ids, Pieces: from.pieces,
 				Namespace: "test", Topics: []string{}, EveryVersion: 0, Versions: []int32{0, 1}, VersionTopics: []string{"t1", "t2"}, TenantIds: []pgtype.UUID{}, Paused: []string{}, InFlight: ids, Grace: pgvalue.Interval(time.Minute), BatchSize: sweepChunk,
 			})
-		}, Reads: pieces + 2*tenantlane.Count*sweepChunk, Sorts: tenantlane.Count * sweepChunk},
+		}, Reads: pieces + 2*planLanes*sweepChunk, Sorts: planLanes * sweepChunk},
 		{Name: "prune delivered", Call: func(q *queries.Queries) {
 			_, _ = q.EventPruneDelivered(t.Context(), queries.EventPruneDeliveredParams{Namespace: "test", Topic: "t1", Retention: pgvalue.Interval(time.Hour), BatchSize: retention.PruneChunk})
 		}, Reads: 4 * retention.PruneChunk, Sorts: retention.PruneChunk},

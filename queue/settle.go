@@ -269,9 +269,13 @@ func (s *Store) try(ctx context.Context, x *roundTrip) error {
 		})
 	})
 	if x.claim != nil {
-		deadline := time.Now().Add(x.claim.lease)
+		sent := time.Now()
+		deadline := sent.Add(x.claim.lease)
 		s.queue(b, func(q *queries.Queries) { s.claimFrom(ctx, q, x.claim) }).Query(func(rows pgx.Rows) error {
 			x.claimed, x.orphans, x.found = nil, nil, core.Found{} // of an earlier try
+			if x.claim.Turns != nil {
+				return s.scanTurns(rows, x, sent, deadline)
+			}
 			return s.scanClaimed(rows, x, deadline)
 		})
 	}

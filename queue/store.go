@@ -22,6 +22,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
@@ -48,12 +49,13 @@ type ClaimConfig struct {
 	LeaseDuration time.Duration
 	// MaxAttempts, if positive, replaces the limit of each event and is recorded with it.
 	MaxAttempts int
-	// Topics, if any, are the only ones claimed.
+	// Topics, if any, are the only ones claimed. Then only their lanes are walked; without them each call finds first, in
+	// a round trip of its own, which lanes have events.
 	Topics []string
 	// Versions are, by topic, the newest payload versions that are claimed. Events with a newer one stay as they are, for
 	// a process that knows it. A topic that is not named here has no bound; nil claims all versions.
 	Versions map[string]int
-	// TenantIDs, if any, are the only tenants whose events are claimed. With Topics too, only their lanes are walked.
+	// TenantIDs, if any, are the only tenants whose events are claimed.
 	TenantIDs []uuid.UUID
 	// Cursor, if not nil, is where the claim begins, and is set to where it stopped. Such a claim takes a bounded time,
 	// whatever stands between the events: it may return none although some are due. A loop that drains continues until
@@ -72,7 +74,10 @@ type Claimed struct {
 
 	due      time.Time // by the database's clock
 	deadline time.Time // on this process's monotonic clock, counted from before the claim was sent
-	lane     int16
+	lane     int32
+	turn     string // "" means none
+	// startWithin is until when the rate of its topic allows it to begin, as deadline; zero means at any time.
+	startWithin time.Time
 }
 
 // Failure is a failed attempt, for Nack.
@@ -128,8 +133,9 @@ func (o Outcome) String() string {
 
 // Store claims and finalises the events of one namespace. It has no state except its configuration, and what was paused
 // when it last claimed. It may be used from any number of goroutines. A call is one transaction and one round trip,
-// except that Claim without a Cursor, SweepDead and Prune work in pieces, each a transaction, and that Claim reads the
-// pauses first when it is the first one, or when everything was paused.
+// except that Claim without a Cursor, SweepDead and Prune work in pieces, each a transaction, that Claim without Topics
+// and SweepDead read first which lanes have events, and that Claim reads the pauses first when it is the first one, or
+// when everything was paused.
 type Store struct {
 	pool      *pgxpool.Pool
 	db        *schemadb.Schema
@@ -137,6 +143,7 @@ type Store struct {
 	worker    uuid.UUID
 	policies  map[string]policy           // by topic, for those whose retention is known
 	paused    atomic.Pointer[core.Pauses] // as the latest Claim has read them; nil before
+	limitMet  atomic.Int64                // when a claim has met a limit that it did not expect, in Unix nanoseconds
 }
 
 // NewStore checks cfg and returns a Store on pool. The caller closes pool.
@@ -186,11 +193,14 @@ func (s *Store) policyOf(topic string) policy {
 	}
 }
 
-// Claim leases events that are due and returns them in the order in which they are due. It takes as many from each lane
-// (of a topic, or of a tenant of a topic with fairness: tenant) as from the others, as far as they have any, and the
-// oldest of each. If none is due, the slice is empty. The lease is committed and on disk before Claim returns. If ctx
-// ends during the call, the events may have been claimed nevertheless; they are claimable again when their lease has
-// run out.
+// Claim leases events that are due and returns them in the order in which they are due. It takes as many of each topic
+// as of the others, and of a topic that takes turns as many of each turn, as far as they have any, and the oldest of
+// each. Topics that take turns come after the others. It leaves what the limits of the topics do not allow. If none is
+// due, the slice is empty. The lease is committed and on disk before Claim returns. If ctx ends during the call, the
+// events may have been claimed nevertheless; they are claimable again when their lease has run out.
+//
+// A claim without a Cursor visits all turns that have something due; with a Cursor, each visits some. An event of a topic
+// with a rate must be begun soon, in a 32nd of the rate's period after Claim was called.
 //
 // What an operator has paused is not claimed. A row of the queue whose event was deleted by hand is not returned: Claim
 // makes it a dead letter.
@@ -199,54 +209,77 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, found := &core.Walk{}, []*Claimed{}
-	if cfg.Cursor != nil {
-		w = &cfg.Cursor.walk
+	w, found := cfg.Cursor, []*Claimed{}
+	if w == nil {
+		w = &Cursor{}
 	}
-	w.In = core.LanesOf(c.Topics, c.tenants)
+	lanes, turnLanes, err := s.lanesOf(ctx, c.Topics)
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	w.begun = true
+	w.walk.Cover(lanes)
+	w.turns.Cover(turnLanes)
 	if c.Paused = s.paused.Load(); c.Paused == nil || c.Paused.Every(c.Topics) {
 		if c.Paused, err = s.readPauses(ctx); err != nil {
 			return nil, fmt.Errorf("claim: %w", err)
 		}
 		s.paused.Store(c.Paused)
 	}
-	if cfg.Cursor != nil && cfg.Cursor.paused != nil && c.Paused.Ended(cfg.Cursor.paused) {
-		w.Restart()
+	if w.paused != nil && c.Paused.Ended(w.paused) {
+		w.restart()
 	}
 	for {
-		if cfg.Cursor != nil {
-			cfg.Cursor.paused = c.Paused
-		}
+		w.paused = c.Paused
 		if c.Paused.Every(c.Topics) {
-			w.End()
+			w.end()
 			return claimedOf(found), nil
 		}
 		part := *c
 		part.Size -= len(found)
-		part.Starts = w.Pieces(part.Size, false)
-		x := roundTrip{claim: &part, readPauses: true}
+		x := roundTrip{claim: w.next(&part), readPauses: true}
 		if err := s.roundTrip(ctx, &x); err != nil {
-			w.Failed()
+			w.failed(&part)
 			if len(found) == 0 {
 				return nil, err
 			}
 			return claimedOf(found), nil // the rest is still there
 		}
-		w.Advance(time.Now(), &part.Claim, &x.found)
+		w.advance(&part, &x.found)
 		if !x.paused.Equal(c.Paused) { // the claim was sent with what was paused before
 			x.claimed = s.releasePaused(ctx, &x)
 			if x.paused.Ended(c.Paused) {
-				w.Restart()
+				w.restart()
 			}
 			c.Paused = x.paused
 			s.paused.Store(c.Paused)
 		}
 		found = append(found, x.claimed...)
 		reclaimed := slices.ContainsFunc(x.claimed, func(c *Claimed) bool { return c.Reclaimed }) // few at a time
-		if cfg.Cursor != nil || reclaimed || len(found) == c.Size || !w.More() {
+		if cfg.Cursor != nil || reclaimed || len(found) == c.Size || !w.more() {
 			return claimedOf(found), nil
 		}
 	}
+}
+
+// lanesOf returns the lanes of the events of topics that have no turns, and those of the others, sorted. No topics are
+// all: then it asks the database which lanes have events.
+func (s *Store) lanesOf(ctx context.Context, topics []string) (lanes, turns []int32, err error) {
+	if len(topics) > 0 {
+		return core.LanesOf(topics), core.TurnLanesOf(topics), nil
+	}
+	all, err := s.db.Each(s.pool).EventLanes(ctx, s.namespace)
+	if err != nil {
+		return nil, nil, s.db.Wrap("find lanes", err)
+	}
+	for _, lane := range slices.Backward(all) {
+		if topiclane.HasTurns(lane) {
+			turns = append(turns, lane)
+		} else {
+			lanes = append(lanes, lane)
+		}
+	}
+	return lanes, turns, nil
 }
 
 // releasePaused releases what x has claimed although it is paused, and returns the rest. If that fails, the leases run
@@ -309,6 +342,19 @@ func (cfg ClaimConfig) claim() (*claim, error) {
 
 // claimFrom calls the query for c.
 func (s *Store) claimFrom(ctx context.Context, q *queries.Queries, c *claim) {
+	if c.Turns != nil {
+		if p := s.turnsParams(c); s.unlimited(c) {
+			_, _ = q.EventClaimKnown(ctx, queries.EventClaimKnownParams{
+				Namespace: p.Namespace, WorkerID: p.WorkerID, Lease: p.Lease, BatchSize: p.BatchSize, MaxAttempts: p.MaxAttempts,
+				Topics: p.Topics, EveryVersion: p.EveryVersion, VersionTopics: p.VersionTopics, Versions: p.Versions,
+				TenantIds: p.TenantIds, Paused: p.Paused, KnownLanes: p.KnownLanes, KnownTurns: p.KnownTurns,
+				KnownDues: p.KnownDues, KnownIds: p.KnownIds, Each: int32(max(c.Size/len(p.KnownIds), 1)),
+			})
+		} else {
+			_, _ = q.EventClaimTurns(ctx, p)
+		}
+		return
+	}
 	p := s.claimParams(c)
 	if c.Reclaims > 0 || c.InPieces() {
 		_, _ = q.EventClaim(ctx, p)
@@ -320,6 +366,32 @@ func (s *Store) claimFrom(ctx context.Context, q *queries.Queries, c *claim) {
 		Versions: p.Versions, VersionTopics: p.VersionTopics, TenantIds: p.TenantIds, Paused: p.Paused,
 		BatchSize: p.BatchSize, WorkerID: p.WorkerID, Lease: p.Lease,
 	})
+}
+
+// limitsEvery is how long a store that has met a limit takes it that there are some.
+const limitsEvery = 10 * time.Second
+
+// unlimited reports whether EventClaimKnown can do what c asks for, unless it meets a limit that this store does not know
+// of.
+func (s *Store) unlimited(c *claim) bool {
+	t := c.Turns
+	return len(t.Known) > 0 && len(t.Front) == 0 && len(t.Hops) == 0 && c.Reclaims == 0 &&
+		time.Since(time.Unix(0, s.limitMet.Load())) > limitsEvery
+}
+
+// turnsParams are the parameters of EventClaimTurns.
+func (s *Store) turnsParams(c *claim) queries.EventClaimTurnsParams {
+	at, known := turnColumnsOf(c.Turns), c.versions.params()
+	return queries.EventClaimTurnsParams{
+		Namespace: s.namespace, WorkerID: pgvalue.UUID(s.worker), Lease: pgvalue.Interval(c.lease), BatchSize: int32(c.Size),
+		MaxAttempts: pgvalue.Limit(c.maxAttempts), Topics: topicsParam(c.Topics), EveryVersion: known.every,
+		VersionTopics: known.topics, Versions: known.newest, TenantIds: pgvalue.UUIDs(c.tenants), Paused: c.Paused.Texts(),
+		KnownLanes: at.known.lanes, KnownTurns: at.turns, KnownDues: at.known.dues, KnownIds: at.known.ids,
+		FrontLanes: at.front.lanes, FrontDues: at.front.dues, FrontIds: at.front.ids, FrontPiece: int32(c.Turns.Piece),
+		HopLanes: at.hopLanes, HopTurns: at.hopTurns, HopCount: int32(c.Turns.Count), Piece: core.TurnPiece,
+		Starts: core.FreshTurns, Reclaims: int32(c.Reclaims), InFlight: pgvalue.UUIDs(c.InFlight),
+		Rated: int32(c.Turns.Idle),
+	}
 }
 
 // claimParams are the parameters of EventClaim, which shares the batch among the lanes.
@@ -373,7 +445,7 @@ func (s *Store) scanClaimed(rows pgx.Rows, x *roundTrip, deadline time.Time) err
 			continue
 		case c.ClaimNo == 0:
 			if x.found.Ends == nil {
-				x.found.Ends = make(map[int16]core.Place)
+				x.found.Ends = make(map[int32]core.Place)
 			}
 			x.found.Ends[c.lane] = placeOf(c)
 			continue
@@ -388,6 +460,83 @@ func (s *Store) scanClaimed(rows pgx.Rows, x *roundTrip, deadline time.Time) err
 			x.orphans = append(x.orphans, c)
 		} else {
 			x.claimed = append(x.claimed, c)
+		}
+	}
+	return rows.Err()
+}
+
+// The kinds of rows of EventClaimTurns and EventClaimKnown. From turnMore on they are TurnStates.
+const (
+	turnEvent int32 = 0
+	turnHop   int32 = 10
+	turnFront int32 = 11
+	turnClock int32 = 12
+	turnLimit int32 = 13
+)
+
+// scanTurns is scanClaimed for the rows of EventClaimTurns and EventClaimKnown. sent is before the claim was sent.
+func (s *Store) scanTurns(rows pgx.Rows, x *roundTrip, sent, deadline time.Time) error {
+	defer rows.Close()
+	var slab []Claimed
+	for rows.Next() {
+		if len(slab) == 0 {
+			slab = make([]Claimed, claimedSlab)
+		}
+		c := &slab[0]
+		c.Namespace, c.deadline = s.namespace, deadline
+		var kind int32
+		var id, tenant pgtype.UUID
+		var createdAt, due pgtype.Timestamptz
+		var headers, payload []byte
+		var until pgtype.Int8
+		if err := rows.Scan(
+			&kind, &c.lane, &c.turn, &id, &c.Topic, &c.Version, &tenant, &c.DedupeKey, &c.PartitionKey, &c.Entity.Type,
+			&c.Entity.ID, &c.Entity.Version, &headers, &payload, &c.Attempt, &c.MaxAttempts, &c.ClaimNo, &createdAt, &due,
+			&c.Reclaimed, &until,
+		); err != nil {
+			return err
+		}
+		c.ID, c.Payload, c.CreatedAt, c.due = id.Bytes, payload, createdAt.Time, due.Time
+		switch kind {
+		case turnEvent:
+			slab = slab[1:]
+			c.TenantID = uuid.NullUUID{UUID: tenant.Bytes, Valid: tenant.Valid}
+			c.Headers = pgvalue.Headers(headers)
+			if until.Valid {
+				c.startWithin = sent.Add(time.Duration(until.Int64) * time.Microsecond)
+			}
+			x.found.Rows = append(x.found.Rows, core.Seen{
+				Lane: c.lane, Turn: c.turn, At: placeOf(c), Reclaimed: c.Reclaimed, Last: c.Attempt >= c.MaxAttempts,
+			})
+			if payload == nil {
+				x.orphans = append(x.orphans, c)
+			} else {
+				x.claimed = append(x.claimed, c)
+			}
+		case turnClock, turnLimit:
+			if x.found.At, x.found.Took = due.Time, createdAt.Time.Sub(due.Time); kind == turnClock {
+				continue
+			}
+			s.limitMet.Store(sent.UnixNano()) // the next claim goes by the limits
+			for _, known := range x.claim.Turns.Known {
+				x.found.Turns = append(x.found.Turns, core.TurnEnd{TurnStart: known, State: core.TurnSeen})
+			}
+		case turnHop:
+			if x.found.Hops == nil {
+				x.found.Hops = make(map[int32]string)
+			}
+			x.found.Hops[c.lane] = c.turn
+		case turnFront:
+			if x.found.Ends == nil {
+				x.found.Ends = make(map[int32]core.Place)
+			}
+			x.found.Ends[c.lane] = placeOf(c)
+		default:
+			end := core.TurnEnd{State: core.TurnState(kind)}
+			if end.Turn, end.After = (core.Turn{Lane: c.lane, Key: c.turn}), placeOf(c); end.State == core.TurnFull {
+				end.After = core.Place{Due: createdAt.Time}
+			}
+			x.found.Turns = append(x.found.Turns, end)
 		}
 	}
 	return rows.Err()
@@ -414,7 +563,11 @@ func (s *Store) sweep(
 	if c.Paused.Every(c.Topics) {
 		return 0, 0, nil
 	}
-	w := core.SweepOf(core.LanesOf(c.Topics, c.tenants))
+	lanes, turns, err := s.lanesOf(ctx, c.Topics)
+	if err != nil {
+		return 0, 0, err
+	}
+	w := core.SweepOf(append(lanes, turns...)) // a lane of turns comes after every other
 	for starts := w.Pieces(0, false); len(starts) > 0; {
 		var rows []queries.EventSweepDeadRow
 		var dead []report.End
@@ -446,7 +599,7 @@ func (s *Store) sweep(
 				continue
 			}
 			starts = append(starts, core.Start{
-				Lane: int16(row.Lane), After: core.Place{Due: row.ToDue.Time, ID: row.ToID.Bytes}, Piece: w.Piece(),
+				Lane: row.Lane, After: core.Place{Due: row.ToDue.Time, ID: row.ToID.Bytes}, Piece: w.Piece(),
 			})
 		}
 		if tell != nil && len(dead) > 0 {

@@ -31,7 +31,8 @@ func tasksOf(claimed []*Claimed) []*core.Task {
 	for i, c := range claimed {
 		t := &tasks[i]
 		t.claimed, t.Task = c, core.Task{
-			ID: c.ID, Topic: c.Topic, Tenant: c.TenantID, Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Reclaimed: c.Reclaimed,
+			ID: c.ID, Topic: c.Topic, Tenant: c.TenantID, Lane: c.lane, Turn: c.turn,
+			StartWithin: c.startWithin, Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Reclaimed: c.Reclaimed,
 			ClaimDeadline: c.deadline, Data: t,
 		}
 		all[i] = &t.Task
@@ -41,8 +42,12 @@ func tasksOf(claimed []*Claimed) []*core.Task {
 
 // late takes note that the lease of t was over before it could begin, because the process was stopped or starved.
 func late(t *core.Task, what string) bool {
-	if time.Now().Before(t.StartBy) {
+	switch now := time.Now(); {
+	case now.Before(t.StartBy):
 		return false
+	case !t.StartWithin.IsZero() && !now.Before(t.StartWithin):
+		t.Ended = true
+		return true
 	}
 	t.Late, t.Result = true, errclass.New(errclass.ClassNotSent, "its lease ran out before it was %s", what)
 	return true

@@ -1,3 +1,7 @@
+DROP FUNCTION outbox_schema.claim_turns;
+DROP VIEW outbox_schema.turn_claim;
+DROP TABLE outbox_schema.limit_usage;
+DROP TABLE outbox_schema.limits;
 DROP FUNCTION outbox_schema.enqueue;
 DROP FUNCTION outbox_schema.wake;
 DROP FUNCTION outbox_schema.event_id;

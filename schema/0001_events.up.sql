@@ -46,17 +46,18 @@ CREATE TABLE outbox_schema.queue (
     attempts        integer     NOT NULL DEFAULT 0,
     max_attempts    integer     NOT NULL DEFAULT 25,
     version         integer     NOT NULL DEFAULT 1,
-    lane            smallint    NOT NULL DEFAULT 0,
+    lane            integer     NOT NULL DEFAULT 0,
     namespace       text        COLLATE "C" NOT NULL,
     topic           text        COLLATE "C" NOT NULL,
     tenant_id       uuid,
+    turn            text        COLLATE "C",
     locked_by       uuid,
     locked_until    timestamptz,
     updated_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
     failures        jsonb,
     CONSTRAINT queue_pkey PRIMARY KEY (id),
     CONSTRAINT queue_attempts_check CHECK (attempts >= 0 AND max_attempts >= 1),
-    CONSTRAINT queue_lane_check CHECK (lane >= 0 AND lane < 32),
+    CONSTRAINT queue_lane_check CHECK (lane >= 0),
     CONSTRAINT queue_failures_check CHECK (jsonb_typeof(failures) = 'array')
 ) WITH (
     fillfactor = 40,
@@ -68,8 +69,15 @@ CREATE TABLE outbox_schema.queue (
 -- In the order in which a claim takes them from a lane.
 CREATE INDEX queue_due ON outbox_schema.queue (namespace, lane, next_attempt_at, id);
 
+-- In the order in which a claim goes from turn to turn. Its lane is an expression, so that queue_due cannot serve
+-- a visit to a turn. The planner would prefer it when the statistics say that one turn has nearly all events, and the visits
+-- to the others would walk over them.
+CREATE INDEX queue_turns ON outbox_schema.queue (namespace, (lane + 0), turn, next_attempt_at, id)
+    WHERE turn IS NOT NULL;
+
 COMMENT ON TABLE outbox_schema.queue IS 'State of the events of queue topics that are not final. See docs/operate/runbook.md before you change a row by hand.';
-COMMENT ON COLUMN outbox_schema.queue.lane IS 'Hash of the topic, and of the tenant if the topic has fairness: tenant. A claim takes from every lane.';
+COMMENT ON COLUMN outbox_schema.queue.lane IS 'Hash of the topic, with bit 30 set if the event has a turn. A claim takes from every lane.';
+COMMENT ON COLUMN outbox_schema.queue.turn IS 'Of topics that take turns or have limits: the event waits behind others of its turn only. docs/run/flow.md says what it is made of.';
 COMMENT ON COLUMN outbox_schema.queue.attempts IS 'Claims so far, without those that release handed back.';
 COMMENT ON COLUMN outbox_schema.queue.max_attempts IS 'Attempts after which a failure is final.';
 COMMENT ON COLUMN outbox_schema.queue.claim_no IS 'Counts claims and never decreases: the fence that rejects an outdated holder.';
@@ -125,7 +133,8 @@ CREATE TABLE outbox_schema.dead_letters (
     attempts       integer     NOT NULL,
     max_attempts   integer,
     claim_no       bigint,
-    lane           smallint,
+    lane           integer,
+    turn           text,
     key            text,
     locked_by      uuid,
     failures       jsonb,
@@ -155,6 +164,7 @@ COMMENT ON COLUMN outbox_schema.dead_letters.attempts IS 'How often it was tried
 COMMENT ON COLUMN outbox_schema.dead_letters.max_attempts IS 'Of queue topics: the attempts that it had.';
 COMMENT ON COLUMN outbox_schema.dead_letters.claim_no IS 'Of queue topics: the fence of the latest claim.';
 COMMENT ON COLUMN outbox_schema.dead_letters.lane IS 'Of queue topics: the lane that it had, for a replay.';
+COMMENT ON COLUMN outbox_schema.dead_letters.turn IS 'Of queue topics: the turn that it had, for a replay.';
 COMMENT ON COLUMN outbox_schema.dead_letters.key IS 'Of listeners: the key of its order, as in parked; null if it is not known.';
 COMMENT ON COLUMN outbox_schema.dead_letters.locked_by IS 'Of queue topics: the worker of the latest claim.';
 COMMENT ON COLUMN outbox_schema.dead_letters.failures IS 'Of queue topics: the latest failed attempts, as in queue.';
@@ -192,10 +202,10 @@ LEFT JOIN outbox_schema.dead_letters AS x ON x.id = e.id AND x.listener IS NULL;
 COMMENT ON VIEW outbox_schema.event_status IS 'Events of queue topics with their state: pending, processing, delivered or dead.';
 COMMENT ON COLUMN outbox_schema.event_status.last_error IS 'Error of the latest failed attempt, also of an event that was delivered later.';
 
--- The lane of an event: of its topic, or with a tenant of both. Go computes the same.
-CREATE FUNCTION outbox_schema.lane(topic text, tenant_id uuid DEFAULT NULL) RETURNS smallint
+-- The lane of the events of a topic that have no turn. Go computes the same.
+CREATE FUNCTION outbox_schema.lane(topic text) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT (get_byte(sha256((topic || coalesce('/' || tenant_id::text, ''))::bytea), 0) & 31)::smallint
+    SELECT ('x' || encode(substr(sha256(topic::bytea), 1, 4), 'hex'))::bit(32)::integer & 1073741823
 $$;
 
 -- Raises what an event of SQL has wrong, by the rules of the Go functions. what is how its errors begin.
@@ -341,10 +351,10 @@ BEGIN
         ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
         RETURNING e.id INTO enqueue.id;
         IF FOUND THEN
-            INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
+            INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
             VALUES (enqueue.id, enqueue.namespace, enqueue.topic, enqueue.version, enqueue.tenant_id,
-                outbox_schema.lane(enqueue.topic, CASE WHEN enqueue.fairness = 'tenant' THEN enqueue.tenant_id END),
-                enqueue.max_attempts, coalesce(enqueue.not_before, statement_timestamp()));
+                outbox_schema.lane(enqueue.topic) | CASE WHEN enqueue.fairness = 'tenant' THEN 1073741824 ELSE 0 END,
+                CASE WHEN enqueue.fairness = 'tenant' THEN 'tenant/' || enqueue.tenant_id END, enqueue.max_attempts, coalesce(enqueue.not_before, statement_timestamp()));
             IF enqueue.wake THEN
                 PERFORM outbox_schema.wake(enqueue.namespace);
             END IF;
@@ -362,3 +372,777 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_schema.enqueue IS 'Enqueues an event of a queue topic in the caller''s transaction. fairness must be that of the topic in the YAML.';
+
+-- The limits of topics, as the process of the newest start has declared them, and as operators have set them. All
+-- claims read them here, so that all processes have the same.
+CREATE TABLE outbox_schema.limits (
+    namespace       text        COLLATE "C" NOT NULL,
+    topic           text        COLLATE "C" NOT NULL,
+    per             text        COLLATE "C" NOT NULL,
+    counted_as      text        COLLATE "C" NOT NULL,
+    nth             integer     NOT NULL,
+    tag             text        COLLATE "C" NOT NULL,
+    part            integer     NOT NULL,
+    concurrency     integer,
+    rate            integer,
+    period          interval,
+    declared_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
+    set_concurrency integer,
+    set_rate        integer,
+    set_period      interval,
+    set_until       timestamptz,
+    set_at          timestamptz,
+    set_by          text,
+    CONSTRAINT limits_pkey PRIMARY KEY (namespace, topic, per),
+    CONSTRAINT limits_values_check CHECK (concurrency >= 1 AND rate >= 1 AND set_concurrency >= 1 AND set_rate >= 1),
+    CONSTRAINT limits_rate_check CHECK ((rate IS NULL) = (period IS NULL) AND (set_rate IS NULL) = (set_period IS NULL))
+);
+
+COMMENT ON TABLE outbox_schema.limits IS 'Limits of queue topics, as the newest start has declared and operators have set them.';
+COMMENT ON COLUMN outbox_schema.limits.per IS 'Which events share the limit: empty for all of the topic, tenant, destination, or a template.';
+COMMENT ON COLUMN outbox_schema.limits.counted_as IS 'The topic in limit_usage: a topic and its earlier names share their limits.';
+COMMENT ON COLUMN outbox_schema.limits.nth IS 'The order in which a claim applies the limits of the topic, from 1; the widest is last.';
+COMMENT ON COLUMN outbox_schema.limits.tag IS 'How the turns of the topic begin for which these limits are; others are filed again.';
+COMMENT ON COLUMN outbox_schema.limits.part IS 'Which part of the turn, after the tag, is the key; 0 means that the topic has one key.';
+COMMENT ON COLUMN outbox_schema.limits.set_until IS 'End of the values that an operator has set; null means none.';
+
+-- What is used of each key of a limit. A claim locks the rows of its keys, and only a claim changes them: what is acked,
+-- released or gone is found out by the next claim of the key. The locks of different keys have nothing in common.
+CREATE TABLE outbox_schema.limit_usage (
+    namespace  text          COLLATE "C" NOT NULL,
+    topic      text          COLLATE "C" NOT NULL,
+    per        text          COLLATE "C" NOT NULL,
+    key        text          COLLATE "C" NOT NULL,
+    running    uuid[]        NOT NULL DEFAULT '{}',
+    starts_at  timestamptz[] NOT NULL DEFAULT '{}',
+    starts     integer[]     NOT NULL DEFAULT '{}',
+    updated_at timestamptz   NOT NULL DEFAULT statement_timestamp(),
+    CONSTRAINT limit_usage_pkey PRIMARY KEY (namespace, topic, per, key)
+) WITH (
+    fillfactor = 50,
+    toast_tuple_target = 8160, -- hundreds of ids stay in the row
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 1
+);
+
+COMMENT ON TABLE outbox_schema.limit_usage IS 'What is used of each key of a limit. A row that is missing means that nothing is.';
+COMMENT ON COLUMN outbox_schema.limit_usage.running IS 'Every event of the key that is leased, and some that were.';
+COMMENT ON COLUMN outbox_schema.limit_usage.starts_at IS 'The latest times at which the attempts in starts may have begun, oldest first.';
+
+-- What claim_turns returns: a view without rows, because sqlc knows the columns of tables and views only.
+CREATE VIEW outbox_schema.turn_claim AS
+SELECT
+    NULL::smallint AS kind,
+    NULL::integer AS lane,
+    NULL::text AS turn,
+    NULL::uuid AS id,
+    NULL::text AS topic,
+    NULL::integer AS version,
+    NULL::uuid AS tenant_id,
+    NULL::text AS dedupe_key,
+    NULL::text AS partition_key,
+    NULL::text AS entity_type,
+    NULL::text AS entity_id,
+    NULL::bigint AS entity_version,
+    NULL::jsonb AS headers,
+    NULL::jsonb AS payload,
+    NULL::integer AS attempts,
+    NULL::integer AS max_attempts,
+    NULL::bigint AS claim_no,
+    NULL::timestamptz AS created_at,
+    NULL::timestamptz AS next_attempt_at,
+    NULL::boolean AS reclaimed,
+    NULL::bigint AS until_us
+WHERE false;
+
+-- Claims events of topics that take turns: from each turn as many as from the others as far as it has any, the oldest of
+-- each, and never more than the limits of the topics allow.
+--
+-- The turns are those that the claimer knows to have more (known_*, each from a place on), those of the events that have
+-- fallen due lately (the piece of front_* in the order of due times), and those that follow hop_turns in the index, each
+-- a probe. They are visited in this order: new ones, then known ones; starts bounds how many. A visit meets at most piece
+-- events of the turn, claimable or not.
+--
+-- Known turns under limits that are far away are claimed without a count: see the first part.
+-- Limits: a statement counts with the snapshot of its start, so the keys are locked by a statement of its own, and the
+-- next counts. Rows that another claim has locked are left to it, so no claim waits for another. Every lease of a limited
+-- topic is in limit_usage.running of its keys, because it was put there in the transaction that took it. A lease that ran
+-- out counts until the event is claimed again, which does not add to the count.
+-- A start is counted by the latest time at which it may happen, which is slack after the claim; the claimer hands back
+-- what it could not start by then.
+--
+-- Returns in kind 0 the events, without payload and created_at if the event is gone from events, with until_us, the
+-- microseconds after which they must not be started. In kind 1: a turn that may have more, with the place to go on from if
+-- a piece of it has ended; otherwise that is behind what was claimed.
+-- 2: a turn whose limit is reached, with the time when a rate allows more, if that is known. 3: a turn that another claim
+-- has locked. 4: a turn whose rate allows more than p_rated. 5: a turn that was seen and not visited. 6: a turn that was
+-- filed for other limits. 10: the last turn of a piece of hops, empty at the end. 11: the end of a piece of the front.
+-- 12: the time of the claim, and of its end.
+CREATE FUNCTION outbox_schema.claim_turns(
+    p_namespace text, p_worker_id uuid, p_lease interval, p_batch_size integer, p_max_attempts integer,
+    p_topics text[], p_every_version integer, p_version_topics text[], p_versions integer[], p_tenant_ids uuid[],
+    p_paused text[],
+    known_lanes integer[], known_turns text[], known_dues timestamptz[], known_ids uuid[],
+    front_lanes integer[], front_dues timestamptz[], front_ids uuid[], front_piece integer,
+    hop_lanes integer[], hop_turns text[], hop_count integer,
+    p_piece integer, p_starts integer, p_reclaims integer, p_in_flight uuid[], p_rated integer
+) RETURNS SETOF outbox_schema.turn_claim
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    -- The turns that are visited, by number, and how a visit ended.
+    s_lane   integer[];
+    s_turn   text[];
+    s_topic  text[];
+    s_more   boolean[];
+    s_due    timestamptz[];
+    s_id     uuid[];
+    s_late   boolean[];
+    s_ok     boolean[];
+    -- What is claimable, in the order in which it is taken.
+    c_id     uuid[];
+    c_s      integer[];
+    c_late   boolean[];
+    c_last   boolean[];
+    chosen   integer[];
+    -- The keys of limits, by number; key_of has for each turn n_max of them, null where it has fewer.
+    k_topic  text[];
+    k_per    text[];
+    k_key    text[];
+    k_max    integer[];
+    k_rate   integer[];
+    k_period interval[];
+    k_open   boolean[];
+    k_room   bigint[];
+    k_starts bigint[];
+    k_at     timestamptz[];
+    k_missed integer[];
+    k_locked integer[];
+    k_row    tid[];
+    key_of   integer[];
+    s_full   boolean[];
+    s_filed  boolean[];
+    s_idle   boolean[];
+    s_until  bigint[];
+    roomy    boolean;
+    n_wanted integer;
+    x_busy   integer[];
+    n_max    integer;
+    now_at   timestamptz;
+    x_lane   integer[];
+    x_turn   text[];
+    h_lane   integer[];
+    h_turn   text[];
+    f_lane   integer[];
+    f_due    timestamptz[];
+    f_id     uuid[];
+BEGIN
+    -- Turns that are known to have more, under limits that are far away: the usual claim from a backlog. The rows that are
+    -- locked here are their newest versions, so the number of their ids bounds what runs without a look at it.
+    IF cardinality(known_turns) > 0 AND cardinality(front_lanes) = 0 AND cardinality(hop_lanes) = 0 AND p_reclaims = 0 THEN
+        WITH keys AS MATERIALIZED (
+            SELECT k.no, l.counted_as, l.per, l.rate IS NOT NULL OR l.set_rate IS NOT NULL AS rated,
+                CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_concurrency, l.concurrency)
+                    ELSE l.concurrency END AS max,
+                CASE WHEN l.part > 0 THEN split_part(k.turn, '/', l.part + 1) ELSE '' END AS key,
+                l.tag = split_part(k.turn, '/', 1) AS filed
+            FROM unnest(known_lanes, known_turns) WITH ORDINALITY AS k (lane, turn, no)
+            JOIN outbox_schema.limits AS l ON l.namespace = p_namespace AND outbox_schema.lane(l.topic) | (1 << 30) = k.lane
+        ),
+        locked AS MATERIALIZED (
+            SELECT d.counted_as, d.per, d.key, u.place, u.n, u.place IS NOT NULL OR EXISTS (
+                    SELECT FROM outbox_schema.limit_usage AS u
+                    WHERE u.namespace = p_namespace
+                      AND u.topic = d.counted_as
+                      AND u.per = d.per
+                      AND u.key = d.key
+                ) AS there
+            FROM (SELECT DISTINCT k.counted_as, k.per, k.key FROM keys AS k) AS d
+            LEFT JOIN LATERAL (
+                SELECT u.ctid AS place, cardinality(u.running) AS n
+                FROM outbox_schema.limit_usage AS u
+                WHERE u.namespace = p_namespace
+                  AND u.topic = d.counted_as
+                  AND u.per = d.per
+                  AND u.key = d.key
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) AS u ON true
+        )
+        SELECT coalesce(bool_and(k.filed AND NOT k.rated AND l.there AND coalesce(k.max - l.n > p_batch_size, true)), true),
+            coalesce(array_agg(k.no::integer) FILTER (WHERE l.place IS NULL), '{}'),
+            array_agg(k.no::integer ORDER BY k.no, k.per), array_agg(l.place ORDER BY k.no, k.per),
+            array_agg(k.max ORDER BY k.no, k.per)
+        INTO roomy, x_busy, key_of, k_row, k_max
+        FROM keys AS k
+        JOIN locked AS l ON l.counted_as = k.counted_as AND l.per = k.per AND l.key = k.key;
+
+        IF roomy THEN
+            n_wanted := greatest(p_batch_size / cardinality(known_turns), 1);
+            RETURN QUERY
+            WITH picked AS MATERIALIZED (
+                SELECT c.id, k.no
+                FROM unnest(known_lanes, known_turns, known_dues, known_ids) WITH ORDINALITY AS k (lane, turn, due, id, no)
+                CROSS JOIN LATERAL (
+                    SELECT q.id
+                    FROM outbox_schema.queue AS q
+                    WHERE NOT k.no = ANY (x_busy)
+                      AND q.namespace = p_namespace
+                      AND q.lane + 0 = k.lane
+                      AND q.turn = k.turn
+                      AND (q.next_attempt_at, q.id) > (k.due, k.id)
+                      AND q.next_attempt_at <= statement_timestamp()
+                      AND q.locked_until IS NULL
+                      AND q.attempts < coalesce(p_max_attempts, q.max_attempts)
+                      AND (cardinality(p_topics) = 0 OR q.topic = ANY (p_topics))
+                      AND (q.version <= p_every_version
+                          OR coalesce(q.version <= p_versions[array_position(p_version_topics, q.topic)], true))
+                      AND (cardinality(p_tenant_ids) = 0 OR q.tenant_id = ANY (p_tenant_ids))
+                      AND (
+                          cardinality(p_paused) = 0
+                          OR NOT coalesce(q.topic = ANY (p_paused) OR q.tenant_id::text = ANY (p_paused)
+                              OR q.topic || '/' || q.tenant_id::text = ANY (p_paused), false)
+                      )
+                    ORDER BY q.next_attempt_at, q.id
+                    LIMIT n_wanted
+                    FOR NO KEY UPDATE SKIP LOCKED
+                ) AS c
+                LIMIT p_batch_size
+            ),
+            claimed AS (
+                UPDATE outbox_schema.queue AS q
+                SET attempts = q.attempts + 1,
+                    max_attempts = coalesce(p_max_attempts, q.max_attempts),
+                    claim_no = q.claim_no + 1,
+                    locked_by = p_worker_id,
+                    locked_until = clock_timestamp() + p_lease,
+                    updated_at = clock_timestamp()
+                FROM picked AS p
+                WHERE q.id = p.id
+                RETURNING q.id, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.next_attempt_at, q.lane,
+                    q.turn, p.no
+            ),
+            used AS (
+                UPDATE outbox_schema.limit_usage AS u
+                SET running = CASE WHEN cardinality(u.running) + d.n <= least(d.max, 256) THEN u.running ELSE array(
+                        SELECT r.id
+                        FROM unnest(u.running) AS r (id)
+                        CROSS JOIN LATERAL (
+                            SELECT FROM outbox_schema.queue AS q WHERE q.id = r.id AND q.locked_until IS NOT NULL LIMIT 1) AS q
+                        WHERE NOT r.id = ANY (d.ids)
+                    ) END || d.ids,
+                    updated_at = clock_timestamp()
+                FROM (
+                    SELECT k.place, k.max, array_agg(c.id) AS ids, count(*) AS n
+                    FROM claimed AS c
+                    JOIN unnest(key_of, k_row, k_max) AS k (no, place, max) ON k.no = c.no
+                    GROUP BY k.place, k.max
+                ) AS d
+                WHERE u.ctid = d.place
+            )
+            SELECT 0::smallint, c.lane, c.turn, c.id, c.topic, c.version, c.tenant_id, coalesce(e.dedupe_key, ''),
+                coalesce(e.partition_key, ''), coalesce(e.entity_type, ''), coalesce(e.entity_id, ''), coalesce(e.entity_version, 0),
+                e.headers, e.payload, c.attempts, c.max_attempts, c.claim_no, e.created_at, c.next_attempt_at, false, NULL::bigint
+            FROM claimed AS c
+            LEFT JOIN outbox_schema.events AS e ON e.id = c.id
+            UNION ALL
+            SELECT 1::smallint, m.lane, m.turn, NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, NULL, NULL, false, NULL
+            FROM (SELECT c.lane, c.turn FROM claimed AS c GROUP BY c.lane, c.turn HAVING count(*) >= n_wanted) AS m
+            UNION ALL
+            SELECT 3::smallint, k.lane, k.turn, NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, NULL, NULL, false, NULL
+            FROM unnest(known_lanes, known_turns) WITH ORDINALITY AS k (lane, turn, no)
+            WHERE k.no = ANY (x_busy)
+            UNION ALL
+            SELECT 12::smallint, 0, '', NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, clock_timestamp(),
+                statement_timestamp(), false, NULL;
+            RETURN;
+        END IF;
+    END IF;
+
+    WITH RECURSIVE hops AS (
+        SELECT h.lane, h.turn COLLATE "C" AS turn, NULL::timestamptz AS due, NULL::uuid AS tenant_id, NULL COLLATE "C" AS topic, 0 AS n
+        FROM unnest(hop_lanes, hop_turns) AS h (lane, turn)
+        UNION ALL
+        SELECT h.lane, x.turn, x.next_attempt_at, x.tenant_id, x.topic, h.n + 1
+        FROM hops AS h
+        CROSS JOIN LATERAL (
+            SELECT q.turn, q.next_attempt_at, q.tenant_id, q.topic
+            FROM outbox_schema.queue AS q
+            WHERE q.namespace = p_namespace
+              AND q.lane + 0 = h.lane
+              AND q.turn > h.turn
+            ORDER BY q.turn, q.next_attempt_at, q.id
+            LIMIT 1
+        ) AS x
+        WHERE h.n < hop_count
+    ),
+    front AS MATERIALIZED (
+        SELECT f.lane, c.turn, c.next_attempt_at, c.id, c.tenant_id, c.topic, c.free, c.n
+        FROM unnest(front_lanes, front_dues, front_ids) AS f (lane, due, id)
+        CROSS JOIN LATERAL (
+            SELECT p.turn, p.next_attempt_at, p.id, p.tenant_id, p.topic, p.locked_until IS NULL AS free,
+                row_number() OVER (ORDER BY p.next_attempt_at, p.id) AS n
+            FROM (
+                SELECT q.turn, q.next_attempt_at, q.id, q.tenant_id, q.topic, q.locked_until
+                FROM outbox_schema.queue AS q
+                WHERE q.namespace = p_namespace
+                  AND q.lane = f.lane
+                  AND (q.next_attempt_at, q.id) > (f.due, f.id)
+                  AND q.next_attempt_at <= statement_timestamp()
+                ORDER BY q.next_attempt_at, q.id
+                LIMIT front_piece
+            ) AS p
+        ) AS c
+    ),
+    fresh AS (
+        SELECT f.lane, f.turn, min(f.n) AS ord, (array_agg(f.tenant_id))[1] AS tenant_id, min(f.topic) AS topic
+        FROM front AS f
+        WHERE f.free
+          AND f.turn IS NOT NULL
+        GROUP BY f.lane, f.turn
+        UNION ALL
+        SELECT h.lane, h.turn, h.n, h.tenant_id, h.topic
+        FROM hops AS h
+        WHERE h.due <= statement_timestamp()
+    ),
+    seen AS (
+        SELECT k.lane, k.turn, k.due, k.id, true AS known, k.ord
+        FROM unnest(known_lanes, known_turns, known_dues, known_ids) WITH ORDINALITY AS k (lane, turn, due, id, ord)
+        UNION ALL
+        -- A turn of one tenant, which is not claimed, is left without a look at its events.
+        SELECT f.lane, f.turn, '-infinity', '00000000-0000-0000-0000-000000000000', false, f.ord
+        FROM fresh AS f
+        WHERE split_part(f.turn, '/', 2) IS DISTINCT FROM f.tenant_id::text
+           OR (cardinality(p_tenant_ids) = 0 OR f.tenant_id = ANY (p_tenant_ids))
+               AND NOT f.tenant_id::text = ANY (p_paused)
+               AND NOT f.topic || '/' || f.tenant_id::text = ANY (p_paused)
+    ),
+    wanted AS MATERIALIZED (
+        SELECT g.lane, g.turn, g.due, g.id, g.known, row_number() OVER (ORDER BY g.known, g.ord, g.lane, g.turn) AS no
+        FROM (
+            SELECT e.lane, e.turn, bool_or(e.known) AS known, max(e.due) AS due,
+                (array_agg(e.id ORDER BY e.known DESC))[1] AS id, min(e.ord) AS ord
+            FROM seen AS e
+            GROUP BY e.lane, e.turn
+        ) AS g
+    ),
+    visited AS MATERIALIZED (
+        SELECT w.lane, w.turn, w.due, w.id,
+            row_number() OVER (ORDER BY w.no) AS s,
+            CASE
+                WHEN w.known THEN 1 + 2 * p_batch_size / greatest(cardinality(known_turns), 1)
+                ELSE least(p_batch_size, greatest(8, p_batch_size / greatest(count(*) FILTER (WHERE NOT w.known) OVER (), 1)))
+            END AS depth
+        FROM wanted AS w
+        WHERE w.known
+           OR w.no <= p_starts
+    ),
+    met AS MATERIALIZED (
+        SELECT v.s, v.lane, v.turn, v.depth, c.id, c.next_attempt_at, c.topic, c.n, c.claimable, c.late, c.last
+        FROM visited AS v
+        LEFT JOIN LATERAL (
+            SELECT w.id, w.next_attempt_at, w.topic, w.n, w.claimable, w.late, w.last
+            FROM (
+                SELECT p.id, p.next_attempt_at, p.topic,
+                    row_number() OVER (ORDER BY p.next_attempt_at, p.id) AS n,
+                    p.locked_until IS NOT NULL AS late,
+                    (
+                        p.locked_until IS NULL
+                        OR p_reclaims > 0
+                            AND p.locked_until < statement_timestamp()
+                            AND NOT p.id = ANY (p_in_flight)
+                    )
+                    AND p.attempts < coalesce(p_max_attempts, p.max_attempts)
+                    AND (cardinality(p_topics) = 0 OR p.topic = ANY (p_topics))
+                    AND (p.version <= p_every_version
+                        OR coalesce(p.version <= p_versions[array_position(p_version_topics, p.topic)], true))
+                    AND (cardinality(p_tenant_ids) = 0 OR p.tenant_id = ANY (p_tenant_ids))
+                    AND (
+                        cardinality(p_paused) = 0
+                        OR NOT coalesce(p.topic = ANY (p_paused) OR p.tenant_id::text = ANY (p_paused)
+                            OR p.topic || '/' || p.tenant_id::text = ANY (p_paused), false)
+                    ) AS claimable,
+                    p.attempts + 1 >= coalesce(p_max_attempts, p.max_attempts) AS last
+                FROM (
+                    SELECT q.id, q.next_attempt_at, q.locked_until, q.attempts, q.max_attempts, q.topic, q.version, q.tenant_id
+                    FROM outbox_schema.queue AS q
+                    WHERE q.namespace = p_namespace
+                      AND q.lane + 0 = v.lane
+                      AND q.turn = v.turn
+                      AND (q.next_attempt_at, q.id) > (v.due, v.id)
+                      AND q.next_attempt_at <= statement_timestamp()
+                    ORDER BY q.next_attempt_at, q.id
+                    LIMIT p_piece
+                ) AS p
+            ) AS w
+            WHERE w.claimable IS TRUE
+               OR w.n = p_piece
+            LIMIT v.depth
+        ) AS c ON true
+    ),
+    ended AS MATERIALIZED (
+        SELECT m.s, m.lane, m.turn, min(m.topic) FILTER (WHERE m.claimable) AS topic,
+            coalesce(count(m.id) >= min(m.depth) OR max(m.n) = p_piece, false) AS more,
+            max(m.next_attempt_at) FILTER (WHERE m.n = p_piece) AS due,
+            (array_agg(m.id) FILTER (WHERE m.n = p_piece))[1] AS id,
+            coalesce(bool_or(m.claimable AND m.late), false) AS late
+        FROM met AS m
+        GROUP BY m.s, m.lane, m.turn
+    ),
+    placed AS MATERIALIZED (
+        SELECT m.id, m.s, m.late, m.last, row_number() OVER (PARTITION BY m.s ORDER BY m.next_attempt_at, m.id) AS place
+        FROM met AS m
+        WHERE m.claimable
+    )
+    SELECT e.lane, e.turn, e.topic, e.more, e.due, e.id, e.late, c.id, c.s, c.late, c.last, x.lane, x.turn, h.lane, h.turn,
+        f.lane, f.due, f.id
+    INTO s_lane, s_turn, s_topic, s_more, s_due, s_id, s_late, c_id, c_s, c_late, c_last, x_lane, x_turn, h_lane, h_turn,
+        f_lane, f_due, f_id
+    FROM (
+        SELECT array_agg(e.lane ORDER BY e.s) AS lane, array_agg(e.turn ORDER BY e.s) AS turn,
+            array_agg(e.topic ORDER BY e.s) AS topic, array_agg(e.more ORDER BY e.s) AS more,
+            array_agg(e.due ORDER BY e.s) AS due, array_agg(e.id ORDER BY e.s) AS id, array_agg(e.late ORDER BY e.s) AS late
+        FROM ended AS e
+    ) AS e
+    CROSS JOIN (
+        SELECT array_agg(c.id ORDER BY c.place, c.s) AS id, array_agg(c.s::integer ORDER BY c.place, c.s) AS s,
+            array_agg(c.late ORDER BY c.place, c.s) AS late, array_agg(c.last ORDER BY c.place, c.s) AS last
+        FROM placed AS c
+    ) AS c
+    CROSS JOIN (
+        SELECT array_agg(w.lane ORDER BY w.no) AS lane, array_agg(w.turn ORDER BY w.no) AS turn
+        FROM wanted AS w
+        WHERE NOT w.known
+          AND w.no > p_starts
+    ) AS x
+    CROSS JOIN (
+        SELECT array_agg(d.lane) AS lane, array_agg(d.turn) AS turn
+        FROM (
+            SELECT h.lane, CASE WHEN max(h.n) = hop_count THEN max(h.turn) ELSE '' END AS turn
+            FROM hops AS h
+            GROUP BY h.lane
+        ) AS d
+    ) AS h
+    CROSS JOIN (
+        SELECT array_agg(f.lane) AS lane, array_agg(f.next_attempt_at) AS due, array_agg(f.id) AS id
+        FROM front AS f
+        WHERE f.n = front_piece
+    ) AS f;
+
+    chosen := array(SELECT generate_series(1, coalesce(cardinality(c_id), 0)));
+
+    IF EXISTS (
+        SELECT FROM unnest(s_topic) AS t (topic)
+        JOIN outbox_schema.limits AS l ON l.namespace = p_namespace AND l.topic = t.topic
+    ) THEN
+        -- Which keys the turns have. A turn that was filed for other limits is not claimed.
+        WITH grid AS MATERIALIZED (
+            SELECT s.no, n.n, l.tag, l.counted_as, l.per, l.max, l.rate, l.period,
+                CASE WHEN l.part > 0 THEN split_part(s.turn, '/', l.part + 1) WHEN l.part = 0 THEN '' END AS key,
+                l.tag IS NULL OR l.tag = split_part(s.turn, '/', 1) AS filed
+            FROM unnest(s_turn, s_topic) WITH ORDINALITY AS s (turn, topic, no)
+            CROSS JOIN generate_series(1, (
+                SELECT max(l.nth) FROM outbox_schema.limits AS l WHERE l.namespace = p_namespace)) AS n (n)
+            LEFT JOIN LATERAL (
+                SELECT l.tag, l.part, l.counted_as, l.per,
+                    CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_concurrency, l.concurrency)
+                        ELSE l.concurrency END AS max,
+                    CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_rate, l.rate) ELSE l.rate END AS rate,
+                    CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_period, l.period)
+                        ELSE l.period END AS period
+                FROM outbox_schema.limits AS l
+                WHERE l.namespace = p_namespace
+                  AND l.topic = s.topic
+                  AND l.nth = n.n
+                LIMIT 1
+            ) AS l ON true
+        ),
+        numbered AS MATERIALIZED (
+            SELECT g.no, g.n, g.counted_as, g.per, g.key, g.max, g.rate, g.period, g.filed,
+                CASE WHEN g.key IS NOT NULL THEN dense_rank() OVER (ORDER BY g.counted_as, g.per, g.key) END AS k
+            FROM grid AS g
+        )
+        SELECT a.keys, a.n_max, a.ok, b.topic, b.per, b.key, b.max, b.rate, b.period
+        INTO key_of, n_max, s_filed, k_topic, k_per, k_key, k_max, k_rate, k_period
+        FROM (
+            SELECT array_agg(u.k::integer ORDER BY u.no, u.n) AS keys, max(u.n) AS n_max,
+                (SELECT array_agg(o.ok ORDER BY o.no) FROM (
+                    SELECT v.no, bool_and(v.filed) AS ok FROM numbered AS v GROUP BY v.no) AS o) AS ok
+            FROM numbered AS u
+        ) AS a
+        CROSS JOIN (
+            SELECT array_agg(d.counted_as ORDER BY d.k) AS topic, array_agg(d.per ORDER BY d.k) AS per,
+                array_agg(d.key ORDER BY d.k) AS key, array_agg(d.max ORDER BY d.k) AS max,
+                array_agg(d.rate ORDER BY d.k) AS rate, array_agg(d.period ORDER BY d.k) AS period
+            FROM (SELECT DISTINCT ON (u.k) u.k, u.counted_as, u.per, u.key, u.max, u.rate, u.period
+                FROM numbered AS u WHERE u.k IS NOT NULL ORDER BY u.k) AS d
+        ) AS b;
+
+        s_ok := s_filed;
+        FOR pass IN 1..2 LOOP
+            -- First without locks, so that keys whose limit is reached cost no write; then again under the locks.
+            now_at := clock_timestamp();
+            SELECT array_agg(k.max - v.live ORDER BY k.no), array_agg(k.rate - w.used ORDER BY k.no),
+                array_agg(CASE WHEN w.used >= k.rate THEN w.first + k.period END ORDER BY k.no),
+                array_agg(k.no::integer ORDER BY k.no) FILTER (WHERE u.running IS NULL),
+                coalesce(min(k.max - v.live), p_batch_size + 1) > p_batch_size AND count(k.rate) = 0
+            INTO k_room, k_starts, k_at, k_missed, roomy
+            FROM unnest(k_topic, k_per, k_key, k_max, k_rate, k_period)
+                WITH ORDINALITY AS k (topic, per, key, max, rate, period, no)
+            LEFT JOIN LATERAL (
+                SELECT u.running, u.starts_at, u.starts
+                FROM outbox_schema.limit_usage AS u
+                WHERE u.namespace = p_namespace
+                  AND u.topic = k.topic
+                  AND u.per = k.per
+                  AND u.key = k.key
+                LIMIT 1
+            ) AS u ON true
+            CROSS JOIN LATERAL (
+                -- No more run than there are ids. Where that leaves room enough, nothing is looked up.
+                SELECT CASE
+                    WHEN k.max IS NULL OR k.max - coalesce(cardinality(u.running), 0) > p_batch_size
+                        THEN coalesce(cardinality(u.running), 0)
+                    ELSE (
+                        SELECT count(DISTINCT r.id)
+                        FROM unnest(u.running) AS r (id)
+                        CROSS JOIN LATERAL (
+                            SELECT FROM outbox_schema.queue AS q WHERE q.id = r.id AND q.locked_until IS NOT NULL LIMIT 1) AS q
+                    )
+                END AS live
+            ) AS v
+            CROSS JOIN LATERAL (
+                SELECT coalesce(sum(t.n), 0) AS used, min(t.at) AS first
+                FROM unnest(u.starts_at, u.starts) AS t (at, n)
+                WHERE t.at >= now_at - k.period
+            ) AS w;
+            EXIT WHEN pass = 2;
+            SELECT array_agg(o.ok ORDER BY o.s) INTO s_ok
+            FROM (
+                SELECT s.s, s_ok[s.s] AND coalesce(bool_and(coalesce(k_starts[k.k] > 0, true)
+                    AND (s_late[s.s] OR coalesce(k_room[k.k] > 0, true))), true) AS ok
+                FROM generate_series(1, cardinality(s_turn)) AS s (s)
+                LEFT JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k) ON k.k IS NOT NULL
+                GROUP BY s.s
+            ) AS o;
+            SELECT array_agg(DISTINCT k.k ORDER BY k.k) INTO k_locked
+            FROM generate_series(1, cardinality(s_turn)) AS s (s)
+            CROSS JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k)
+            WHERE s_ok[s.s]
+              AND s_topic[s.s] IS NOT NULL
+              AND k.k IS NOT NULL;
+            IF k_missed && k_locked THEN
+                INSERT INTO outbox_schema.limit_usage (namespace, topic, per, key)
+                SELECT p_namespace, k_topic[k.k], k_per[k.k], k_key[k.k]
+                FROM unnest(k_missed) AS k (k)
+                WHERE k.k = ANY (k_locked)
+                ORDER BY k.k
+                ON CONFLICT ON CONSTRAINT limit_usage_pkey DO NOTHING;
+            END IF;
+            n_wanted := cardinality(k_locked);
+            SELECT array_agg(l.k), array_agg(l.ctid) INTO k_locked, k_row
+            FROM (
+                SELECT k.k, u.ctid
+                FROM unnest(k_locked) AS k (k)
+                CROSS JOIN LATERAL (
+                    SELECT u.ctid
+                    FROM outbox_schema.limit_usage AS u
+                    WHERE u.namespace = p_namespace
+                      AND u.topic = k_topic[k.k]
+                      AND u.per = k_per[k.k]
+                      AND u.key = k_key[k.k]
+                    FOR NO KEY UPDATE SKIP LOCKED
+                ) AS u
+            ) AS l;
+        END LOOP;
+
+        -- The rest is for limits that are nearly reached, and for rates.
+        IF (roomy AND n_wanted = cardinality(k_locked) AND true = ALL (s_ok)) IS NOT TRUE THEN
+            SELECT array_agg(c.i ORDER BY c.i) INTO chosen
+            FROM (
+                SELECT c.i, r.rated, count(*) FILTER (WHERE r.rated) OVER (ORDER BY c.i) AS rated_no
+                FROM unnest(chosen) AS c (i)
+                CROSS JOIN LATERAL (
+                    SELECT coalesce(bool_or(k_rate[k.k] IS NOT NULL), false) AS rated
+                    FROM unnest(key_of[(c_s[c.i] - 1) * n_max + 1 : c_s[c.i] * n_max]) AS k (k)
+                ) AS r
+                WHERE s_ok[c_s[c.i]]
+            ) AS c
+            WHERE NOT c.rated
+               OR c.rated_no <= p_rated;
+            SELECT array_agg(x.idle ORDER BY x.s) INTO s_idle
+            FROM (
+                SELECT s.s, s_ok[s.s] AND bool_or(k_rate[k.k] IS NOT NULL) AND NOT s.s = ANY (
+                        SELECT c_s[c.i] FROM unnest(chosen) AS c (i)) AS idle
+                FROM generate_series(1, cardinality(s_turn)) AS s (s)
+                LEFT JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k) ON k.k IS NOT NULL
+                GROUP BY s.s
+            ) AS x;
+            FOR n IN 1..n_max LOOP
+                SELECT array_agg(f.i ORDER BY f.i) INTO chosen
+                FROM (
+                    SELECT e.i, e.k, c_late[e.i] AS late, row_number() OVER (PARTITION BY e.k ORDER BY e.i) AS place,
+                        count(*) FILTER (WHERE NOT c_late[e.i]) OVER (PARTITION BY e.k ORDER BY e.i) AS added
+                    FROM (
+                        SELECT c.i, key_of[(c_s[c.i] - 1) * n_max + n] AS k
+                        FROM unnest(chosen) AS c (i)
+                    ) AS e
+                ) AS f
+                WHERE f.k IS NULL
+                   OR f.k = ANY (k_locked)
+                       AND f.place <= coalesce(k_starts[f.k], f.place)
+                       AND (f.late OR f.added <= coalesce(k_room[f.k], f.added));
+            END LOOP;
+
+            -- Turns whose limit is reached with this claim.
+            SELECT array_agg(x.full ORDER BY x.s) INTO s_full
+            FROM (
+                SELECT s.s, coalesce(bool_or(k_room[k.k] <= t.n), false) AS full
+                FROM generate_series(1, cardinality(s_turn)) AS s (s)
+                LEFT JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k) ON k.k IS NOT NULL
+                LEFT JOIN (
+                    SELECT k.k, count(*) AS n
+                    FROM unnest(chosen[1 : p_batch_size]) AS c (i)
+                    CROSS JOIN LATERAL unnest(key_of[(c_s[c.i] - 1) * n_max + 1 : c_s[c.i] * n_max]) AS k (k)
+                    WHERE k.k IS NOT NULL
+                      AND NOT c_late[c.i]
+                    GROUP BY k.k
+                ) AS t ON t.k = k.k
+                GROUP BY s.s
+            ) AS x;
+            SELECT array_agg((
+                SELECT min(extract(epoch FROM k_period[k.k]) * 1000000 / 32)::bigint
+                FROM unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k)) ORDER BY s.s)
+            INTO s_until
+            FROM generate_series(1, cardinality(s_turn)) AS s (s);
+        END IF;
+    END IF;
+
+    -- Few events whose lease ran out, of those that may start.
+    IF true = ANY (c_late) THEN
+        SELECT array_agg(l.i ORDER BY l.i) INTO chosen
+        FROM (
+            SELECT c.i, count(*) FILTER (WHERE c_late[c.i]) OVER (ORDER BY c.i) AS lates FROM unnest(chosen) AS c (i)
+        ) AS l
+        WHERE NOT c_late[l.i]
+           OR l.lates <= p_reclaims;
+    END IF;
+
+    -- An event that was reclaimed for its last attempt comes alone.
+    IF true = ANY (c_last) THEN
+        chosen := coalesce((SELECT array[c.i] FROM unnest(chosen) AS c (i) WHERE c_late[c.i] AND c_last[c.i] LIMIT 1), chosen);
+    END IF;
+
+    RETURN QUERY
+    WITH locked AS MATERIALIZED (
+        SELECT l.id, c.i, l.late
+        FROM unnest(chosen) AS c (i)
+        CROSS JOIN LATERAL (
+            SELECT q.id, q.locked_until IS NOT NULL AS late
+            FROM outbox_schema.queue AS q
+            WHERE q.id = c_id[c.i]
+              AND CASE WHEN c_late[c.i] THEN q.locked_until < statement_timestamp() ELSE q.locked_until IS NULL END
+              AND q.next_attempt_at <= statement_timestamp()
+              AND q.attempts < coalesce(p_max_attempts, q.max_attempts)
+            FOR NO KEY UPDATE SKIP LOCKED
+        ) AS l
+        LIMIT p_batch_size
+    ),
+    claimed AS (
+        UPDATE outbox_schema.queue AS q
+        SET attempts = q.attempts + 1,
+            max_attempts = coalesce(p_max_attempts, q.max_attempts),
+            claim_no = q.claim_no + 1,
+            locked_by = p_worker_id,
+            locked_until = clock_timestamp() + p_lease,
+            updated_at = clock_timestamp(),
+            failures = CASE
+                WHEN q.locked_until IS NULL THEN q.failures
+                ELSE CASE WHEN jsonb_array_length(q.failures) >= 5 THEN q.failures - 0 ELSE coalesce(q.failures, '[]') END
+                    || jsonb_build_object('attempt', q.attempts, 'at', statement_timestamp(), 'worker', q.locked_by, 'error',
+                        'lease ran out on attempt ' || q.attempts || ', worker ' || coalesce(q.locked_by::text, 'unknown') || ' did not answer')
+            END
+        FROM locked AS l
+        WHERE q.id = l.id
+        RETURNING q.id, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.next_attempt_at, q.lane, q.turn,
+            l.i, l.late
+    ),
+    used AS (
+        UPDATE outbox_schema.limit_usage AS u
+        -- Ids that do not run any more are removed when there are many.
+        SET running = CASE WHEN cardinality(u.running) + d.n <= least(k_max[d.k], 256) THEN u.running ELSE array(
+                SELECT r.id
+                FROM unnest(u.running) AS r (id)
+                CROSS JOIN LATERAL (
+                    SELECT FROM outbox_schema.queue AS q WHERE q.id = r.id AND q.locked_until IS NOT NULL LIMIT 1) AS q
+                WHERE NOT r.id = ANY (d.ids)
+            ) END || d.ids,
+            starts_at = CASE WHEN k_rate[d.k] IS NULL THEN '{}' ELSE array(
+                SELECT t.at FROM (
+                    SELECT t.at FROM unnest(u.starts_at) AS t (at) WHERE t.at >= now_at - k_period[d.k] AND t.at <> d.at
+                    UNION ALL
+                    SELECT d.at) AS t ORDER BY t.at) END,
+            starts = CASE WHEN k_rate[d.k] IS NULL THEN '{}' ELSE array(
+                SELECT t.n::integer FROM (
+                    SELECT t.at, t.n FROM unnest(u.starts_at, u.starts) AS t (at, n)
+                    WHERE t.at >= now_at - k_period[d.k] AND t.at <> d.at
+                    UNION ALL
+                    SELECT d.at, d.n + coalesce((
+                        SELECT sum(t.n) FROM unnest(u.starts_at, u.starts) AS t (at, n) WHERE t.at = d.at), 0)
+                    ) AS t ORDER BY t.at) END,
+            updated_at = now_at
+        FROM (
+            SELECT k.k, array_agg(c.id) AS ids, count(*) AS n,
+                date_bin(k_period[k.k] / 64, now_at + k_period[k.k] / 32, 'epoch') + k_period[k.k] / 64 AS at,
+                k_row[array_position(k_locked, k.k)] AS place
+            FROM claimed AS c
+            CROSS JOIN LATERAL unnest(key_of[(c_s[c.i] - 1) * n_max + 1 : c_s[c.i] * n_max]) AS k (k)
+            WHERE k.k IS NOT NULL
+            GROUP BY k.k
+        ) AS d
+        WHERE u.ctid = d.place
+    )
+    SELECT 0::smallint, c.lane, c.turn, c.id, c.topic, c.version, c.tenant_id, coalesce(e.dedupe_key, ''),
+        coalesce(e.partition_key, ''), coalesce(e.entity_type, ''), coalesce(e.entity_id, ''), coalesce(e.entity_version, 0),
+        e.headers, e.payload, c.attempts, c.max_attempts, c.claim_no, e.created_at, c.next_attempt_at, c.late,
+        s_until[c_s[c.i]]
+    FROM claimed AS c
+    LEFT JOIN outbox_schema.events AS e ON e.id = c.id
+    ORDER BY c.i;
+
+    RETURN QUERY
+    SELECT o.kind::smallint, o.lane, o.turn, o.id, '', 0, NULL::uuid, '', '', '', '', 0::bigint, NULL::jsonb, NULL::jsonb, 0, 0, 0::bigint,
+        o.at, o.due, false, NULL::bigint
+    FROM (
+        SELECT
+            CASE
+                WHEN s_ok[s.no] IS NULL OR s_topic[s.no] IS NULL THEN 1
+                WHEN NOT s_filed[s.no] THEN 6
+                WHEN NOT s_ok[s.no] THEN 2
+                WHEN b.busy THEN 3
+                WHEN s_idle[s.no] THEN 4
+                WHEN s_full[s.no] THEN 2
+                ELSE 1
+            END AS kind, s.lane, s.turn, s.id, s.due, s.more,
+            CASE WHEN NOT s_ok[s.no] THEN (
+                SELECT max(k_at[k.k]) FROM unnest(key_of[(s.no - 1) * n_max + 1 : s.no * n_max]) AS k (k)) END AS at
+        FROM unnest(s_lane, s_turn, s_more, s_due, s_id) WITH ORDINALITY AS s (lane, turn, more, due, id, no)
+        CROSS JOIN LATERAL (
+            SELECT coalesce(bool_or(NOT coalesce(k.k = ANY (k_locked), false)), false) AS busy
+            FROM unnest(key_of[(s.no - 1) * n_max + 1 : s.no * n_max]) AS k (k)
+            WHERE k.k IS NOT NULL
+        ) AS b
+        UNION ALL
+        SELECT 10, h.lane, h.turn, NULL, NULL, true, NULL FROM unnest(h_lane, h_turn) AS h (lane, turn)
+        UNION ALL
+        SELECT 11, f.lane, '', f.id, f.due, true, NULL FROM unnest(f_lane, f_due, f_id) AS f (lane, due, id)
+        UNION ALL
+        SELECT 5, x.lane, x.turn, NULL, NULL, true, NULL FROM unnest(x_lane, x_turn) AS x (lane, turn)
+        UNION ALL
+        SELECT 12, 0, '', NULL, statement_timestamp(), true, clock_timestamp()
+    ) AS o
+    WHERE o.more
+       OR o.kind > 1;
+END
+$$;
+
+COMMENT ON FUNCTION outbox_schema.claim_turns IS 'Claims events of topics that take turns or have limits. Dispatchers call it.';

@@ -68,6 +68,7 @@ CREATE TABLE outbox_schema.listeners (
     lease_id       uuid,
     running        boolean     NOT NULL DEFAULT false,
     one_by_one     integer     NOT NULL DEFAULT 0,
+    trying         integer     NOT NULL DEFAULT 0,
     preferred      uuid,
     wanted_by      uuid,
     retry_count    integer     NOT NULL DEFAULT 0,
@@ -109,6 +110,7 @@ COMMENT ON COLUMN outbox_schema.listeners.lease_no IS 'Counts leases and never d
 COMMENT ON COLUMN outbox_schema.listeners.lease_id IS 'Identifies the latest lease, so that its holder recognizes it after a lost answer.';
 COMMENT ON COLUMN outbox_schema.listeners.running IS 'Whether events of the latest lease are being handled. If it is still set when the next lease is taken, one of them may have killed its process.';
 COMMENT ON COLUMN outbox_schema.listeners.one_by_one IS 'How many events are still to be handled one by one, each with its attempt counted beforehand, because one of them may kill its process.';
+COMMENT ON COLUMN outbox_schema.listeners.trying IS 'Of a listener with batches: how many events its handler gets together while one_by_one is set, or twice that between two leases; 0 before the first try.';
 COMMENT ON COLUMN outbox_schema.listeners.lease_by IS 'Worker that handles events of the shard; null between leases.';
 COMMENT ON COLUMN outbox_schema.listeners.preferred IS 'Worker that may take the next lease first, for a moment: the latest holder, or a worker that has asked for the shard.';
 COMMENT ON COLUMN outbox_schema.listeners.wanted_by IS 'Worker that asks for this shard, because its holder has several.';
@@ -160,6 +162,24 @@ COMMENT ON TABLE outbox_schema.parked IS 'Events that a listener has parked behi
 COMMENT ON COLUMN outbox_schema.parked.key IS 'Partition key; the id of an event without one.';
 COMMENT ON COLUMN outbox_schema.parked.retry_after IS 'When the head of its key is due; null for the events behind it.';
 COMMENT ON COLUMN outbox_schema.parked.taken IS 'How many events of its key, starting with this head, were taken and are not settled; 0 means none. If their process dies, they are handled one by one.';
+
+-- The attempts that listeners with a rate have started: one row per listener, and up to 70 entries. No index covers what
+-- changes, so each change is a HOT update.
+CREATE TABLE outbox_schema.listener_rates (
+    listener text          NOT NULL,
+    untils   timestamptz[] NOT NULL DEFAULT '{}',
+    counts   integer[]     NOT NULL DEFAULT '{}',
+    CONSTRAINT listener_rates_pkey PRIMARY KEY (listener),
+    CONSTRAINT listener_rates_check CHECK (cardinality(untils) = cardinality(counts))
+) WITH (
+    fillfactor = 10,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 500
+);
+
+COMMENT ON TABLE outbox_schema.listener_rates IS 'Attempts that listeners with a rate have started, or may start now.';
+COMMENT ON COLUMN outbox_schema.listener_rates.untils IS 'Until when the attempts of an entry count against the rate.';
+COMMENT ON COLUMN outbox_schema.listener_rates.counts IS 'How many attempts each of untils has.';
 
 -- Failed attempts of listeners, the latest five of each event. They stay after the event was delivered.
 CREATE TABLE outbox_schema.listener_failures (

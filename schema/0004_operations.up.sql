@@ -24,7 +24,7 @@ CREATE TABLE outbox_schema.processes (
 COMMENT ON TABLE outbox_schema.processes IS 'Running dispatchers and listeners: who runs what. Renewed every half minute.';
 COMMENT ON COLUMN outbox_schema.processes.kind IS 'dispatcher or listener.';
 COMMENT ON COLUMN outbox_schema.processes.name IS 'Namespace of the dispatcher, or name of the listener.';
-COMMENT ON COLUMN outbox_schema.processes.topics IS 'The topics that it takes, as namespace/topic: the version that it knows, and max_lag in seconds if the topic has one.';
+COMMENT ON COLUMN outbox_schema.processes.topics IS 'The topics that it takes, as namespace/topic: the version that it knows, max_lag in seconds, limits, and at_once, how many events of a topic with limits it handles at once.';
 COMMENT ON COLUMN outbox_schema.processes.tenant_ids IS 'The only tenants whose events it takes; null means all.';
 COMMENT ON COLUMN outbox_schema.processes.resting IS 'The topics and destinations that rest, each with the reason.';
 COMMENT ON COLUMN outbox_schema.processes.seen_at IS 'When the process renewed the row.';

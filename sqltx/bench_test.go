@@ -16,7 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/sqltx"
@@ -79,7 +79,7 @@ func BenchmarkEnqueue(b *testing.B) {
 			return err
 		}
 		var woke bool
-		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsert), "shop", "order_paid", 1, nil, int64(tenantlane.Of("order_paid", uuid.NullUUID{})), 25, nil, true, ring.Key, ring.Channel,
+		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsert), "shop", "order_paid", 1, nil, int64(topiclane.Of("order_paid")), 25, nil, true, ring.Key, ring.Channel,
 			id.String(), "", "", "", "", 0, nil, string(payload)).Scan(&woke)
 	}, func(ctx context.Context, tx *sql.Tx) error {
 		p := one()
@@ -100,7 +100,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		var known sql.NullString
 		var woke bool
 		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, ring.Key, ring.Channel, nil, nil, nil, nil, nil, nil, nil,
-			payloads, nil, attempts, nil, "shop", "order_paid", 1, int64(tenantlane.Of("order_paid", uuid.NullUUID{}))).Scan(&written, &known, &woke)
+			payloads, attempts, nil, "shop", "order_paid", 1, int64(topiclane.Of("order_paid"))).Scan(&written, &known, &woke)
 	}
 	// What sqltx adds, and what EnqueueMany adds, which checks and encodes the events, through any driver.
 	compare("many/statement", byHand, func(ctx context.Context, tx *sql.Tx) error {
@@ -117,7 +117,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		var woke bool
 		var none []string
 		return sqltx.Wrap(tx).QueryRow(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, ring.Key, ring.Channel, none, none, none, none, none, []int64(nil), none,
-			payloads, []pgtype.Timestamptz(nil), attempts, []int16(nil), "shop", "order_paid", int32(1), int64(tenantlane.Of("order_paid", uuid.NullUUID{}))).Scan(&written, &known, &woke)
+			payloads, attempts, []pgtype.Timestamptz(nil), "shop", "order_paid", int32(1), int64(topiclane.Of("order_paid"))).Scan(&written, &known, &woke)
 	})
 	compare("many/EnqueueMany", byHand, func(ctx context.Context, tx *sql.Tx) error {
 		ps := make([]order, n)

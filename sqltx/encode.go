@@ -21,6 +21,10 @@ func encode(args []any) ([]any, error) {
 			values[i] = int64(v)
 		case int16:
 			values[i] = int64(v)
+		case *string:
+			if v != nil {
+				values[i] = *v
+			}
 		case json.RawMessage:
 			if v != nil {
 				values[i] = string(v)

@@ -41,6 +41,13 @@ func HandleStub(data Handle) ([]byte, error) { return render("handle.go.tmpl", d
 // HandleTxStub renders the stub of a handler method that gets the transaction in which a cursor advances.
 func HandleTxStub(data Handle) ([]byte, error) { return render("handle_tx.go.tmpl", data) }
 
+// HandleBatchStub renders the stub of a handler method that gets batches.
+func HandleBatchStub(data Handle) ([]byte, error) { return render("handle_batch.go.tmpl", data) }
+
+// HandleTxBatchStub renders the stub of a handler method that gets batches, with the transaction in which a cursor
+// advances.
+func HandleTxBatchStub(data Handle) ([]byte, error) { return render("handle_tx_batch.go.tmpl", data) }
+
 // Starter is what a first outbox.yaml and the Go file next to it need.
 type Starter struct {
 	Package string // Go package of the folder

@@ -24,6 +24,11 @@ func MaskPayload(topic string, _ int, payload json.RawMessage) (json.RawMessage,
 		OrderBilledTopic.Untyped(),
 		OrderShippedTopic.Untyped(),
 		OrderReturnedTopic.Untyped(),
+		OrderMailedTopic.Untyped(),
+		OrderCappedTopic.Untyped(),
+		OrderPacedTopic.Untyped(),
+		OrderSplitTopic.Untyped(),
+		OrderCalledTopic.Untyped(),
 		OrderMovedTopic.Untyped(),
 	)
 }

@@ -75,7 +75,7 @@ func (r *Receiver) insist(
 			return nil, fmt.Errorf("ask %s: %w", c.servers, err)
 		case errors.Is(err, ErrUnreachable) && patient:
 			deadline = time.Now().Add(r.cfg.StartTimeout)
-		case time.Now().After(deadline):
+		case !missing && time.Now().After(deadline): // a consumer that is missing has a time of its own, which ends later
 			return nil, fmt.Errorf("ask %s: %w", c.servers, err)
 		}
 		backoff.Sleep(ctx, 250*time.Millisecond)

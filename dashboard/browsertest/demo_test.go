@@ -42,6 +42,7 @@ func freshen(t testing.TB, pool *pgxpool.Pool) {
 		UPDATE outbox.processes SET seen_at = now() - interval '4 s';
 		UPDATE outbox.events AS e SET created_at = now() - interval '340 ms' FROM outbox.queue AS q
 		WHERE q.id = e.id AND q.attempts < 2 AND q.topic IN ('order_placed', 'payment_captured', 'turn_finalized');
+		UPDATE outbox.limit_usage SET starts_at = ARRAY[now() - interval '23 s'] WHERE cardinality(starts) > 0;
 		UPDATE outbox.log SET created_at = now() - interval '180 ms' WHERE seq > (SELECT max(seq) - 8 FROM outbox.log)`)
 }
 
@@ -96,6 +97,7 @@ func lastHour(t testing.TB) string {
 				"billing/partner_webhook":  func(m float64) float64 { return math.Max(0, (m-38)*56) + wave(m, 6, 4, 4) },
 				"mini_chat/turn_finalized": func(m float64) float64 { return wave(m, 12, 9, 5) + burst(m, 41, 60) },
 				"mini_chat/usage_reported": func(m float64) float64 { return math.Max(0, (m-47)*27) },
+				"mails/mail_due":           func(m float64) float64 { return wave(m, 3, 2, 6) + math.Min(240, math.Max(0, (m-56)*60)) },
 			}
 		case strings.Contains(query, "oldest_due"):
 			return map[string]func(float64) float64{

@@ -114,7 +114,7 @@ func TestPagesThatAreNotThere(t *testing.T) {
 	for path, text := range map[string]string{
 		"/nothing": "There is nothing to get at this address.", "/topics/no/topic": "There is no topic no/topic.", "/listeners/nobody": "There is no listener nobody.",
 		"/events/" + imageText: "is not a valid event id", "/events?since=" + "yesterday": "is not a valid time", "/acts/explode": "There is no such act.",
-		"/consumers/cards/1": "Consumer cards keeps no such message.",
+		"/consumers/cards/1": "Consumer cards keeps no such message.", "/acts/limit?topic=jobs/mail&per=tenant": "unknown limit jobs/mail per tenant",
 	} {
 		tb.look("light", 375, 700)
 		tb.visit(path)
@@ -134,7 +134,7 @@ func TestEmptyPages(t *testing.T) {
 	url := serve(t, dashboard.Config{Pool: pgtest.Plain(t), ReadOnly: true})
 	tb := open(t, url)
 	for path, text := range map[string]string{
-		"/": "Nothing is here yet", "/events": "No event matches", "/dead": "No dead letters", "/listeners": "No listener is attached", "/consumers": "No consumer keeps a message", "/consumers/cards": "No dead letter", "/audit": "No entries", "/doctor": "Checks:",
+		"/": "Nothing is here yet", "/events": "No event matches", "/dead": "No dead letters", "/listeners": "No listener is attached", "/consumers": "No consumer keeps a message", "/consumers/cards": "No dead letter", "/limits": "No topic has limits", "/audit": "No entries", "/doctor": "Checks:",
 	} {
 		tb.look("light", 1280, 800)
 		tb.visit(path)

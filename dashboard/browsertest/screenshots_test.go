@@ -42,6 +42,7 @@ func TestScreenshots(t *testing.T) {
 		{"event", "/events/" + dead, 1280, 0, true},
 		{"dead", "/dead", 1280, 0, true},
 		{"listener", "/listeners/fraud_detection", 1280, 0, true},
+		{"limits", "/limits", 1280, 0, true},
 		{"phone", "/", 390, 844, false},
 	} {
 		for _, scheme := range []string{"light", "dark"} {

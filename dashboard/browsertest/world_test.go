@@ -6,7 +6,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -117,6 +119,18 @@ func newWorld(t testing.TB) *world {
 	kept(name, "parked", "1 h", imageText, map[string]any{"due": "1 h"})
 	w.pages = append(w.pages, "/consumers", "/consumers/cards", "/consumers/cards?error=tenant", "/consumers/mail", "/consumers/late", "/consumers/nobody", "/consumers/"+url.PathEscape(name),
 		"/acts/replay?consumer=cards", "/acts/discard?consumer=cards&id="+id, "/acts/discard?consumer="+url.QueryEscape(name))
+
+	// Limits: keys that a rate holds back, with hostile names, and one that somebody has set.
+	limited := runtimetest.LimitedJobs("limited", outbox.Limit{Concurrency: 20},
+		outbox.Limit{Per: "{secret}", Concurrency: 2, Rate: outbox.Rate{Events: 1, Period: time.Hour}})
+	for _, key := range []string{imageText, script, noNUL, longText, "mailbox 7"} {
+		runtimetest.EnqueueJobs(t, pool, limited, runtimetest.Job{TenantID: uuid.UUID{1}, Secret: key}, runtimetest.Job{TenantID: uuid.UUID{1}, N: 1, Secret: key})
+	}
+	require.Equal(t, 5, delivers(t, runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(limited, runtimetest.Succeed))))
+	pgtest.Execute(t, pool, "UPDATE outbox.limits SET set_concurrency = 4, set_until = now() + interval '2 h', set_at = now(), set_by = $1 WHERE per = '{secret}'", imageText)
+	change := "topic=jobs/limited&per=" + url.QueryEscape("{secret}")
+	w.pages = append(w.pages, "/limits", "/limits?topic=jobs/limited", "/limits?topic=jobs/none", "/topics/jobs/limited", "/acts/limit?"+change, "/acts/limit?concurrency=3&"+change,
+		"/acts/limit-reset?"+change)
 
 	// What runs in this process.
 	runListener(t, listen("running", listener.Spec{}))

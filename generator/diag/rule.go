@@ -78,6 +78,26 @@ const (
 	TopicMaxLag           Rule = "topic-max-lag"
 )
 
+// Rules about limits and batches.
+const (
+	LimitUnknownField     Rule = "limit-unknown-field"
+	LimitOptionalField    Rule = "limit-optional-field"
+	LimitFieldType        Rule = "limit-field-type"
+	LimitSensitive        Rule = "limit-sensitive-field"
+	LimitNotInjective     Rule = "limit-not-injective"
+	LimitNeedsTenant      Rule = "limit-needs-tenant"
+	LimitNeedsDestination Rule = "limit-needs-destination"
+	LimitDuplicate        Rule = "limit-duplicate"
+	LimitEmpty            Rule = "limit-empty"
+	LimitBounds           Rule = "limit-bounds"
+	LimitCount            Rule = "limit-count"
+	LimitLogTopic         Rule = "limit-log-topic"
+	BatchBounds           Rule = "batch-bounds"
+	BatchPublish          Rule = "batch-publish"
+	BatchLogTopic         Rule = "batch-log-topic"
+	ListenerRate          Rule = "listener-rate"
+)
+
 // Rules about publishing and consuming.
 const (
 	PublishBroker           Rule = "publish-broker"
@@ -170,7 +190,7 @@ var rules = []RuleInfo{
 	{WrongType, "Every value has the type of its key."},
 	{MissingKey, "Required keys are present."},
 	{UnknownValue, "A key with a fixed set of values has one of them."},
-	{EmptySection, "Namespaces, topics, fields, a listener's topics and an operation's outcomes are not empty."},
+	{EmptySection, "Namespaces, topics, fields, limits, a listener's topics and an operation's outcomes are not empty."},
 
 	{BadName, "Names match ^[a-z][a-z0-9_]{0,40}$. A package is not a Go keyword and can be imported, a schema is not a " +
 		"reserved word of SQL."},
@@ -217,6 +237,25 @@ var rules = []RuleInfo{
 	{FairnessNeedsTenant, "A topic with fairness: tenant has a tenant."},
 	{FairnessLogTopic, "Only a queue topic has fairness: listeners get the events of a log topic in order."},
 	{TopicMaxLag, "Only a queue topic has max_lag, of at least 1s; a log topic has that of its listeners."},
+
+	{LimitUnknownField, "A limit is per fields of the payload."},
+	{LimitOptionalField, "A limit is per required fields only."},
+	{LimitFieldType, "A limit is per uuid, string, int32, int64, date and enum fields only."},
+	{LimitSensitive, "A limit is not per a sensitive field, because logs and the CLI show keys."},
+	{LimitNotInjective,
+		"Different field values never give the same key of a limit: it has a placeholder, and a '/' between any two."},
+	{LimitNeedsTenant, "A topic with a limit per tenant has a tenant."},
+	{LimitNeedsDestination,
+		"A topic with a limit per destination is published to the destination that a field of each event has."},
+	{LimitDuplicate, "No two limits of a topic are per the same."},
+	{LimitEmpty, "A limit has concurrency, rate or both."},
+	{LimitBounds, "The concurrency of a limit, and the number of its rate, are 1 to 2147483647. Its period is 1s to 24h."},
+	{LimitCount, "A topic has at most four limits."},
+	{LimitLogTopic, "Only a queue topic has limits; a log topic has listeners with concurrency, shards and rate."},
+	{BatchBounds, "The size of a batch is 2 to 10000, and its wait at most 1m."},
+	{BatchPublish, "Only a topic or listener with a handler has a batch: publishers send many events in one call anyway."},
+	{BatchLogTopic, "Only a queue topic has a batch; a log topic has listeners with one."},
+	{ListenerRate, "The number of a listener's rate is 1 to 2147483647, and its period 1s to 24h."},
 
 	{RetryBounds,
 		"max_attempts is 1 to 1000, base_delay is at least 1ms and at most max_delay, and max_delay is at most 720h."},

@@ -115,7 +115,7 @@ func (e *emitter) stubs(r reader, of, handlers string, handle func(*model.Topic)
 	for _, t := range r.topics {
 		jobs = append(jobs, job{
 			name:   handle(t),
-			stub:   &Stub{Receiver: r.handler(), Method: handleName(t), OptOut: r.unimplemented()},
+			stub:   &Stub{Receiver: r.handler(), Method: r.method(t), OptOut: r.unimplemented()},
 			render: func() ([]byte, error) { return e.handleStub(r, t) },
 		})
 	}

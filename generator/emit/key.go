@@ -27,6 +27,9 @@ func keysHaveField(t *model.Topic) bool {
 	if t.Tenant != nil || t.DedupeKey != nil || hasField(t.PartitionKey) {
 		return true
 	}
+	if slices.ContainsFunc(t.Limits, func(l model.Limit) bool { return hasField(l.Key) }) {
+		return true
+	}
 	return t.Entity != nil && (hasField(t.Entity.ID) || t.Entity.Version != nil)
 }
 
@@ -62,12 +65,23 @@ func addKeys(g *jen.Group, t *model.Topic) {
 	g.Line()
 }
 
-// hasKeys reports whether the events of t have a tenant, a key or an entity.
+// hasKeys reports whether the events of t have a tenant, a key, an entity or keys of limits.
 func hasKeys(t *model.Topic) bool {
-	return t.Tenant != nil || t.DedupeKey != nil || t.PartitionKey != nil || t.Entity != nil
+	return t.Tenant != nil || t.DedupeKey != nil || t.PartitionKey != nil || t.Entity != nil || hasLimitKeys(t)
 }
 
 func keyMembers(t *model.Topic) []member {
+	list := eventKeyMembers(t)
+	if keys := limitKeys(t); len(keys) > 0 {
+		list = append(list, member{"Limits", jen.Index().Qual(eventkeyPath, "Key").Custom(
+			jen.Options{Open: "{", Close: "}", Separator: ",", Multi: len(keys) > 1}, keys...,
+		)})
+	}
+	return list
+}
+
+// eventKeyMembers are the keys that the row of an event holds.
+func eventKeyMembers(t *model.Topic) []member {
 	var list []member
 	if t.Tenant != nil {
 		list = append(list, member{"TenantID", jen.Qual(outboxPath, "Tenant").Call(jen.Id(payload).Dot(t.Tenant.GoName))})

@@ -10,7 +10,7 @@ import (
 
 // listening returns the reader of the topics of l.
 func listening(l *model.Listener) reader {
-	return reader{goName: l.GoName, topics: l.Topics, transactional: l.Transactional}
+	return reader{goName: l.GoName, topics: l.Topics, transactional: l.Transactional, batch: l.Batch}
 }
 
 // listener renders the file of a listener: its handlers and its constructor.
@@ -22,7 +22,12 @@ func (e *emitter) listener(l *model.Listener) ([]byte, error) {
 		return render(f)
 	}
 	r := listening(l)
-	r.addHandlers(g, listenerDoc(r, l), userDoc("The listener", l.Doc), func(*model.Topic) string { return outcome(l) })
+	r.addHandlers(g, listenerDoc(r, l), userDoc("The listener", l.Doc), func(*model.Topic) string {
+		if l.Batch.Size > 0 {
+			return batchOutcome(l)
+		}
+		return outcome(l)
+	})
 	r.addUnimplemented(g)
 	e.addListener(g, r, l)
 	return render(f)
@@ -65,16 +70,31 @@ func outcome(l *model.Listener) string {
 	return text + " Until then the cursor does not advance past it."
 }
 
+// batchOutcome continues "HandleXBatch handles up to n events in one call" with what becomes of the events.
+func batchOutcome(l *model.Listener) string {
+	text := ". It may run more than once per event. A nil error is success of all, "
+	if l.Transactional {
+		text = ", in tx, the transaction in which the cursor advances: what it writes with tx takes effect exactly once. " +
+			"It must not commit or roll back tx. An error undoes its writes. A nil error is success of all, "
+	}
+	text += "an *outbox.BatchError fails the events that it names, and any other error fails all." + batchSearch
+	if l.Retry.MaxAttempts == 1 {
+		return text + " An event that fails becomes a dead letter of the listener."
+	}
+	text += fmt.Sprintf(" An event that fails is retried, up to %d attempts in all, and then becomes a dead letter of "+
+		"the listener; if its error is outbox.Permanent(err), it does so immediately.", l.Retry.MaxAttempts)
+	if l.ParkKeys {
+		return text + " Meanwhile the later events of its partition key are parked, and all others continue."
+	}
+	return text + " Until then the cursor does not advance past it."
+}
+
 func (e *emitter) addListener(g *jen.Group, r reader, l *model.Listener) {
 	name := "New" + l.GoName + "Listener"
-	tie := "Handle"
-	if l.Transactional {
-		tie = "HandleTx"
-	}
 	addComment(g, name+" returns listener "+l.Name+
 		", which reads the log in the database of pool with its own cursor and passes the events to h. Call Run on it. The "+
 		"error names the field of cfg that is out of bounds, or says that h is nil.")
-	args := append([]jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}, r.ties(listenerPath, tie)...)
+	args := append([]jen.Code{jen.Id("pool"), e.listenerSpec(l), jen.Id("cfg")}, r.ties(listenerPath)...)
 	g.Func().Id(name).Params(
 		jen.Id("pool").Op("*").Qual(pgxpoolPath, "Pool"),
 		jen.Id("h").Id(r.handlers()),
@@ -102,6 +122,12 @@ func (e *emitter) listenerSpec(l *model.Listener) *jen.Statement {
 	}
 	if l.Shards > 1 {
 		list = append(list, member{"Shards", jen.Lit(l.Shards)})
+	}
+	if l.Batch.Size > 0 {
+		list = append(list, member{"Batch", batch(l.Batch)})
+	}
+	if l.Rate.Events > 0 {
+		list = append(list, member{"Rate", rate(l.Rate)})
 	}
 	list = append(list, member{"Lease", duration(l.Lease)})
 	if l.MaxLag > 0 {

@@ -24,6 +24,9 @@ func (e *emitter) namespace(ns *model.Namespace) ([]byte, error) {
 	r := dispatched(ns)
 	if len(r.topics) > 0 {
 		r.addHandlers(g, namespaceDoc(r, ns), userDoc("The namespace", ns.Doc), func(t *model.Topic) string {
+			if t.Batch.Size > 0 {
+				return dispatchedBatch(t)
+			}
 			if t.Retry.MaxAttempts == 1 {
 				return ". It may run more than once per event. A nil error acks the event, any other error makes it a dead " +
 					"letter."
@@ -36,6 +39,17 @@ func (e *emitter) namespace(ns *model.Namespace) ([]byte, error) {
 	}
 	addDispatcher(g, r, ns)
 	return render(f)
+}
+
+// dispatchedBatch continues "HandleXBatch handles up to n events in one call" with what becomes of the events.
+func dispatchedBatch(t *model.Topic) string {
+	text := ". It may run more than once per event. A nil error acks all of them, an *outbox.BatchError fails those that " +
+		"it names, and any other error fails all." + batchSearch
+	if t.Retry.MaxAttempts == 1 {
+		return text + " An event that fails becomes a dead letter."
+	}
+	return text + fmt.Sprintf(" An event that fails is retried, up to %d attempts in all; if its error is "+
+		"outbox.Permanent(err), it becomes a dead letter immediately.", t.Retry.MaxAttempts)
 }
 
 // namespaceDoc says what the interface is and how its methods run.
@@ -79,7 +93,7 @@ func addDispatcher(g *jen.Group, r reader, ns *model.Namespace) {
 		if t.Publish != nil {
 			ties = append(ties, publishTie(queuePath, t))
 		} else {
-			ties = append(ties, r.tie(queuePath, "Handle", t))
+			ties = append(ties, r.tie(queuePath, t))
 		}
 	}
 	g.Func().Id(name).Params(append(params, jen.Id("cfg").Qual(queuePath, "Config"))...).

@@ -23,7 +23,13 @@ func (e *emitter) handleStub(r reader, t *model.Topic) ([]byte, error) {
 		Topic:   t.FullName(),
 		Payload: t.GoName,
 		Type:    r.handler(),
-		Method:  handleName(t),
+		Method:  r.method(t),
+	}
+	if r.batchOf(t).Size > 0 {
+		if r.transactional {
+			return templates.HandleTxBatchStub(data)
+		}
+		return templates.HandleBatchStub(data)
 	}
 	if r.transactional {
 		return templates.HandleTxStub(data)

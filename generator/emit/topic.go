@@ -49,6 +49,12 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 	if t.Fairness == model.FairnessTenant {
 		list = append(list, member{"Fairness", jen.Qual(outboxPath, "FairnessTenant")})
 	}
+	if len(t.Limits) > 0 {
+		list = append(list, member{"Limits", limits(t.Limits)})
+	}
+	if t.Batch.Size > 0 {
+		list = append(list, member{"Batch", batch(t.Batch)})
+	}
 	if !isLog(t) {
 		list = append(list, member{"Retry", retry(t.Retry)}, member{"Lease", duration(t.Lease)})
 		if t.MaxLag > 0 {

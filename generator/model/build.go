@@ -45,6 +45,7 @@ func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 
 		unreadable: make(map[*Topic]bool),
 		undecided:  make(map[*Topic]bool),
+		names:      make(map[*Topic]*decl),
 	}
 	b.UseHints(s.Hints)
 	b.goNames = b.newSymbols()
@@ -99,14 +100,15 @@ type builder struct {
 	typeNames     []string         // built-in and shared, for suggestions
 	enums         map[*Type]bool   // the types with an enum, even an empty or refused one
 	topics        map[string]*Topic
-	topicNames    []string        // for suggestions
-	logNames      []string        // the log topics, for suggestions
-	meant         map[string]bool // topics whose name a listener has misspelt, by full name
-	unsure        bool            // a listener has topics that could not be read
-	unreadable    map[*Topic]bool // topics whose payload could not be read
-	undecided     map[*Topic]bool // topics whose delivery could not be read
-	goNames       *symbols        // of the package
-	consumerNames *symbols        // of the consumer package
+	topicNames    []string         // for suggestions
+	logNames      []string         // the log topics, for suggestions
+	meant         map[string]bool  // topics whose name a listener has misspelt, by full name
+	unsure        bool             // a listener has topics that could not be read
+	unreadable    map[*Topic]bool  // topics whose payload could not be read
+	undecided     map[*Topic]bool  // topics whose delivery could not be read
+	names         map[*Topic]*decl // of the topics that have a GoName
+	goNames       *symbols         // of the package
+	consumerNames *symbols         // of the consumer package
 	structs       []structure
 }
 
@@ -173,6 +175,7 @@ func (b *builder) namespace(s *spec.Namespace) {
 	}
 	if len(n.Handled()) > 0 {
 		b.goNames.declare(self, n.GoName+"Handlers", n.GoName+"Handler", "Unimplemented"+n.GoName+"Handlers")
+		b.methods(n.Handled())
 	}
 	if len(n.QueueTopics()) > 0 {
 		b.goNames.declare(self, "New"+n.GoName+"Dispatcher")
@@ -214,11 +217,14 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	b.topicLag(s, t)
 	b.entity(s, t)
 	b.publish(s, t)
+	b.limits(s, t)
+	b.topicBatch(s, t)
 	if !b.checkName(s.Name, "topic") {
 		return
 	}
 	t.GoName = b.goName(s.Name, s.Go)
 	self := &decl{what: where, pos: nameOrGo(s.Name, s.Go)}
+	b.names[t] = self
 	b.goNames.declare(self, t.GoName, t.GoName+"Topic", "Enqueue"+t.GoName, "Enqueue"+t.GoName+"Many",
 		"Enqueue"+t.GoName+"InBatch")
 	if b.model.Consumer != nil && t.Publish != nil {

@@ -33,6 +33,7 @@ func (b *builder) listeners(specs []*spec.Listener) {
 					"shards, or mode leased", l.Concurrency, where)
 		}
 		l.Shards = b.count("shards", s.Shards, maxShards, diag.ListenerShards, where)
+		b.listenerFlow(s, l, where)
 		l.Lease = b.lease(b.defaults.lease, s.Lease, where)
 		if s.MaxLag.Set() {
 			l.MaxLag = b.maxLag(s.MaxLag, diag.ListenerMaxLag, where)

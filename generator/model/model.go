@@ -82,6 +82,8 @@ type Topic struct {
 	DedupeKey    *Template     // nil when the topic has no dedupe key
 	PartitionKey *Template     // nil when the topic has no partition key
 	Fairness     Fairness      // of a queue topic; FairnessTenant only with a Tenant
+	Limits       []Limit       // of a queue topic
+	Batch        Batch         // of a queue topic with a handler
 	MaxLag       time.Duration // of a queue topic; 0 means no bound
 	Entity       *Entity       // nil when the topic names no entity
 	Publish      *Publication  // nil when the topic is not published
@@ -227,6 +229,8 @@ type Listener struct {
 	ParkKeys      bool // on_failure: park_key
 	Concurrency   int  // 1 when Transactional
 	Shards        int
+	Batch         Batch
+	Rate          Rate // the zero value without a bound
 	Lease         time.Duration
 	MaxLag        time.Duration // 0 without an alarm
 	Retry         Retry

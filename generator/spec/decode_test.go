@@ -60,11 +60,15 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	archived, companion := s.Namespaces.Items[0].Topics.Items[2], s.Listeners.Items[0]
 	require.Equal(t, spec.Value[string]{V: "none", Pos: pos(61, 20)}, archived.Listeners)
 	require.Equal(t, "mini_chat/turn_started", companion.Topics.Items[0].V)
-	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(92, 17)}, companion.OnFailure)
-	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(93, 18)}, companion.Concurrency)
-	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(94, 13)}, companion.Shards)
-	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(95, 12)}, companion.Lease)
-	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(96, 14)}, companion.MaxLag)
+	require.Equal(t, spec.Value[string]{V: "park_key", Pos: pos(96, 17)}, companion.OnFailure)
+	require.Equal(t, spec.Value[int64]{V: 1, Pos: pos(97, 18)}, companion.Concurrency)
+	require.Equal(t, spec.Value[int64]{V: 8, Pos: pos(98, 13)}, companion.Shards)
+	require.Equal(t, spec.Batch{
+		Pos: pos(99, 12), Size: spec.Value[int64]{V: 100, Pos: pos(99, 19)}, Wait: spec.Value[time.Duration]{Pos: pos(99, 30)},
+	}, companion.Batch)
+	require.Equal(t, spec.Value[spec.Rate]{V: spec.Rate{Events: 50, Period: 2 * time.Hour}, Pos: pos(100, 11)}, companion.Rate)
+	require.Equal(t, spec.Value[time.Duration]{V: 45 * time.Second, Pos: pos(101, 12)}, companion.Lease)
+	require.Equal(t, spec.Value[time.Duration]{V: 10 * time.Minute, Pos: pos(102, 14)}, companion.MaxLag)
 
 	require.Equal(t, spec.Value[string]{V: "sc.domain.turn", Pos: pos(42, 26)}, topic.Publish.Kafka.Destination)
 	require.False(t, topic.Publish.NATS.Pos.IsValid())
@@ -78,8 +82,21 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	require.Equal(t, "turns", topics[6].Publish.Custom.Destination.V)
 	require.Equal(t, "queue", topics[7].Publish.Custom.Field.V)
 	require.Equal(t, "customer_id", topics[8].Publish.Webhook.Field.V)
-	require.Equal(t, "/queues/mail", topics[9].Publish.AMQP.Destination.V)
-	require.Equal(t, "turns", topics[10].Publish.Redis.Destination.V)
+	require.Equal(t, []spec.Limit{
+		{
+			Pos: pos(83, 13), Per: spec.Value[string]{V: "destination", Pos: pos(83, 19)},
+			Rate: spec.Value[spec.Rate]{V: spec.Rate{Events: 100, Period: time.Second}, Pos: pos(83, 38)},
+		},
+		{
+			Pos: pos(84, 13), Per: spec.Value[string]{V: "{customer_id}/x", Pos: pos(84, 19)},
+			Concurrency: spec.Value[int64]{V: 5, Pos: pos(84, 51)},
+			Rate:        spec.Value[spec.Rate]{V: spec.Rate{Events: 10, Period: 90 * time.Second}, Pos: pos(84, 60)},
+		},
+	}, topics[8].Limits.Items)
+	require.Equal(t, int64(500), topics[9].Batch.Size.V)
+	require.Equal(t, 200*time.Millisecond, topics[9].Batch.Wait.V)
+	require.Equal(t, "/queues/mail", topics[10].Publish.AMQP.Destination.V)
+	require.Equal(t, "turns", topics[11].Publish.Redis.Destination.V)
 	require.True(t, s.Listeners.Items[1].Publish.V)
 	require.Equal(t, "chatevents", s.Consumer.Package.V)
 }

@@ -57,6 +57,7 @@ var shapeHints = []struct {
 	{"a list", func(n *node) bool { return isBlock(n, mappingNode) }, `start each line with "- "`},
 	{"a list", func(n *node) bool { return isText(n) && strings.HasPrefix(n.Value, "-") && plainHint(n.Value) == "" },
 		`a space is missing after the "-"`},
+	{"a list", func(n *node) bool { return isFlow(n, mappingNode) && len(n.Content) > 0 }, "put it in [ ]"},
 	{"a list", func(n *node) bool { return isText(n) && plainHint(n.Value) == "" }, "put it in [ ]"},
 	{"a whole number", func(n *node) bool {
 		_, err := ParseInt(n.Value)
@@ -77,6 +78,10 @@ func shapeHint(n *node, want string, keyed bool) string {
 	switch {
 	case keyed && strings.HasPrefix(want, "a mapping") && n.Kind == scalarNode && n.Tag == nullTag:
 		return "indent the lines that belong to it"
+	case strings.HasPrefix(want, "a rate") && n.Kind == scalarNode:
+		if better := betterRate(n.Value); better != "" {
+			return better
+		}
 	case strings.HasPrefix(want, "a duration") && n.Kind == scalarNode:
 		if better := betterDuration(n.Value); better != "" {
 			return "did you mean " + strconv.Quote(better) + "?"

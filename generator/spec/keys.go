@@ -24,6 +24,7 @@ var (
 	dirText      shape[Value[string]]        = &text{pattern: dirPattern, example: "../userevents"}
 	flag         shape[Value[bool]]          = boolean{}
 	span         shape[Value[time.Duration]] = duration{}
+	rateText     shape[Value[Rate]]          = rate{}
 	limit        shape[Value[Bound]]         = bound{}
 	length                                   = whole(0, 1<<31-1)
 )
@@ -209,6 +210,10 @@ var topics = &dict[Topic]{
 var topic = &record[Topic]{
 	name: "topic",
 	doc:  "A kind of event.",
+	elsewhere: map[string]string{
+		"concurrency": "put it under limits, as in limits: [{concurrency: 5}]",
+		"rate":        "put it under limits, as in limits: [{rate: 10/1m}]",
+	},
 	keys: slices.Concat([]key[Topic]{
 		optional("doc", freeText, func(t *Topic) *Value[string] { return &t.Doc },
 			"Text for the Go doc comment, where it becomes a separate paragraph."),
@@ -235,6 +240,11 @@ var topic = &record[Topic]{
 		optional("fairness", oneOf("tenant"), func(t *Topic) *Value[string] { return &t.Fairness },
 			"tenant: no tenant waits behind another's burst. Queue topics with a tenant only. Default: the oldest due event "+
 				"is first, whoever owns it."),
+		optional("limits", &list[Limit]{limits, diag.EmptySection}, func(t *Topic) *Section[Limit] { return &t.Limits },
+			"How many events may be handled at once, and how many attempts may start in a period, over all processes together. "+
+				"Queue topics only. Default: no limit."),
+		optional("batch", batch, func(t *Topic) *Batch { return &t.Batch },
+			"Makes the handler get several events in one call. Queue topics with a handler only. Default: one event per call."),
 		optional("entity", entity, func(t *Topic) *Entity { return &t.Entity },
 			"The versioned thing that the event is about."),
 	}, policyKeys(func(t *Topic) *Policy { return &t.Policy }), []key[Topic]{
@@ -250,6 +260,35 @@ var topic = &record[Topic]{
 		required("payload", fieldsOf(false), func(t *Topic) *Section[*Field] { return &t.Payload },
 			"Fields of the payload, in order."),
 	}),
+}
+
+var limits = &record[Limit]{
+	name:  "limit",
+	doc:   "A limit of the events that have the same key. It has concurrency, rate or both.",
+	form:  "{per: tenant, concurrency: 5}",
+	oneOf: []string{"concurrency", "rate"}, several: true, oneOfRule: diag.LimitEmpty,
+	start: func(l *Limit) *diag.Pos { return &l.Pos },
+	keys: []key[Limit]{
+		optional("per", &text{example: `"{mailbox_id}"`}, func(l *Limit) *Value[string] { return &l.Per },
+			"Which events share the limit: tenant, destination, or a template of payload fields. Default: all of the topic."),
+		optional("concurrency", whole(1, 1<<31-1), func(l *Limit) *Value[int64] { return &l.Concurrency },
+			"How many events with the same key may be handled at once."),
+		optional("rate", rateText, func(l *Limit) *Value[Rate] { return &l.Rate },
+			"How many attempts for events with the same key may start in a period of 1s to 24h, wherever it begins: 10/1m."),
+	},
+}
+
+var batch = &record[Batch]{
+	name:  "batch",
+	doc:   "How many events a handler gets in one call.",
+	form:  "{size: 500, wait: 200ms}",
+	start: func(b *Batch) *diag.Pos { return &b.Pos },
+	keys: []key[Batch]{
+		required("size", whole(2, 10_000), func(b *Batch) *Value[int64] { return &b.Size },
+			"How many events one call gets at most: 2 to 10000."),
+		optional("wait", span, func(b *Batch) *Value[time.Duration] { return &b.Wait },
+			"How long the first event of a batch waits for others, at most 1m. Default: 0s."),
+	},
 }
 
 var entity = &record[Entity]{
@@ -411,10 +450,18 @@ var listeners = &dict[Listener]{
 	label: func(_, name string) string { return "listener " + name },
 }
 
+// listenerLimits says what a listener has in place of limits.
+const listenerLimits = "a listener reads in order per key: use its concurrency, shards and rate"
+
 var listener = &record[Listener]{
 	name: "listener",
 	doc:  "A named consumer of log topics, with its own cursor, retries and dead letters.",
 	form: "{topics: [threads/message_created]}",
+	elsewhere: map[string]string{
+		"limit":    listenerLimits,
+		"limits":   listenerLimits,
+		"fairness": "a listener reads in order: use shards and on_failure: park_key, so that one key does not hold up others",
+	},
 	keys: []key[Listener]{
 		optional("doc", freeText, func(l *Listener) *Value[string] { return &l.Doc },
 			"Text for the Go doc comment, where it becomes a separate paragraph."),
@@ -443,6 +490,11 @@ var listener = &record[Listener]{
 		optional("shards", whole(1, 64), func(l *Listener) *Value[int64] { return &l.Shards },
 			"How many shards the listener has, so that several processes share the work. Each has its own cursor, for the "+
 				"partition keys that hash to it. Default: 1."),
+		optional("batch", batch, func(l *Listener) *Batch { return &l.Batch },
+			"Makes the handlers get several events in one call. Default: one event per call."),
+		optional("rate", rateText, func(l *Listener) *Value[Rate] { return &l.Rate },
+			"How many attempts of the listener may start in a period of 1s to 24h, over all its shards together: 100/1s. "+
+				"Default: no limit."),
 		optional("lease", span, func(l *Listener) *Value[time.Duration] { return &l.Lease },
 			"How long a process holds a shard before another may take it over; renewed while handlers run. Default: the lease "+
 				"of defaults, else 30s."),

@@ -16,6 +16,7 @@ const (
 	namePattern     = `^[a-z][a-z0-9_]{0,40}$`
 	goNamePattern   = `^[A-Z][A-Za-z0-9]{0,63}$`
 	durationPattern = `^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
+	ratePattern     = `^[0-9]+/(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 	typePattern     = `^(\[\]|map\[string\])*[a-z][a-z0-9_]{0,40}\??$`
 	dirPattern      = `^(\.\./)*[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$`
 	topicPattern    = `^[a-z][a-z0-9_]{0,40}/[a-z][a-z0-9_]{0,40}$`
@@ -32,6 +33,7 @@ const (
 var (
 	nameSyntax     = regexp.MustCompile(namePattern)
 	durationSyntax = regexp.MustCompile(durationPattern)
+	rateSyntax     = regexp.MustCompile(ratePattern)
 )
 
 // text is any text, or text that the schema describes with a pattern and the model checks.
@@ -105,6 +107,7 @@ type integer struct {
 }
 
 func (i *integer) decode(d *decoder, n *node, at place, into *Value[int64]) {
+	into.Bad = true
 	if n.Kind != scalarNode || n.Tag != intTag || refused(n) {
 		d.wrongType(n, at, "a whole number")
 		return
@@ -181,6 +184,34 @@ func (duration) decode(d *decoder, n *node, at place, into *Value[time.Duration]
 
 func (duration) schema(*definitions) object {
 	return object{{"type", "string"}, {"pattern", durationPattern}}
+}
+
+// rate is a number of events in a period: 10/1m.
+type rate struct{}
+
+func (rate) decode(d *decoder, n *node, at place, into *Value[Rate]) {
+	const want = "a rate such as 10/1m"
+	into.Bad = true
+	if n.Kind != scalarNode || n.Tag != stringTag || refused(n) || !rateSyntax.MatchString(n.Value) {
+		d.wrongType(n, at, want)
+		return
+	}
+	events, period, _ := strings.Cut(n.Value, "/")
+	v, err := strconv.ParseInt(events, 10, 64)
+	if err != nil {
+		d.wrongType(n, at, want+" with a number of at most 64 bits")
+		return
+	}
+	span, err := time.ParseDuration(period)
+	if err != nil {
+		d.wrongType(n, at, want+" with a period of at most 292 years")
+		return
+	}
+	*into = Value[Rate]{V: Rate{Events: v, Period: span}, Pos: d.at(n)}
+}
+
+func (rate) schema(*definitions) object {
+	return object{{"type", "string"}, {"pattern", ratePattern}}
 }
 
 // bound is a number or, for fields of type duration, a text.

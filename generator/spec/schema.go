@@ -85,7 +85,11 @@ func (r *record[T]) body(defs *definitions) object {
 		for i, name := range r.oneOf {
 			choice[i] = object{{"required", []string{name}}}
 		}
-		s = append(s, member{"oneOf", choice})
+		keyword := "oneOf"
+		if r.several {
+			keyword = "anyOf"
+		}
+		s = append(s, member{keyword, choice})
 	}
 	return append(s, member{"additionalProperties", false})
 }

@@ -108,6 +108,8 @@ func (s *schema) keyword(rules map[string]any, keyword string, want, value any) 
 			}
 		}
 		return true
+	case "anyOf":
+		return slices.ContainsFunc(want.([]any), func(choice any) bool { return s.check(choice.(map[string]any), value) })
 	case "oneOf":
 		fits := 0
 		for _, choice := range want.([]any) {

@@ -25,6 +25,8 @@ type record[T any] struct {
 	start func(*T) *diag.Pos // optional: takes the position of the value, also of one that is not a mapping
 	oneOf []string           // keys of which exactly one must be there
 
+	several bool // several of oneOf may be there
+
 	elsewhere map[string]string // what to do with keys that people look for here
 
 	oneOfRule diag.Rule // for none or several of oneOf; "" means MissingKey or AttributeConflict
@@ -117,8 +119,8 @@ func suchAs(form string) string {
 	return " such as " + form
 }
 
-// checkOneOf reports when not exactly one key of r.oneOf is there. Present has the position of each key. A key that
-// is misspelt has already been reported.
+// checkOneOf reports when not exactly one key of r.oneOf is there, or none if there may be several. Present has the
+// position of each key. A key that is misspelt has already been reported.
 func (r *record[T]) checkOneOf(d *decoder, n *node, at place, present []diag.Pos, misspelt bool) {
 	if r.oneOf == nil {
 		return
@@ -134,7 +136,7 @@ func (r *record[T]) checkOneOf(d *decoder, n *node, at place, present []diag.Pos
 	switch {
 	case len(found) == 0 && !misspelt:
 		d.Errorf(d.at(n), cmp.Or(r.oneOfRule, diag.MissingKey), "missing key%s: add %s", at.inside(), join(r.oneOf, "or"))
-	case len(found) > 1:
+	case len(found) > 1 && !r.several:
 		found.Sort()
 		d.Errorf(found[1].Pos, cmp.Or(r.oneOfRule, diag.AttributeConflict), "%s cannot be combined%s: keep one of them",
 			join(names, "and"), at.inside())

@@ -13,7 +13,7 @@ import (
 type Value[T any] struct {
 	V   T
 	Pos diag.Pos
-	Bad bool // the key is there, but its value was refused and reported; only for text, options and flags
+	Bad bool // the key is there, but its value was refused and reported; not for durations and bounds
 }
 
 // Set reports whether the file holds a usable value.
@@ -118,11 +118,34 @@ type Topic struct {
 	DedupeKey    Value[string]
 	PartitionKey Value[string]
 	Fairness     Value[string]
+	Limits       Section[Limit]
+	Batch        Batch
 	MaxLag       Value[time.Duration]
 	Entity       Entity
 	Publish      Publish
 	Policy       Policy
 	Payload      Section[*Field]
+}
+
+// Limit is an entry of limits. Per is tenant, destination or a template.
+type Limit struct {
+	Pos         diag.Pos
+	Per         Value[string]
+	Concurrency Value[int64]
+	Rate        Value[Rate]
+}
+
+// Rate is a number of events in a period, as in 10/1m.
+type Rate struct {
+	Events int64
+	Period time.Duration
+}
+
+// Batch says how many events a handler gets in one call. The zero value means that it is absent.
+type Batch struct {
+	Pos  diag.Pos
+	Size Value[int64]
+	Wait Value[time.Duration]
 }
 
 // Entity is the entity of a topic. The zero value means that it is absent.
@@ -193,6 +216,8 @@ type Listener struct {
 	OnFailure   Value[string]
 	Concurrency Value[int64]
 	Shards      Value[int64]
+	Batch       Batch
+	Rate        Value[Rate]
 	Lease       Value[time.Duration]
 	MaxLag      Value[time.Duration]
 	Retry       Retry

@@ -18,7 +18,7 @@ var keySynonyms = map[string][]string{
 	"data": {"payload"}, "body": {"payload"}, "properties": {"payload", "fields"}, "attributes": {"payload", "fields"},
 	"fields": {"payload"}, "payload": {"fields"}, "values": {"enum"}, "events": {"topics"}, "messages": {"topics"},
 	"aggregate": {"entity"}, "ttl": {"retention"},
-	"max_length": {"max_len"}, "max_size": {"max_len"}, "max_items": {"max_len"}, "length": {"max_len"},
+	"max_length": {"max_len"}, "max_size": {"max_len", "size"}, "max_items": {"max_len"}, "length": {"max_len"},
 	"min_length": {"min_len"}, "min_size": {"min_len"}, "min_items": {"min_len"}, "minimum": {"min"}, "min_value": {"min"},
 	"maximum": {"max"}, "max_value": {"max"}, "regex": {"pattern"}, "regexp": {"pattern"}, "nullable": {"optional"},
 	"secret": {"sensitive"}, "private": {"sensitive"}, "pii": {"sensitive"}, "masked": {"sensitive"}, "go_name": {"go"},
@@ -27,7 +27,13 @@ var keySynonyms = map[string][]string{
 	"initial_interval": {"base_delay"}, "min_delay": {"base_delay"}, "max_backoff": {"max_delay"},
 	"max_interval": {"max_delay"}, "visibility_timeout": {"lease"}, "lock_timeout": {"lease"},
 	"subscribers": {"listeners"}, "subscriptions": {"listeners"}, "workers": {"concurrency"},
-	"parallelism": {"concurrency"}, "max_concurrency": {"concurrency"}, "partitions": {"shards"}, "offset": {"start"},
+	"parallelism": {"concurrency", "limits"}, "max_concurrency": {"concurrency", "limits"},
+	"max_concurrent": {"concurrency", "limits"}, "max_parallel": {"concurrency", "limits"},
+	"concurrency_limit": {"concurrency", "limits"}, "rate_limit": {"rate", "limits"}, "ratelimit": {"rate", "limits"},
+	"throttle": {"rate", "limits"}, "max_rate": {"rate", "limits"}, "key": {"per"}, "by": {"per"}, "scope": {"per"},
+	"group_by": {"per"}, "batches": {"batch"}, "batching": {"batch"}, "batch_size": {"size", "batch"},
+	"max_batch_size": {"size", "batch"}, "max_events": {"size"}, "linger": {"wait"}, "max_wait": {"wait"},
+	"timeout": {"wait"}, "partitions": {"shards"}, "offset": {"start"},
 	"on_error": {"on_failure"}, "notify": {"wake"}, "endpoint": {"to"}, "event_type": {"wire_name"},
 	"event_name": {"wire_name"}, "message_type": {"wire_name"}, "cloudevents_type": {"wire_name"},
 	"ce_type": {"wire_name"},
@@ -94,4 +100,27 @@ func betterDuration(text string) string {
 		better = sum.String()
 	}
 	return better
+}
+
+var (
+	rateParts = regexp.MustCompile(`^([0-9]+)\s*(?:/|per\b|in\b)\s*(.+)$`)
+	rateWhole = regexp.MustCompile(`^[0-9]+$`)
+)
+
+// betterRate says how to write what "10/min", "10 per minute" or "10" most likely mean, or returns "".
+func betterRate(text string) string {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if rateWhole.MatchString(text) {
+		return "add the period, as in " + text + "/1m"
+	}
+	parts := rateParts.FindStringSubmatch(text)
+	if parts == nil {
+		return ""
+	}
+	for _, period := range []string{parts[2], "1" + parts[2]} {
+		if better := betterDuration(period); better != "" && parts[1]+"/"+better != text {
+			return "did you mean " + strconv.Quote(parts[1]+"/"+better) + "?"
+		}
+	}
+	return ""
 }

@@ -9,7 +9,7 @@
 //	ctx = tel.Context(ctx) // at the root of the program: what is enqueued with it carries the trace
 //	d, err := events.NewMiniChatDispatcher(pool, handlers, queue.Config{
 //		Observer:   tel.Observer(),
-//		Middleware: []outbox.Middleware{tel.Middleware},
+//		Middleware: []outbox.Middleware{tel.Middleware}, // and BatchMiddleware for topics with batches
 //		Publishers: map[string]publish.Publisher{"kafka": tel.Publisher("kafka", kafkaPublisher)},
 //	})
 //

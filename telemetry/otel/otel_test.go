@@ -103,6 +103,56 @@ func TestTraceFromRequestToConsumer(t *testing.T) {
 	r.requireNoSecret()
 }
 
+// TestBatchIsOneSpan: a call with several events has one span, which is in the trace of the enqueue that has made all of
+// them, and the settlements are below it.
+func TestBatchIsOneSpan(t *testing.T) {
+	t.Parallel()
+	pool, r := outboxtest.Postgres(t), newRecorder(t)
+	root := r.Context(t.Context())
+	batched := outbox.NewTopic[order](outbox.TopicSpec{Namespace: "shop", Name: "placed", Batch: outbox.Batch{Size: 10}})
+	var active trace.SpanContext
+	d, err := queue.NewDispatcher(pool, queue.Config{
+		Observer: r.Observer(), BatchMiddleware: []outbox.BatchMiddleware{r.BatchMiddleware},
+	}, queue.HandleBatch(batched, t, func(ctx context.Context, ds []outbox.Delivery[order]) error {
+		active = trace.SpanContextFromContext(ctx)
+		if len(ds) == 1 {
+			return nil
+		}
+		var failed outbox.BatchError
+		failed.Fail(ds[1].Event, outbox.Permanent(errors.New("no")))
+		return failed.Err()
+	}))
+	require.NoError(t, err)
+	ctx, request := r.tracer.Start(root, "request")
+	require.NoError(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := batched.EnqueueMany(ctx, tx, []order{{secret}, {secret}, {secret}})
+		return err
+	}))
+	request.End()
+	report, err := d.Drain(root)
+	require.NoError(t, err)
+	require.Equal(t, 2, report.Delivered)
+	create, handle := r.one("create shop/placed"), r.one("process shop/placed")
+	require.Equal(t, create.SpanContext().SpanID(), handle.Parent().SpanID())
+	require.Equal(t, handle.SpanContext().SpanID(), active.SpanID())
+	require.Equal(t, "3", attributes(handle.Attributes())["messaging.batch.message_count"])
+	require.Equal(t, codes.Error, handle.Status().Code)
+	require.Len(t, handle.Links(), 4, "a claim, and three enqueues")
+	require.Contains(t, linked(handle), r.named("receive shop/placed")[0].SpanContext().SpanID())
+	require.Len(t, r.named("settle shop/placed"), 3)
+	for _, settle := range r.named("settle shop/placed") {
+		require.Equal(t, handle.SpanContext().SpanID(), settle.Parent().SpanID())
+	}
+	require.Equal(t, 1, r.count("messaging.process.duration", map[string]string{"messaging.destination.name": "shop/placed"}))
+
+	enqueue(root, t, pool, batched) // without an active span
+	_, err = d.Drain(root)
+	require.NoError(t, err)
+	last := r.named("process shop/placed")[1]
+	require.False(t, last.Parent().IsValid())
+	r.requireNoSecret()
+}
+
 // TestNoTrace: without an active span an enqueue makes no span, and the handler's span is a root.
 func TestNoTrace(t *testing.T) {
 	t.Parallel()

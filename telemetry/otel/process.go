@@ -31,6 +31,41 @@ func (t *Telemetry) Middleware(ctx context.Context, e outbox.Event, next func(co
 	return t.process(ctx, span, system, "handle", about, next)
 }
 
+// BatchMiddleware is Middleware for handlers that get batches: it is the outbox.BatchMiddleware for the Config of a
+// dispatcher. It gives each call a span "process", with links to the spans in which its events were enqueued and
+// claimed. If one call has enqueued all of its events, the span is in its trace. A call whose BatchError names some
+// events has failed, and the text of that error says how many.
+func (t *Telemetry) BatchMiddleware(
+	ctx context.Context, events []outbox.Event, next func(context.Context) error,
+) error {
+	r, _ := outbox.RunnerFromContext(ctx)
+	var created, received []trace.Link
+	claims := make(map[trace.SpanID]bool, 1)
+	for _, e := range events {
+		if c := creationOf(e.Headers); c.IsValid() {
+			created = append(created, trace.Link{
+				SpanContext: c, Attributes: []attribute.KeyValue{semconv.MessagingMessageID(e.ID.String())},
+			})
+		}
+		if last := t.recent.get(r, e.ID); last.IsValid() && !claims[last.SpanID()] {
+			claims[last.SpanID()] = true
+			received = append(received, links(last.SpanContext)...)
+		}
+	}
+	about := append(group(r), destination(events[0].Namespace, events[0].Topic))
+	ctx, span := t.tracer.Start(under(t.contextWithTrace(ctx), common(created, len(events))),
+		"process "+events[0].Namespace+"/"+events[0].Topic, trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithLinks(received...), trace.WithLinks(created...),
+		trace.WithAttributes(operation(system, "handle", semconv.MessagingOperationTypeProcess)...),
+		trace.WithAttributes(about...), trace.WithAttributes(semconv.MessagingBatchMessageCount(len(events))))
+	if span.SpanContext().IsValid() {
+		for _, e := range events {
+			t.recent.put(r, e.ID, seen{span.SpanContext(), true})
+		}
+	}
+	return t.process(ctx, span, system, "handle", about, next)
+}
+
 // Consume calls fn in a span "process" that continues the trace of m, a message that the consumer group received from a
 // broker. broker is messaging.system, for example "kafka". fn usually calls Consume of a consume.Consumer, whose
 // methods then run in the trace:

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -26,7 +27,7 @@ func newDatabase(pool *pgxpool.Pool, schema string) (*database, error) {
 func (d *database) read(ctx context.Context) (*reading, error) {
 	r := &reading{}
 	for _, read := range []func(context.Context, *reading) error{
-		d.readTopics, d.readListeners, d.readConsumers, d.readHeld,
+		d.readTopics, d.readLimits, d.readListeners, d.readConsumers, d.readHeld,
 	} {
 		if err := read(ctx, r); err != nil {
 			return nil, err
@@ -50,6 +51,41 @@ func (d *database) readTopics(ctx context.Context, r *reading) error {
 		r.set(gaugeDead, float64(t.Dead.N), name, "")
 		r.set(gaugeProcesses, float64(len(t.Processes)), name)
 		r.set(gaugeVersions, float64(len(t.UnhandledVersions)), name)
+	}
+	return nil
+}
+
+// readLimits sums up the keys of each limit.
+func (d *database) readLimits(ctx context.Context, r *reading) error {
+	limits, err := d.admin.Limits(ctx)
+	if err != nil || len(limits) == 0 {
+		return err
+	}
+	waits, err := d.admin.LimitWaits(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range limits {
+		name, per := l.Namespace+"/"+l.Topic, cmp.Or(l.Per, "topic")
+		used, waiting, longest := 0.0, 0.0, 0.0
+		for _, k := range l.Keys {
+			if n := l.Value.Concurrency; n > 0 {
+				used = max(used, float64(k.Running)/float64(n))
+			}
+			if n := l.Value.Rate.Events; n > 0 {
+				used = max(used, float64(k.Starts)/float64(n))
+			}
+		}
+		for _, w := range waits {
+			if w.LimitScope == l.LimitScope {
+				waiting, longest = float64(w.Waiting.N), w.Longest.Seconds()
+			}
+		}
+		full, _ := l.Full()
+		r.set(gaugeLimitWaiting, waiting, name, per)
+		r.set(gaugeLimitLongest, longest, name, per)
+		r.set(gaugeLimitUsed, used, name, per)
+		r.set(gaugeLimitFull, float64(len(full)), name, per)
 	}
 	return nil
 }

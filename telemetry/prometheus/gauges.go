@@ -22,8 +22,8 @@ func newGauge(name, help string, labels ...string) *gauge {
 
 var (
 	gaugeDue = newGauge("outboxgen_due_events",
-		"Events of a queue topic that could be handled now. Counts of events are exact up to 100,000, and not larger.",
-		labelTopic)
+		"Events of a queue topic that could be handled now, or as soon as a limit allows it. Counts of events are exact up "+
+			"to 100,000, and not larger.", labelTopic)
 	gaugeRetrying = newGauge("outboxgen_retrying_events",
 		"Events of a queue topic that have failed and wait for their next attempt.", labelTopic)
 	gaugeScheduled = newGauge("outboxgen_scheduled_events",
@@ -36,6 +36,16 @@ var (
 	gaugeProcesses = newGauge("outboxgen_topic_processes", "Running dispatchers that take a queue topic.", labelTopic)
 	gaugeVersions  = newGauge("outboxgen_unhandled_versions",
 		"Versions of waiting events of a queue topic that are newer than what any running dispatcher knows.", labelTopic)
+
+	// Of each limit of a queue topic. per is topic for that of all of the topic; no label has a key.
+	gaugeLimitWaiting = newGauge("outboxgen_limit_waiting_events",
+		"Due events that wait at a limit of a queue topic, among its first 10,000 due events.", labelTopic, labelPer)
+	gaugeLimitLongest = newGauge("outboxgen_limit_longest_wait_seconds",
+		"How long the first event that waits at a limit has been due.", labelTopic, labelPer)
+	gaugeLimitUsed = newGauge("outboxgen_limit_used_ratio",
+		"How much of a limit the key uses that uses most: 1 is all of it.", labelTopic, labelPer)
+	gaugeLimitFull = newGauge("outboxgen_limit_full_keys", "Keys of a limit of which no event may start now.", labelTopic,
+		labelPer)
 
 	gaugeLag = newGauge("outboxgen_listener_lag_seconds",
 		"Age of the oldest event that a listener has not handled.", labelListener)

@@ -17,6 +17,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
@@ -133,6 +134,52 @@ func TestGauges(t *testing.T) {
 	require.GreaterOrEqual(t, got["outboxgen_consumer_oldest_parked_seconds{consumer=cards}"], 3600.0)
 	require.GreaterOrEqual(t, got["outboxgen_consumer_overdue_seconds{consumer=cards}"], 60.0)
 	require.Positive(t, got["outboxgen_listener_lag_seconds{listener=ears}"])
+}
+
+// TestGaugesOfLimits: they say what waits at each limit and how much of it is used, and have no keys.
+func TestGaugesOfLimits(t *testing.T) {
+	t.Parallel()
+	pool := outboxtest.Postgres(t)
+	limits := []outbox.Limit{{Per: "{id}", Concurrency: 2}, {Concurrency: 8, Rate: outbox.Rate{Events: 100, Period: time.Hour}}}
+	rated := outbox.NewTopic[order](outbox.TopicSpec{
+		Namespace: "shop", Name: "rated", Limits: limits,
+		Keys: func(p any) outbox.Keys {
+			return outbox.Keys{Limits: []eventkey.Key{eventkey.NewKey(eventkey.StringPart("id", p.(*order).ID))}}
+		},
+	})
+	h := handler(func(ctx context.Context, _ outbox.Delivery[order]) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	enqueue(t.Context(), t, pool, rated, "a", "a", "a", "a", "a", "b")
+	d, err := queue.NewDispatcher(pool, queue.Config{Logger: slog.New(slog.DiscardHandler)}, queue.Handle(rated, h, h.Handle))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = d.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	c, _ := run(t, prometheus.Config{Pool: pool})
+	got := until(t, c, func(v map[string]float64) bool {
+		return v["outboxgen_limit_waiting_events{per={id},topic=shop/rated}"] == 3 && v["outboxgen_limit_used_ratio{per=topic,topic=shop/rated}"] > 0.3
+	})
+	for name, want := range map[string]float64{
+		"outboxgen_limit_full_keys{per={id},topic=shop/rated}":       1,
+		"outboxgen_limit_used_ratio{per={id},topic=shop/rated}":      1,
+		"outboxgen_limit_waiting_events{per=topic,topic=shop/rated}": 0,
+		"outboxgen_limit_full_keys{per=topic,topic=shop/rated}":      0,
+		"outboxgen_limit_used_ratio{per=topic,topic=shop/rated}":     3.0 / 8,
+	} {
+		require.Equal(t, want, got[name], "%s in %v", name, got)
+	}
+	require.Positive(t, got["outboxgen_limit_longest_wait_seconds{per={id},topic=shop/rated}"])
+	n := 0
+	for name := range got {
+		if strings.HasPrefix(name, "outboxgen_limit_") {
+			n++
+		}
+	}
+	require.Equal(t, 2*4, n, "%v", got)
 }
 
 // TestOneReader: of two processes one exports the gauges. The other one takes over when it ends.

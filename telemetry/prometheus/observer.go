@@ -19,6 +19,7 @@ const (
 	labelOutcome    = "outcome"
 	labelSettlement = "settlement"
 	labelTarget     = "target"
+	labelPer        = "per" // of a limit, as in the YAML; "topic" for that of all of the topic
 )
 
 // seconds are the boundaries of the histograms: from a fast claim to a slow handler.

@@ -106,6 +106,10 @@ func TestMetricsExist(t *testing.T) {
 		VALUES ('cards', 'm', 'p', 't', 'n', 't', 1, '{}', '{}', 'parked', 1, now(), 'e')`)
 	require.NoError(t, err)
 
+	_, err = pool.Exec(ctx, `INSERT INTO outbox.limits (namespace, topic, per, counted_as, nth, tag, part, concurrency)
+		VALUES ('shop', 'rated', 'tenant', 'rated', 1, 'a', 1, 3)`)
+	require.NoError(t, err)
+
 	wanted := make(map[string]string) // metric: where it is named
 	for _, r := range rules(t, configs["yaml"]) {
 		for _, name := range metrics(t, r.Expr) {

@@ -47,6 +47,7 @@ func TestRules(t *testing.T) {
 		want := []string{
 			"OutboxOldestDue", "OutboxDeadLetters", "OutboxListenerLag", "OutboxTargetResting", "OutboxTopicUnhandled", "OutboxListenerUnhandled",
 			"OutboxClaimsSlow", "OutboxSnapshotHeld", "OutboxGaugesMissing", "OutboxConsumerDeadLetters", "OutboxConsumerParked", "OutboxConsumerOverdue",
+			"OutboxLimitWaits",
 		}
 		if len(c.Listeners) > 0 {
 			want = append(want, "OutboxListenerMissing")

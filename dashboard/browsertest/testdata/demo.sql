@@ -24,6 +24,23 @@ SELECT seed.event('mini_chat', 'turn_finalized', 'pending', n * interval '14 ms'
 SELECT seed.event('mini_chat', 'turn_finalized', 'processing', n * interval '33 ms') FROM generate_series(1, 20) AS n;
 SELECT seed.event('mini_chat', 'usage_reported', 'pending', n * interval '2100 ms') FROM generate_series(1, 361) AS n;
 
+-- limits: a mailing of one tenant, whose mailboxes send ten mails in a minute
+SELECT seed.delivered('mails', 'mail_due', 900, '60 min');
+SELECT seed.event('mails', 'mail_due', CASE WHEN n <= 7 THEN 'processing' ELSE 'pending' END, n * interval '740 ms', jsonb_build_object('tenant', '8c1f0a52-5d7e-4d0a-9b36-2f4f6d1f2a0' || CASE WHEN n <= 5 OR n > 12 THEN 1 ELSE 2 END,
+    'partition', CASE WHEN n <= 5 THEN 'news-' || n WHEN n <= 12 THEN 'sales-' || n ELSE 'news-' || (1 + (n * n) % 3) END)) FROM generate_series(1, 240) AS n;
+UPDATE outbox.queue AS q SET lane = q.lane | (1 << 30), turn = concat_ws('/', 'm', q.tenant_id, e.partition_key || '@shop.example')
+FROM outbox.events AS e WHERE e.id = q.id AND q.topic = 'mail_due';
+INSERT INTO outbox.limits (namespace, topic, per, counted_as, nth, tag, part, concurrency, rate, period, declared_at) VALUES
+    ('mails', 'mail_due', 'tenant', 'mail_due', 1, 'm', 1, 5, NULL, NULL, now() - interval '3 h'),
+    ('mails', 'mail_due', '{mailbox}', 'mail_due', 2, 'm', 2, 1, 10, '1 min', now() - interval '3 h');
+UPDATE outbox.limits SET set_concurrency = 8, set_until = now() + interval '2 h', set_at = now() - interval '20 min', set_by = 'ada' WHERE per = 'tenant';
+INSERT INTO outbox.limit_usage (namespace, topic, per, key, running)
+SELECT 'mails', 'mail_due', 'tenant', q.tenant_id::text, array_agg(q.id) FROM outbox.queue AS q WHERE q.topic = 'mail_due' AND q.locked_until IS NOT NULL GROUP BY 4;
+INSERT INTO outbox.limit_usage (namespace, topic, per, key, running, starts_at, starts)
+SELECT 'mails', 'mail_due', '{mailbox}', split_part(q.turn, '/', 3), coalesce(array_agg(q.id) FILTER (WHERE q.locked_until IS NOT NULL), '{}'), ARRAY[now()],
+    ARRAY[CASE WHEN split_part(q.turn, '/', 3) LIKE 'news-_@%' THEN 10 - 3 * (count(*) = 1)::integer ELSE 2 END]
+FROM outbox.queue AS q WHERE q.topic = 'mail_due' GROUP BY 4;
+
 -- dead
 SELECT seed.event('orders', 'order_placed', 'dead', interval '7 h' + n * interval '11 min', jsonb_build_object('tenant', '8c1f0a52-5d7e-4d0a-9b36-2f4f6d1f2a0' || n, 'attempts', 25, 'ended', n * interval '26 min',
     'dedupe', '8c1f0a52-5d7e-4d0a-9b36-2f4f6d1f2a0' || n || '/checkout-90' || n || '41', 'partition', 'order/1004' || n || '7',
@@ -60,6 +77,7 @@ FROM (SELECT *, row_number() OVER (PARTITION BY partition_key ORDER BY seq) AS n
 SELECT seed.process('dispatcher', 'orders', host, pid, '{"orders/order_placed": 2, "orders/payment_captured": 1, "orders/invoice_requested": 1}', since)
 FROM (VALUES ('orders-worker-6c8f7d-2xkqp', 1, interval '2 days 3 h'), ('orders-worker-6c8f7d-9wz4m', 1, interval '2 days 3 h')) AS v (host, pid, since);
 SELECT seed.process('dispatcher', 'billing', 'billing-worker-5b9d4f-tl8vn', 1, '{"billing/partner_webhook": 1}', '19 h', '2 s', '{"billing/partner_webhook": "dial tcp 203.0.113.17:443: connect: connection refused"}');
+SELECT seed.process('dispatcher', 'mails', 'mail-worker-77c9d8-hs2pf', 1, '{"mails/mail_due": 1}', '3 h');
 SELECT seed.process('dispatcher', 'mini_chat', host, 1, '{"mini_chat/turn_finalized": 3, "mini_chat/usage_reported": 1}', since)
 FROM (VALUES ('chat-worker-7f6b9c-c5hd2', interval '41 min'), ('chat-worker-7f6b9c-mk7rs', interval '40 min')) AS v (host, since);
 SELECT seed.process('listener', name, 'orders-worker-6c8f7d-2xkqp', 1, '{"orders/order_changed": 1, "accounts/customer_changed": 2}', '2 days 3 h')

@@ -44,6 +44,18 @@ const (
 type Topic struct {
 	Version int     `json:"version"`
 	MaxLag  float64 `json:"max_lag,omitempty"` // seconds; 0 if it has none
+	// Limits are those that the process declares, and AtOnce is how many events it handles at once at most. A topic without
+	// limits has neither.
+	Limits []Limit `json:"limits,omitempty"`
+	AtOnce int     `json:"at_once,omitempty"`
+}
+
+// Limit is a limit of a topic. 0 means that it has no such bound.
+type Limit struct {
+	Per         string  `json:"per,omitempty"`
+	Concurrency int     `json:"concurrency,omitempty"`
+	Rate        int     `json:"rate,omitempty"`
+	Period      float64 `json:"period,omitempty"` // seconds
 }
 
 // Heart keeps the row of one dispatcher or listener while it runs.

@@ -199,8 +199,22 @@ func (h *Hooks) complain(what string, err error) {
 
 // Chain calls run inside the middleware ms, the first of them outermost.
 func Chain(ctx context.Context, ms []outbox.Middleware, e outbox.Event, run func(context.Context) error) error {
+	return chain(ctx, ms, e, run)
+}
+
+// ChainBatch is Chain for a call with several events.
+func ChainBatch(
+	ctx context.Context, ms []outbox.BatchMiddleware, events []outbox.Event, run func(context.Context) error,
+) error {
+	return chain(ctx, ms, events, run)
+}
+
+// chain calls run inside the middleware ms of a call with e.
+func chain[E any, M ~func(context.Context, E, func(context.Context) error) error](
+	ctx context.Context, ms []M, e E, run func(context.Context) error,
+) error {
 	if len(ms) == 0 {
 		return run(ctx)
 	}
-	return ms[0](ctx, e, func(ctx context.Context) error { return Chain(ctx, ms[1:], e, run) })
+	return ms[0](ctx, e, func(ctx context.Context) error { return chain(ctx, ms[1:], e, run) })
 }

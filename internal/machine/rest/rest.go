@@ -170,6 +170,9 @@ func (t *Target) Admit(now time.Time, n int) (admitted int, others errclass.Resu
 	return n, others
 }
 
+// Untried records that an event which Admit has admitted was not tried.
+func (t *Target) Untried() { t.trying = false }
+
 // Tryable reports whether t rests and it is time to claim one event as a try.
 func (t *Target) Tryable(now time.Time) bool {
 	if !t.Resting() || t.Left(now) > 0 {

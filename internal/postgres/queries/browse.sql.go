@@ -543,7 +543,7 @@ const BrowseQueue = `-- name: BrowseQueue :many
 WITH lane AS (
     SELECT
         unnest($11::text[]) AS namespace,
-        unnest($12::smallint[]) AS lane
+        unnest($12::integer[]) AS lane
 ),
 piece AS MATERIALIZED (
     SELECT r.id, r.next_attempt_at, r.namespace, r.topic, r.version, r.tenant_id, r.attempts, r.max_attempts, r.locked_by,
@@ -601,7 +601,7 @@ type BrowseQueueParams struct {
 	Piece      int32
 	EventLimit int32
 	Namespaces []string
-	Lanes      []int16
+	Lanes      []int32
 	AfterAt    pgtype.Timestamptz
 	AfterID    pgtype.UUID
 }

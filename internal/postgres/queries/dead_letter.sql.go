@@ -359,11 +359,11 @@ back AS (
     USING letters AS l
     WHERE d.no = l.no
       AND (NOT l.gone OR l.id IN (SELECT r.id FROM restored AS r))
-    RETURNING d.id, d.namespace, d.topic, d.version, d.tenant_id, d.lane, d.max_attempts, d.claim_no, d.failures
+    RETURNING d.id, d.namespace, d.topic, d.version, d.tenant_id, d.lane, d.turn, d.max_attempts, d.claim_no, d.failures
 ),
 queued AS (
-    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, claim_no, failures)
-    SELECT b.id, b.namespace, b.topic, b.version, b.tenant_id, coalesce(b.lane, outbox_schema.lane(b.topic)),
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, claim_no, failures)
+    SELECT b.id, b.namespace, b.topic, b.version, b.tenant_id, coalesce(b.lane, outbox_schema.lane(b.topic)), b.turn,
         coalesce(b.max_attempts, 25), coalesce(b.claim_no, 0) + 1, b.failures
     FROM back AS b
     ON CONFLICT (id) DO NOTHING

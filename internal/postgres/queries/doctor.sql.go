@@ -12,6 +12,106 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const DoctorLimits = `-- name: DoctorLimits :many
+WITH tail AS MATERIALIZED (
+    SELECT e.namespace, e.topic, e.tenant_id, e.created_at
+    FROM outbox_schema.events AS e
+    WHERE EXISTS (SELECT FROM outbox_schema.limits AS l WHERE l.rate IS NOT NULL AND l.per IN ('', 'tenant'))
+      AND e.id >= (lpad(to_hex((extract(epoch FROM statement_timestamp() - interval '1 hour') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+      AND e.id < (lpad(to_hex((extract(epoch FROM statement_timestamp() + interval '1 minute') * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+    ORDER BY e.id DESC
+    LIMIT $1::integer
+),
+grouped AS MATERIALIZED (
+    SELECT t.namespace, t.topic, t.tenant_id, count(*) AS n
+    FROM tail AS t
+    GROUP BY t.namespace, t.topic, t.tenant_id
+),
+sample AS (
+    SELECT CASE WHEN count(*) < $1::integer THEN interval '1 hour' ELSE statement_timestamp() - min(t.created_at) END AS span
+    FROM tail AS t
+)
+SELECT l.namespace::text AS namespace, l.topic::text AS topic, l.per::text AS per, l.counted_as::text AS counted_as,
+    coalesce(l.concurrency, 0)::integer AS concurrency, coalesce(l.rate, 0)::integer AS rate,
+    coalesce(extract(epoch FROM l.period) * 1000000, 0)::bigint AS period_us,
+    l.declared_at, (extract(epoch FROM statement_timestamp() - l.declared_at) * 1000000)::bigint AS declared_us,
+    coalesce(l.set_until > statement_timestamp(), false)::boolean AS is_set,
+    coalesce(l.set_concurrency, 0)::integer AS set_concurrency, coalesce(l.set_rate, 0)::integer AS set_rate,
+    coalesce(extract(epoch FROM l.set_period) * 1000000, 0)::bigint AS set_period_us,
+    (CASE WHEN isfinite(l.set_until) THEN l.set_until END)::timestamptz AS set_until, l.set_at, coalesce(l.set_by, '')::text AS set_by,
+    (CASE l.per
+        WHEN '' THEN (SELECT coalesce(sum(g.n), 0) FROM grouped AS g WHERE g.namespace = l.namespace AND g.topic = l.topic)
+        WHEN 'tenant' THEN (SELECT coalesce(max(g.n), 0) FROM grouped AS g WHERE g.namespace = l.namespace AND g.topic = l.topic)
+        ELSE 0
+    END)::bigint AS incoming,
+    (extract(epoch FROM (SELECT s.span FROM sample AS s)) * 1000000)::bigint AS sample_us
+FROM outbox_schema.limits AS l
+ORDER BY l.namespace, l.topic, l.nth
+`
+
+type DoctorLimitsRow struct {
+	Namespace      string
+	Topic          string
+	Per            string
+	CountedAs      string
+	Concurrency    int32
+	Rate           int32
+	PeriodUs       int64
+	DeclaredAt     pgtype.Timestamptz
+	DeclaredUs     int64
+	IsSet          bool
+	SetConcurrency int32
+	SetRate        int32
+	SetPeriodUs    int64
+	SetUntil       pgtype.Timestamptz
+	SetAt          pgtype.Timestamptz
+	SetBy          string
+	Incoming       int64
+	SampleUs       int64
+}
+
+// Reads the limits, what operators have set, and what comes in for those that have a rate and are of the topic or per tenant:
+// incoming is how many events of the topic, or of the tenant with the most, were enqueued in the time of sample_us. That is an
+// hour, or less if more than tail_limit events of all topics were enqueued in it. Ids that are UUIDs v7 lead to them.
+func (q *Queries) DoctorLimits(ctx context.Context, tailLimit int32) ([]DoctorLimitsRow, error) {
+	rows, err := q.db.Query(ctx, DoctorLimits, tailLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DoctorLimitsRow
+	for rows.Next() {
+		var i DoctorLimitsRow
+		if err := rows.Scan(
+			&i.Namespace,
+			&i.Topic,
+			&i.Per,
+			&i.CountedAs,
+			&i.Concurrency,
+			&i.Rate,
+			&i.PeriodUs,
+			&i.DeclaredAt,
+			&i.DeclaredUs,
+			&i.IsSet,
+			&i.SetConcurrency,
+			&i.SetRate,
+			&i.SetPeriodUs,
+			&i.SetUntil,
+			&i.SetAt,
+			&i.SetBy,
+			&i.Incoming,
+			&i.SampleUs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const DoctorMisfits = `-- name: DoctorMisfits :one
 WITH queued AS MATERIALIZED (
     SELECT q.id
@@ -200,26 +300,27 @@ func (q *Queries) DoctorProcesses(ctx context.Context) ([]DoctorProcessesRow, er
 }
 
 const DoctorQueue = `-- name: DoctorQueue :many
-WITH RECURSIVE spaces AS (
+WITH RECURSIVE walk AS (
     (
-        SELECT q.namespace
+        SELECT q.namespace, q.lane
         FROM outbox_schema.queue AS q
-        ORDER BY q.namespace
+        ORDER BY q.namespace, q.lane
         LIMIT 1
     )
     UNION ALL
-    SELECT (
-        SELECT q.namespace
+    SELECT n.namespace, n.lane
+    FROM walk AS w
+    CROSS JOIN LATERAL (
+        SELECT q.namespace, q.lane
         FROM outbox_schema.queue AS q
-        WHERE q.namespace > s.namespace
-        ORDER BY q.namespace
+        WHERE (q.namespace, q.lane) > (w.namespace, w.lane)
+        ORDER BY q.namespace, q.lane
         LIMIT 1
-    )
-    FROM spaces AS s
-    WHERE s.namespace IS NOT NULL
+    ) AS n
 ),
 heads AS MATERIALIZED (
     SELECT h.namespace, h.topic, h.version, h.next_attempt_at, h.locked_until,
+        coalesce(h.namespace || ' ' || h.turn = ANY ($1::text[]), false) AS held,
         EXISTS (
             SELECT
             FROM outbox_schema.pauses AS p
@@ -229,28 +330,31 @@ heads AS MATERIALIZED (
               AND p.topic IN ('', h.topic)
               AND (p.tenant_id = '00000000-0000-0000-0000-000000000000' OR p.tenant_id = h.tenant_id)
         ) AS paused
-    FROM spaces AS s
-    CROSS JOIN generate_series(0, 31) AS n (lane_no)
+    FROM walk AS w
     CROSS JOIN LATERAL (
-        SELECT q.namespace, q.topic, q.version, q.next_attempt_at, q.locked_until, q.tenant_id
+        SELECT q.namespace, q.topic, q.version, q.next_attempt_at, q.locked_until, q.tenant_id, q.turn
         FROM outbox_schema.queue AS q
-        WHERE q.namespace = s.namespace
-          AND q.lane = n.lane_no::smallint
+        WHERE q.namespace = w.namespace
+          AND q.lane = w.lane
           AND q.next_attempt_at <= statement_timestamp()
         ORDER BY q.next_attempt_at, q.id
-        LIMIT $1::integer
+        LIMIT $2::integer
     ) AS h
-    WHERE s.namespace IS NOT NULL
 )
 SELECT h.namespace::text AS namespace, h.topic::text AS topic, h.version,
-    count(*) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused) AS claimable,
-    coalesce(extract(epoch FROM statement_timestamp() - min(h.next_attempt_at) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused)) * 1000000, 0)::bigint AS claimable_us,
+    count(*) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused AND NOT h.held) AS claimable,
+    coalesce(extract(epoch FROM statement_timestamp() - min(h.next_attempt_at) FILTER (WHERE h.locked_until IS NULL AND NOT h.paused AND NOT h.held)) * 1000000, 0)::bigint AS claimable_us,
     count(*) FILTER (WHERE h.locked_until < statement_timestamp() AND NOT h.paused) AS expired,
     coalesce(extract(epoch FROM statement_timestamp() - min(h.locked_until) FILTER (WHERE NOT h.paused)) * 1000000, 0)::bigint AS expired_us
 FROM heads AS h
 GROUP BY h.namespace, h.topic, h.version
 ORDER BY h.namespace, h.topic, h.version
 `
+
+type DoctorQueueParams struct {
+	Held     []string
+	HeadSize int32
+}
 
 type DoctorQueueRow struct {
 	Namespace   string
@@ -264,9 +368,9 @@ type DoctorQueueRow struct {
 
 // Reads the first head_size due rows of each lane, where everything that is late stands, by topic and version. claimable is
 // how many of them are due and wait for a claim, expired is how many have a lease that has run out. Paused rows do not
-// count as claimable.
-func (q *Queries) DoctorQueue(ctx context.Context, headSize int32) ([]DoctorQueueRow, error) {
-	rows, err := q.db.Query(ctx, DoctorQueue, headSize)
+// count as claimable, nor do those that wait at limits: held has their namespaces and turns, as "namespace turn".
+func (q *Queries) DoctorQueue(ctx context.Context, arg DoctorQueueParams) ([]DoctorQueueRow, error) {
+	rows, err := q.db.Query(ctx, DoctorQueue, arg.Held, arg.HeadSize)
 	if err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ WITH met AS MATERIALIZED (
     SELECT l.lane, c.id, c.next_attempt_at, c.claimable, c.fresh, c.last, c.n = l.piece AS ended
     FROM (
         SELECT
-            unnest($1::smallint[]) AS lane,
+            unnest($1::integer[]) AS lane,
             unnest($2::timestamptz[]) AS after_due,
             unnest($3::uuid[]) AS after_id,
             unnest($4::integer[]) AS piece
@@ -335,7 +335,7 @@ ORDER BY r.next_attempt_at, r.id
 `
 
 type EventClaimParams struct {
-	Lanes         []int16
+	Lanes         []int32
 	AfterDues     []pgtype.Timestamptz
 	AfterIds      []pgtype.UUID
 	Pieces        []int32
@@ -371,7 +371,7 @@ type EventClaimRow struct {
 	ClaimNo       int64
 	CreatedAt     pgtype.Timestamptz
 	NextAttemptAt pgtype.Timestamptz
-	Lane          int16
+	Lane          int32
 	Reclaimed     bool
 }
 
@@ -464,7 +464,7 @@ WITH picked AS MATERIALIZED (
     SELECT c.id
     FROM (
         SELECT
-            unnest($1::smallint[]) AS lane,
+            unnest($1::integer[]) AS lane,
             unnest($2::timestamptz[]) AS after_due,
             unnest($3::uuid[]) AS after_id,
             unnest($4::integer[]) AS quota
@@ -525,7 +525,7 @@ ORDER BY r.next_attempt_at, r.id
 `
 
 type EventClaimFreshParams struct {
-	Lanes         []int16
+	Lanes         []int32
 	AfterDues     []pgtype.Timestamptz
 	AfterIds      []pgtype.UUID
 	Quotas        []int32
@@ -559,7 +559,7 @@ type EventClaimFreshRow struct {
 	ClaimNo       int64
 	CreatedAt     pgtype.Timestamptz
 	NextAttemptAt pgtype.Timestamptz
-	Lane          int16
+	Lane          int32
 	Reclaimed     bool
 }
 
@@ -609,6 +609,320 @@ func (q *Queries) EventClaimFresh(ctx context.Context, arg EventClaimFreshParams
 			&i.NextAttemptAt,
 			&i.Lane,
 			&i.Reclaimed,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const EventClaimKnown = `-- name: EventClaimKnown :many
+WITH free AS MATERIALIZED (
+    SELECT NOT EXISTS (
+        SELECT FROM outbox_schema.limits AS l
+        WHERE l.namespace = $1
+          AND (cardinality($2::text[]) = 0 OR l.topic = ANY ($2::text[]))
+    ) AS is_free
+),
+picked AS MATERIALIZED (
+    SELECT c.id
+    FROM (
+        SELECT
+            unnest($3::integer[]) AS lane,
+            unnest($4::text[]) AS turn,
+            unnest($5::timestamptz[]) AS due,
+            unnest($6::uuid[]) AS id
+    ) AS k
+    CROSS JOIN LATERAL (
+        SELECT q.id
+        FROM outbox_schema.queue AS q
+        WHERE (SELECT f.is_free FROM free AS f)
+          AND q.namespace = $1
+          AND q.lane + 0 = k.lane
+          AND q.turn = k.turn
+          AND (q.next_attempt_at, q.id) > (k.due, k.id)
+          AND q.next_attempt_at <= statement_timestamp()
+          AND q.locked_until IS NULL
+          AND q.attempts < coalesce($7::integer, q.max_attempts)
+          AND (cardinality($2::text[]) = 0 OR q.topic = ANY ($2::text[]))
+          AND (q.version <= $8::integer
+              OR coalesce(q.version <= ($9::integer[])[array_position($10::text[], q.topic)], true))
+          AND (cardinality($11::uuid[]) = 0 OR q.tenant_id = ANY ($11::uuid[]))
+          AND (
+              cardinality($12::text[]) = 0
+              OR NOT coalesce(q.topic = ANY ($12::text[]) OR q.tenant_id::text = ANY ($12::text[])
+                  OR q.topic || '/' || q.tenant_id::text = ANY ($12::text[]), false)
+          )
+        ORDER BY q.next_attempt_at, q.id
+        LIMIT $13::integer
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS c
+    LIMIT $14::integer
+),
+claimed AS (
+    UPDATE outbox_schema.queue AS q
+    SET attempts = q.attempts + 1,
+        max_attempts = coalesce($7::integer, q.max_attempts),
+        claim_no = q.claim_no + 1,
+        locked_by = $15,
+        locked_until = clock_timestamp() + $16::interval,
+        updated_at = clock_timestamp()
+    FROM picked AS p
+    WHERE q.id = p.id
+    RETURNING q.id, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.next_attempt_at, q.lane, q.turn
+)
+SELECT 0 AS kind, c.lane, coalesce(c.turn, '')::text AS turn, c.id, c.topic, c.version, c.tenant_id,
+    coalesce(e.dedupe_key, '') AS dedupe_key, coalesce(e.partition_key, '') AS partition_key,
+    coalesce(e.entity_type, '') AS entity_type, coalesce(e.entity_id, '') AS entity_id,
+    coalesce(e.entity_version, 0) AS entity_version, e.headers, e.payload, c.attempts, c.max_attempts, c.claim_no, e.created_at,
+    c.next_attempt_at, false AS reclaimed, NULL::bigint AS until_us
+FROM claimed AS c
+LEFT JOIN outbox_schema.events AS e ON e.id = c.id
+UNION ALL
+SELECT 1, m.lane, m.turn, NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0, NULL, NULL, false, NULL
+FROM (SELECT c.lane, c.turn FROM claimed AS c GROUP BY c.lane, c.turn HAVING count(*) >= $13) AS m
+UNION ALL
+SELECT CASE WHEN f.is_free THEN 12 ELSE 13 END, 0, '', NULL, '', 0, NULL, '', '', '', '', 0, NULL, NULL, 0, 0, 0,
+    clock_timestamp(), statement_timestamp(), false, NULL
+FROM free AS f
+`
+
+type EventClaimKnownParams struct {
+	Namespace     string
+	Topics        []string
+	KnownLanes    []int32
+	KnownTurns    []string
+	KnownDues     []pgtype.Timestamptz
+	KnownIds      []pgtype.UUID
+	MaxAttempts   *int32
+	EveryVersion  int32
+	Versions      []int32
+	VersionTopics []string
+	TenantIds     []pgtype.UUID
+	Paused        []string
+	Each          int32
+	BatchSize     int32
+	WorkerID      pgtype.UUID
+	Lease         pgtype.Interval
+}
+
+type EventClaimKnownRow struct {
+	Kind          int32
+	Lane          int32
+	Turn          string
+	ID            pgtype.UUID
+	Topic         string
+	Version       int32
+	TenantID      pgtype.UUID
+	DedupeKey     string
+	PartitionKey  string
+	EntityType    string
+	EntityID      string
+	EntityVersion int64
+	Headers       json.RawMessage
+	Payload       json.RawMessage
+	Attempts      int32
+	MaxAttempts   int32
+	ClaimNo       int64
+	CreatedAt     pgtype.Timestamptz
+	NextAttemptAt pgtype.Timestamptz
+	Reclaimed     bool
+	UntilUs       *int64
+}
+
+// Claims from turns that are known to have more, of topics without limits: what a claim from a backlog does most of the time.
+// Each turn is walked from its place on. Returns rows as the function claim_turns. If some topic has limits, nothing is
+// claimed, and the one row is of kind 13.
+func (q *Queries) EventClaimKnown(ctx context.Context, arg EventClaimKnownParams) ([]EventClaimKnownRow, error) {
+	rows, err := q.db.Query(ctx, EventClaimKnown,
+		arg.Namespace,
+		arg.Topics,
+		arg.KnownLanes,
+		arg.KnownTurns,
+		arg.KnownDues,
+		arg.KnownIds,
+		arg.MaxAttempts,
+		arg.EveryVersion,
+		arg.Versions,
+		arg.VersionTopics,
+		arg.TenantIds,
+		arg.Paused,
+		arg.Each,
+		arg.BatchSize,
+		arg.WorkerID,
+		arg.Lease,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EventClaimKnownRow
+	for rows.Next() {
+		var i EventClaimKnownRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.Lane,
+			&i.Turn,
+			&i.ID,
+			&i.Topic,
+			&i.Version,
+			&i.TenantID,
+			&i.DedupeKey,
+			&i.PartitionKey,
+			&i.EntityType,
+			&i.EntityID,
+			&i.EntityVersion,
+			&i.Headers,
+			&i.Payload,
+			&i.Attempts,
+			&i.MaxAttempts,
+			&i.ClaimNo,
+			&i.CreatedAt,
+			&i.NextAttemptAt,
+			&i.Reclaimed,
+			&i.UntilUs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const EventClaimTurns = `-- name: EventClaimTurns :many
+SELECT t.kind::integer AS kind, t.lane::integer AS lane, t.turn::text AS turn, t.id, t.topic, t.version, t.tenant_id, t.dedupe_key,
+    t.partition_key, t.entity_type, t.entity_id, t.entity_version, t.headers, t.payload, t.attempts, t.max_attempts, t.claim_no,
+    t.created_at, t.next_attempt_at, t.reclaimed, t.until_us
+FROM outbox_schema.claim_turns(
+    $1, $2, $3, $4, $5,
+    $6::text[], $7, $8::text[], $9::integer[], $10::uuid[], $11::text[],
+    $12::integer[], $13::text[], $14::timestamptz[], $15::uuid[],
+    $16::integer[], $17::timestamptz[], $18::uuid[], $19,
+    $20::integer[], $21::text[], $22,
+    $23, $24, $25, $26::uuid[], $27) AS t
+`
+
+type EventClaimTurnsParams struct {
+	Namespace     string
+	WorkerID      pgtype.UUID
+	Lease         pgtype.Interval
+	BatchSize     int32
+	MaxAttempts   *int32
+	Topics        []string
+	EveryVersion  int32
+	VersionTopics []string
+	Versions      []int32
+	TenantIds     []pgtype.UUID
+	Paused        []string
+	KnownLanes    []int32
+	KnownTurns    []string
+	KnownDues     []pgtype.Timestamptz
+	KnownIds      []pgtype.UUID
+	FrontLanes    []int32
+	FrontDues     []pgtype.Timestamptz
+	FrontIds      []pgtype.UUID
+	FrontPiece    int32
+	HopLanes      []int32
+	HopTurns      []string
+	HopCount      int32
+	Piece         int32
+	Starts        int32
+	Reclaims      int32
+	InFlight      []pgtype.UUID
+	Rated         int32
+}
+
+type EventClaimTurnsRow struct {
+	Kind          int32
+	Lane          int32
+	Turn          string
+	ID            pgtype.UUID
+	Topic         *string
+	Version       *int32
+	TenantID      pgtype.UUID
+	DedupeKey     *string
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
+	Headers       json.RawMessage
+	Payload       json.RawMessage
+	Attempts      *int32
+	MaxAttempts   *int32
+	ClaimNo       *int64
+	CreatedAt     pgtype.Timestamptz
+	NextAttemptAt pgtype.Timestamptz
+	Reclaimed     *bool
+	UntilUs       *int64
+}
+
+// Claims events that have turns: see the function.
+func (q *Queries) EventClaimTurns(ctx context.Context, arg EventClaimTurnsParams) ([]EventClaimTurnsRow, error) {
+	rows, err := q.db.Query(ctx, EventClaimTurns,
+		arg.Namespace,
+		arg.WorkerID,
+		arg.Lease,
+		arg.BatchSize,
+		arg.MaxAttempts,
+		arg.Topics,
+		arg.EveryVersion,
+		arg.VersionTopics,
+		arg.Versions,
+		arg.TenantIds,
+		arg.Paused,
+		arg.KnownLanes,
+		arg.KnownTurns,
+		arg.KnownDues,
+		arg.KnownIds,
+		arg.FrontLanes,
+		arg.FrontDues,
+		arg.FrontIds,
+		arg.FrontPiece,
+		arg.HopLanes,
+		arg.HopTurns,
+		arg.HopCount,
+		arg.Piece,
+		arg.Starts,
+		arg.Reclaims,
+		arg.InFlight,
+		arg.Rated,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EventClaimTurnsRow
+	for rows.Next() {
+		var i EventClaimTurnsRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.Lane,
+			&i.Turn,
+			&i.ID,
+			&i.Topic,
+			&i.Version,
+			&i.TenantID,
+			&i.DedupeKey,
+			&i.PartitionKey,
+			&i.EntityType,
+			&i.EntityID,
+			&i.EntityVersion,
+			&i.Headers,
+			&i.Payload,
+			&i.Attempts,
+			&i.MaxAttempts,
+			&i.ClaimNo,
+			&i.CreatedAt,
+			&i.NextAttemptAt,
+			&i.Reclaimed,
+			&i.UntilUs,
 		); err != nil {
 			return nil, err
 		}
@@ -737,21 +1051,21 @@ WITH inserted AS (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload)
     VALUES (
-        $11, $1, $2, $3, $4, nullif($12::text, ''),
-        nullif($13::text, ''), nullif($14::text, ''), nullif($15::text, ''),
-        CASE WHEN $14::text <> '' THEN $16::bigint END, $17, $18)
+        $12, $1, $2, $3, $4, nullif($13::text, ''),
+        nullif($14::text, ''), nullif($15::text, ''), nullif($16::text, ''),
+        CASE WHEN $15::text <> '' THEN $17::bigint END, $18, $19)
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
 )
-INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
-SELECT i.id, $1, $2, $3, $4, $5, $6,
-    coalesce($7::timestamptz, statement_timestamp())
+INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
+SELECT i.id, $1, $2, $3, $4, $5, $6::text, $7,
+    coalesce($8::timestamptz, statement_timestamp())
 FROM inserted AS i
 RETURNING
     (CASE
-        WHEN NOT $8::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($9::bigint) THEN false
-        ELSE pg_notify($10::text, '') IS NOT NULL
+        WHEN NOT $9::boolean THEN false
+        WHEN pg_try_advisory_xact_lock_shared($10::bigint) THEN false
+        ELSE pg_notify($11::text, '') IS NOT NULL
     END)::boolean AS woke
 `
 
@@ -760,7 +1074,8 @@ type EventInsertParams struct {
 	Topic         string
 	Version       int32
 	TenantID      pgtype.UUID
-	Lane          int16
+	Lane          int32
+	Turn          *string
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
 	Wake          bool
@@ -787,6 +1102,7 @@ func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool,
 		arg.Version,
 		arg.TenantID,
 		arg.Lane,
+		arg.Turn,
 		arg.MaxAttempts,
 		arg.NotBefore,
 		arg.Wake,
@@ -818,7 +1134,7 @@ WITH wanted AS (
         unnest($10::bigint[]) AS entity_version,
         unnest($11::jsonb[]) AS headers,
         unnest($12::jsonb[]) AS payload,
-        unnest($13::smallint[]) AS lane,
+        unnest($13::text[]) AS turn,
         unnest($14::integer[]) AS max_attempts,
         unnest($15::timestamptz[]) AS not_before
 ),
@@ -837,8 +1153,9 @@ inserted AS (
     RETURNING events.id
 ),
 queued AS (
-    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
-    SELECT w.id, $16, $17, $18, w.tenant_id, coalesce(w.lane, $19::smallint), w.max_attempts,
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
+    SELECT w.id, $16, $17, $18, w.tenant_id, CASE WHEN w.turn IS NULL THEN $19::integer ELSE $20::integer END, w.turn,
+        w.max_attempts,
         coalesce(w.not_before, statement_timestamp())
     FROM wanted AS w
     WHERE (w.id = ANY (SELECT i.id FROM inserted AS i)) IS TRUE
@@ -867,13 +1184,14 @@ type EventInsertManyParams struct {
 	EntityVersions []int64
 	Headers        []json.RawMessage
 	Payloads       []json.RawMessage
-	Lanes          []int16
+	Turns          []string
 	MaxAttempts    []int32
 	NotBefore      []pgtype.Timestamptz
 	Namespace      string
 	Topic          string
 	Version        int32
-	TopicLane      int16
+	Lane           int32
+	TurnLane       int32
 }
 
 type EventInsertManyRow struct {
@@ -902,13 +1220,14 @@ func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams
 		arg.EntityVersions,
 		arg.Headers,
 		arg.Payloads,
-		arg.Lanes,
+		arg.Turns,
 		arg.MaxAttempts,
 		arg.NotBefore,
 		arg.Namespace,
 		arg.Topic,
 		arg.Version,
-		arg.TopicLane,
+		arg.Lane,
+		arg.TurnLane,
 	)
 	var i EventInsertManyRow
 	err := row.Scan(&i.Written, &i.Ids, &i.Woke)
@@ -927,7 +1246,7 @@ WITH wanted AS (
         unnest($10::bigint[]) AS entity_version,
         unnest($11::jsonb[]) AS headers,
         unnest($12::jsonb[]) AS payload,
-        unnest($13::smallint[]) AS lane,
+        unnest($13::text[]) AS turn,
         unnest($14::integer[]) AS max_attempts,
         unnest($15::timestamptz[]) AS not_before
 ),
@@ -944,8 +1263,9 @@ inserted AS (
     RETURNING events.id
 ),
 queued AS (
-    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
-    SELECT w.id, $16, $17, $18, w.tenant_id, coalesce(w.lane, $19::smallint), w.max_attempts,
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
+    SELECT w.id, $16, $17, $18, w.tenant_id, CASE WHEN w.turn IS NULL THEN $19::integer ELSE $20::integer END, w.turn,
+        w.max_attempts,
         coalesce(w.not_before, statement_timestamp())
     FROM wanted AS w
 )
@@ -973,13 +1293,14 @@ type EventInsertManyKeylessParams struct {
 	EntityVersions []int64
 	Headers        []json.RawMessage
 	Payloads       []json.RawMessage
-	Lanes          []int16
+	Turns          []string
 	MaxAttempts    []int32
 	NotBefore      []pgtype.Timestamptz
 	Namespace      string
 	Topic          string
 	Version        int32
-	TopicLane      int16
+	Lane           int32
+	TurnLane       int32
 }
 
 type EventInsertManyKeylessRow struct {
@@ -1004,17 +1325,65 @@ func (q *Queries) EventInsertManyKeyless(ctx context.Context, arg EventInsertMan
 		arg.EntityVersions,
 		arg.Headers,
 		arg.Payloads,
-		arg.Lanes,
+		arg.Turns,
 		arg.MaxAttempts,
 		arg.NotBefore,
 		arg.Namespace,
 		arg.Topic,
 		arg.Version,
-		arg.TopicLane,
+		arg.Lane,
+		arg.TurnLane,
 	)
 	var i EventInsertManyKeylessRow
 	err := row.Scan(&i.Written, &i.Ids, &i.Woke)
 	return i, err
+}
+
+const EventLanes = `-- name: EventLanes :many
+WITH RECURSIVE walk AS (
+    (
+        SELECT q.lane
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = $1
+        ORDER BY q.lane DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT n.lane
+    FROM walk AS w
+    CROSS JOIN LATERAL (
+        SELECT q.lane
+        FROM outbox_schema.queue AS q
+        WHERE q.namespace = $1
+          AND q.lane < w.lane
+        ORDER BY q.lane DESC
+        LIMIT 1
+    ) AS n
+)
+SELECT w.lane
+FROM walk AS w
+`
+
+// Lists the lanes of a namespace that have rows in queue, by jumps from one to the next: a probe of queue_due for each. It
+// jumps backwards, because the dead row versions of what was delivered are at the heads of lanes.
+func (q *Queries) EventLanes(ctx context.Context, namespace string) ([]int32, error) {
+	rows, err := q.db.Query(ctx, EventLanes, namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var lane int32
+		if err := rows.Scan(&lane); err != nil {
+			return nil, err
+		}
+		items = append(items, lane)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const EventMisfits = `-- name: EventMisfits :one
@@ -1129,16 +1498,16 @@ gone AS (
     USING own AS o
     WHERE q.id = o.id
       AND o.dies
-    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.lane, q.locked_by,
+    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.lane, q.turn, q.locked_by,
         o.failures::jsonb AS failures, o.error::text AS error
 ),
 died AS (
     INSERT INTO outbox_schema.dead_letters (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version,
-        headers, payload, created_at, attempts, max_attempts, claim_no, lane, locked_by, failures, error)
+        headers, payload, created_at, attempts, max_attempts, claim_no, lane, turn, locked_by, failures, error)
     SELECT g.id, g.namespace, g.topic, g.version, g.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
         e.entity_version, e.headers, coalesce(e.payload, 'null'), coalesce(e.created_at, statement_timestamp()), g.attempts,
-        g.max_attempts, g.claim_no, g.lane, g.locked_by, g.failures, g.error
+        g.max_attempts, g.claim_no, g.lane, g.turn, g.locked_by, g.failures, g.error
     FROM gone AS g
     LEFT JOIN outbox_schema.events AS e ON e.id = g.id
 )
@@ -1343,15 +1712,15 @@ WITH inserted AS (
     RETURNING events.id
 ),
 queued AS (
-    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, max_attempts, next_attempt_at)
-    SELECT i.id, $1, $2, $5, $6, $13, $14,
-        coalesce($15::timestamptz, statement_timestamp())
+    INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
+    SELECT i.id, $1, $2, $5, $6, $13, $14::text, $15,
+        coalesce($16::timestamptz, statement_timestamp())
     FROM inserted AS i
     RETURNING
         CASE
-            WHEN NOT $16::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared($17::bigint) THEN false
-            ELSE pg_notify($18::text, '') IS NOT NULL
+            WHEN NOT $17::boolean THEN false
+            WHEN pg_try_advisory_xact_lock_shared($18::bigint) THEN false
+            ELSE pg_notify($19::text, '') IS NOT NULL
         END AS woke
 )
 SELECT
@@ -1379,7 +1748,8 @@ type EventQueueParams struct {
 	EntityVersion int64
 	Headers       json.RawMessage
 	Payload       json.RawMessage
-	Lane          int16
+	Lane          int32
+	Turn          *string
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
 	Wake          bool
@@ -1410,6 +1780,7 @@ func (q *Queries) EventQueue(ctx context.Context, arg EventQueueParams) (EventQu
 		arg.Headers,
 		arg.Payload,
 		arg.Lane,
+		arg.Turn,
 		arg.MaxAttempts,
 		arg.NotBefore,
 		arg.Wake,
@@ -1576,7 +1947,7 @@ WITH met AS MATERIALIZED (
     SELECT l.lane, c.id, c.next_attempt_at, c.spent, c.n = l.piece AS ended
     FROM (
         SELECT
-            unnest($1::smallint[]) AS lane,
+            unnest($1::integer[]) AS lane,
             unnest($2::timestamptz[]) AS after_due,
             unnest($3::uuid[]) AS after_id,
             unnest($4::integer[]) AS piece
@@ -1658,16 +2029,16 @@ gone AS (
     USING spent AS s
     WHERE q.id = s.id
       AND s.dies
-    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.lane, q.locked_by,
+    RETURNING q.id, q.namespace, q.topic, q.version, q.tenant_id, q.attempts, q.max_attempts, q.claim_no, q.lane, q.turn, q.locked_by,
         q.locked_until, q.failures, s.error::text AS error
 ),
 died AS (
     INSERT INTO outbox_schema.dead_letters (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version,
-        headers, payload, created_at, attempts, max_attempts, claim_no, lane, locked_by, failures, error)
+        headers, payload, created_at, attempts, max_attempts, claim_no, lane, turn, locked_by, failures, error)
     SELECT g.id, g.namespace, g.topic, g.version, g.tenant_id, e.dedupe_key, e.partition_key, e.entity_type, e.entity_id,
         e.entity_version, e.headers, coalesce(e.payload, 'null'), coalesce(e.created_at, statement_timestamp()), g.attempts,
-        g.max_attempts, g.claim_no, g.lane, g.locked_by,
+        g.max_attempts, g.claim_no, g.lane, g.turn, g.locked_by,
         CASE
             WHEN g.locked_until IS NULL THEN g.failures
             WHEN jsonb_array_length(g.failures) >= 5 THEN g.failures - 0
@@ -1682,7 +2053,7 @@ died AS (
     ON CONFLICT (id) WHERE listener IS NULL DO NOTHING
     RETURNING id, topic, version, tenant_id, created_at, attempts, max_attempts, error
 )
-SELECT -1::smallint AS lane, statement_timestamp()::timestamptz AS to_due, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS to_id,
+SELECT -1::integer AS lane, statement_timestamp()::timestamptz AS to_due, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS to_id,
     (SELECT count(*) FROM gone) AS died, (SELECT count(*) FROM noted) AS noted,
     ''::text AS topic, 0::integer AS version, NULL::uuid AS tenant_id, ''::text AS error
 UNION ALL
@@ -1703,7 +2074,7 @@ WHERE e.stopped
 `
 
 type EventSweepDeadParams struct {
-	Lanes         []int16
+	Lanes         []int32
 	AfterDues     []pgtype.Timestamptz
 	AfterIds      []pgtype.UUID
 	Pieces        []int32

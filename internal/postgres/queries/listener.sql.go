@@ -325,6 +325,43 @@ func (q *Queries) ListenerCharge(ctx context.Context, arg ListenerChargeParams) 
 	return result.RowsAffected(), nil
 }
 
+const ListenerCut = `-- name: ListenerCut :exec
+UPDATE outbox_schema.listeners AS l
+SET lo = l.hi,
+    lo_bound = l.hi_bound,
+    high_seq = l.last_seq,
+    hi = NULL,
+    hi_bound = NULL,
+    hi_seq = NULL,
+    last_seq = 0,
+    in_batch = false
+WHERE l.listener = $1
+  AND l.shard = $2
+  AND l.lease_no = $3
+  AND NOT l.running
+  AND l.in_batch
+  AND l.last_seq >= l.high_seq
+  AND l.barrier IS NULL
+  AND l.retry_count = 0
+  AND l.one_by_one = 0
+  AND l.ahead_seqs = '{}'
+`
+
+type ListenerCutParams struct {
+	Listener string
+	Shard    int32
+	LeaseNo  int64
+}
+
+// Makes what is left of the open window of a shard part of the next one, so that it can fill a batch together with what has
+// come since. The window ends at last_seq instead. Everything up to there is delivered that is visible in hi, which holds
+// only if no straggler is left: the cursor is not behind high_seq. Nothing else may be known of the events behind it. It
+// runs after ListenerAdvance, in its transaction. A barrier is not cut: the shard would count as done with it.
+func (q *Queries) ListenerCut(ctx context.Context, arg ListenerCutParams) error {
+	_, err := q.db.Exec(ctx, ListenerCut, arg.Listener, arg.Shard, arg.LeaseNo)
+	return err
+}
+
 const ListenerDropShards = `-- name: ListenerDropShards :exec
 DELETE FROM outbox_schema.listeners AS l
 WHERE l.listener = $1
@@ -340,6 +377,83 @@ type ListenerDropShardsParams struct {
 func (q *Queries) ListenerDropShards(ctx context.Context, arg ListenerDropShardsParams) error {
 	_, err := q.db.Exec(ctx, ListenerDropShards, arg.Listener, arg.Shards)
 	return err
+}
+
+const ListenerFill = `-- name: ListenerFill :one
+WITH cur AS MATERIALIZED (
+    SELECT l.listener, l.shard, l.shards, greatest(l.high_seq, l.last_seq) AS after_seq,
+        l.one_by_one > 0 OR l.retry_count > 0 OR l.ahead_seqs <> '{}' AS tried
+    FROM outbox_schema.listeners AS l
+    WHERE l.listener = $2
+      AND l.shard = $3
+),
+seen AS MATERIALIZED (
+    SELECT g.namespace, g.topic, g.bucket, g.created_at
+    FROM cur AS c
+    CROSS JOIN LATERAL (
+        SELECT o.namespace, o.topic, o.bucket, o.created_at
+        FROM outbox_schema.log AS o
+        WHERE o.seq > c.after_seq
+        ORDER BY o.seq
+        LIMIT $4::integer
+    ) AS g
+)
+SELECT
+    (SELECT count(*) FROM seen)::integer AS scanned,
+    n.events,
+    n.age_us,
+    (c.tried OR (
+        SELECT p.retry_after
+        FROM outbox_schema.parked AS p
+        WHERE p.listener = c.listener
+          AND p.retry_after <= statement_timestamp()
+          AND p.bucket % c.shards = c.shard
+        ORDER BY p.retry_after
+        LIMIT 1
+    ) IS NOT NULL)::boolean AS ready
+FROM cur AS c
+CROSS JOIN LATERAL (
+    SELECT
+        count(*)::integer AS events,
+        coalesce(extract(epoch FROM statement_timestamp() - min(s.created_at)) * 1000000, 0)::bigint AS age_us
+    FROM seen AS s
+    WHERE s.bucket % c.shards = c.shard
+      AND s.namespace || '/' || s.topic = ANY ($1::text[])
+) AS n
+`
+
+type ListenerFillParams struct {
+	Topics   []string
+	Listener string
+	Shard    int32
+	ScanSize int32
+}
+
+type ListenerFillRow struct {
+	Scanned int32
+	Events  int32
+	AgeUs   int64
+	Ready   bool
+}
+
+// Counts the events that wait for a shard, among the next scan_size positions of the log, and tells how long the oldest of
+// them has waited. ready is set if the shard has something that is not to wait for a full batch: parked events that are due,
+// or events of its open window that were tried before.
+func (q *Queries) ListenerFill(ctx context.Context, arg ListenerFillParams) (ListenerFillRow, error) {
+	row := q.db.QueryRow(ctx, ListenerFill,
+		arg.Topics,
+		arg.Listener,
+		arg.Shard,
+		arg.ScanSize,
+	)
+	var i ListenerFillRow
+	err := row.Scan(
+		&i.Scanned,
+		&i.Events,
+		&i.AgeUs,
+		&i.Ready,
+	)
+	return i, err
 }
 
 const ListenerLags = `-- name: ListenerLags :many
@@ -910,6 +1024,68 @@ func (q *Queries) ListenerTakeLease(ctx context.Context, arg ListenerTakeLeasePa
 		&i.ParkedKeys,
 	)
 	return i, err
+}
+
+const ListenerTried = `-- name: ListenerTried :exec
+UPDATE outbox_schema.listeners AS l
+SET trying = CASE WHEN l.one_by_one > 0 THEN $1::integer ELSE 0 END
+WHERE l.listener = $2
+  AND l.shard = $3
+  AND l.lease_no = $4
+  AND NOT l.running
+`
+
+type ListenerTriedParams struct {
+	Trying   int32
+	Listener string
+	Shard    int32
+	LeaseNo  int64
+}
+
+// Notes how many events are tried next after a crash, twice that because ListenerTry halves it, or forgets it when no event
+// is suspected any more. It runs after ListenerAdvance, in its transaction.
+func (q *Queries) ListenerTried(ctx context.Context, arg ListenerTriedParams) error {
+	_, err := q.db.Exec(ctx, ListenerTried,
+		arg.Trying,
+		arg.Listener,
+		arg.Shard,
+		arg.LeaseNo,
+	)
+	return err
+}
+
+const ListenerTry = `-- name: ListenerTry :one
+UPDATE outbox_schema.listeners AS l
+SET trying = least(CASE WHEN l.trying = 0 THEN $1::integer ELSE greatest(l.trying / 2, 1) END, $1::integer)
+WHERE l.listener = $2
+  AND l.shard = $3
+  AND l.lease_by = $4
+  AND l.lease_no = $5
+  AND l.running
+RETURNING l.trying
+`
+
+type ListenerTryParams struct {
+	Most     int32
+	Listener string
+	Shard    int32
+	WorkerID pgtype.UUID
+	LeaseNo  int64
+}
+
+// Notes how many events the handler of a listener with batches gets together after a crash, before it gets them: most at
+// first, and after each further crash half as many as before. Guarded by the lease.
+func (q *Queries) ListenerTry(ctx context.Context, arg ListenerTryParams) (int32, error) {
+	row := q.db.QueryRow(ctx, ListenerTry,
+		arg.Most,
+		arg.Listener,
+		arg.Shard,
+		arg.WorkerID,
+		arg.LeaseNo,
+	)
+	var trying int32
+	err := row.Scan(&trying)
+	return trying, err
 }
 
 const ListenerWait = `-- name: ListenerWait :one

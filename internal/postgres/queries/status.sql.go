@@ -190,7 +190,7 @@ const QueueCountsByLane = `-- name: QueueCountsByLane :many
 WITH lane AS (
     SELECT
         unnest($2::text[]) AS namespace,
-        unnest($3::smallint[]) AS lane
+        unnest($3::integer[]) AS lane
 )
 SELECT
     r.namespace, r.lane, r.topic, r.version,
@@ -218,12 +218,12 @@ GROUP BY r.namespace, r.lane, r.topic, r.version, 5, 6
 type QueueCountsByLaneParams struct {
 	Piece      int32
 	Namespaces []string
-	Lanes      []int16
+	Lanes      []int32
 }
 
 type QueueCountsByLaneRow struct {
 	Namespace string
-	Lane      int16
+	Lane      int32
 	Topic     string
 	Version   int32
 	State     int32
@@ -331,7 +331,7 @@ FROM walk AS w
 
 type QueueLanesRow struct {
 	Namespace string
-	Lane      int16
+	Lane      int32
 }
 
 // Lists the namespaces and lanes that have rows in queue, by jumps from one to the next: two probes of queue_due for each.

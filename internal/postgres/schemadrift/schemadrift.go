@@ -338,7 +338,7 @@ SELECT 'function', p.proname || '(' || oidvectortypes(p.proargtypes) || ')', '',
     md5(replace(replace(p.prosrc, chr(13), ''), '"' || $1 || '"', 'outbox_schema')) || ' ' || l.lanname ||
     ' ' || p.provolatile::text || ' ' || p.proparallel::text || CASE WHEN p.prosecdef THEN ' security definer' ELSE '' END ||
     ' ' || regexp_replace(pg_get_function_arguments(p.oid), '\s+', ' ', 'g') ||
-    ' RETURNS ' || coalesce(pg_get_function_result(p.oid), '')
+    ' RETURNS ' || coalesce(replace(pg_get_function_result(p.oid), quote_ident(n.nspname) || '.', 'outbox.'), '')
 FROM pg_proc AS p
 JOIN pg_namespace AS n ON n.oid = p.pronamespace
 JOIN pg_language AS l ON l.oid = p.prolang

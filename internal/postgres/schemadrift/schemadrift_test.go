@@ -129,7 +129,7 @@ func TestDriftIsFound(t *testing.T) {
 		{sql: "ALTER TABLE outbox.queue SET (autovacuum_enabled = off)", kind: "storage option", table: "queue", name: "autovacuum_enabled"},
 		{sql: "CREATE TRIGGER mine BEFORE UPDATE ON outbox.queue FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()", kind: "trigger", table: "queue", name: "mine"},
 		{sql: "ALTER TABLE outbox.audit SET UNLOGGED", kind: "table", table: "audit", undo: "ALTER TABLE outbox.audit SET LOGGED"},
-		{sql: "CREATE OR REPLACE FUNCTION outbox.lane(topic text, tenant_id uuid DEFAULT NULL) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 0::smallint'", kind: "function", table: "lane(text, uuid)", undo: "-"},
+		{sql: "CREATE OR REPLACE FUNCTION outbox.lane(topic text) RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 0'", kind: "function", table: "lane(text)", undo: "-"},
 		{sql: "DROP VIEW outbox.event_status; CREATE VIEW outbox.event_status AS SELECT id FROM outbox.events", kind: "view", table: "event_status", undo: "-"},
 		{sql: "DROP TABLE outbox.pauses", kind: "table", table: "pauses", undo: "-"},
 	} {

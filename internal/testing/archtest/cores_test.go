@@ -62,7 +62,7 @@ func impure(path string, src any) (found []string, err error) {
 		}
 		database := strings.Contains(imported, "/pgx") || strings.Contains(imported, "lib/pq") ||
 			strings.HasPrefix(imported, module+"internal/postgres/") &&
-				imported != module+"internal/postgres/tenantlane" // a hash
+				imported != module+"internal/postgres/topiclane" // a hash
 		if slices.Contains(waits, imported) || database {
 			add(spec, "imports "+imported)
 		}

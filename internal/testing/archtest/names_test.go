@@ -106,8 +106,8 @@ func readVocabulary(t *testing.T) vocabulary {
 
 // others are names in the documents that belong to others.
 var others = []string{
-	"AddMessages", "JsonConverter", "LoadLocation", "PubSub", "SetLogger", "TimeoutStopSec", "TurnFinalizedV1",
-	"TurnFinalizedV1Usage", "TurnFinalizedV2", "WrapRegistererWith",
+	"AddMessages", "GlobalLimit", "JsonConverter", "LoadLocation", "LocalLimit", "PubSub", "SetLogger", "TimeoutStopSec",
+	"TurnFinalizedV1", "TurnFinalizedV1Usage", "TurnFinalizedV2", "WrapRegistererWith",
 }
 
 // TestNamesInDocuments: each exported name of Go that a page mentions exists: `Wake` somewhere, `queue.Config` in a

@@ -32,6 +32,8 @@ const (
 	startTimeout  = 60 * time.Second
 	stopTimeout   = 20 * time.Second
 	probeEvery    = 20 * time.Millisecond
+	// logTail is how many lines of the log say why a server has ended. After a SIGKILL each of its old backends adds one.
+	logTail = 250
 )
 
 // Options configure a server. The zero value is a server for tests.
@@ -310,7 +312,7 @@ func (s *Server) attempt(ctx context.Context) error {
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("server ended: %s", tail(p.output(), 5))
+			return fmt.Errorf("server ended: %s", tail(p.output(), logTail))
 		case <-ctx.Done():
 			p.stop(signalKill, stopTimeout)
 			return fmt.Errorf("server does not answer: %w", err)

@@ -153,7 +153,8 @@ func openCluster() (*cluster, error) {
 			return c, nil
 		}
 	}
-	server, err := pgserver.Start(pgserver.Options{})
+	// Tests run at the same time, and some have pools for several processes.
+	server, err := pgserver.Start(pgserver.Options{MaxConnections: 400})
 	if err != nil {
 		return nil, err
 	}

@@ -121,6 +121,12 @@ func Rounds(few int) int {
 	return few
 }
 
+// Attempts returns how many attempts a random test makes at least: the value of OUTBOXGEN_CHAOS_ATTEMPTS, or 0.
+func Attempts() int {
+	n, _ := strconv.Atoi(os.Getenv("OUTBOXGEN_CHAOS_ATTEMPTS"))
+	return n
+}
+
 // CrashLease is short enough for a test to wait for, and long enough to be renewed in time on a busy machine.
 const CrashLease = 5 * time.Second
 

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -53,6 +54,23 @@ func Altered[P any](topic outbox.Topic[P], change func(*outbox.TopicSpec)) outbo
 
 func OnJob(topic outbox.Topic[Job], fn JobFunc) queue.Handler {
 	return queue.Handle(topic, JobHandlers(fn), JobHandlers(fn).HandleJob)
+}
+
+// LimitedJobs returns a topic with limits. Those per {secret} and per destination have the field as their key.
+func LimitedJobs(name string, limits ...outbox.Limit) outbox.Topic[Job] {
+	return Altered(JobTopic(name), func(s *outbox.TopicSpec) {
+		s.Limits = limits
+		s.Keys = func(v any) outbox.Keys {
+			j := v.(*Job)
+			k := outbox.Keys{TenantID: outbox.Tenant(j.TenantID)}
+			for _, l := range limits {
+				if l.Per == "{secret}" || l.Per == outbox.PerDestination {
+					k.Limits = append(k.Limits, eventkey.NewKey(eventkey.StringPart("secret", j.Secret)))
+				}
+			}
+			return k
+		}
+	})
 }
 
 // QuickConfig is a configuration with a short poll interval, and a lease that is long enough for a busy machine.

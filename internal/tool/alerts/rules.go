@@ -47,6 +47,9 @@ const (
 // parkedLong is how long a message may be parked, or due without being tried. The doctor has the same bound.
 const parkedLong = 10 * time.Minute
 
+// limitLong is how long events may wait at a limit.
+const limitLong = time.Hour
+
 func (c Config) alerts() []alert {
 	var list []alert
 	for _, b := range c.bounds("topic", c.Topics) {
@@ -86,6 +89,11 @@ func (c Config) alerts() []alert {
 		time.Minute, critical,
 		"Nobody tries a parked message of consumer {{ $labels.consumer }}, which is due for {{ $value | humanizeDuration }}.",
 		"alert-consumer-parked",
+	}, alert{
+		"OutboxLimitWaits", across("max", c.metric("outboxgen_limit_longest_wait_seconds")) + " > " + seconds(limitLong),
+		5 * time.Minute, warning,
+		"Events of {{ $labels.topic }} have waited for {{ $value | humanizeDuration }} at the limit per {{ $labels.per }}.",
+		"alert-limit-waits",
 	}, alert{
 		"OutboxTargetResting", across("max", c.metric("outboxgen_resting")) + " > 0", 2 * time.Minute, warning,
 		"{{ $labels.target }} is unavailable: its events wait.", "alert-target-resting",

@@ -46,11 +46,13 @@ func (p *NextBatch) Add(e *Entry) bool {
 func (c *Core) planNextBatch() *NextBatch {
 	lease, size := c.lease, c.cfg.BatchSize
 	switch {
-	case c.cfg.Transactional, c.stopping, c.slow:
+	case c.cfg.Transactional, c.waits(), c.stopping, c.slow:
 		return nil
 	case c.budget.atMost(size+1) <= len(lease.Events): // the batch takes all that is left
 		return nil
-	case lease.OneByOne, lease.newer != nil, lease.BatchSize != size, lease.ScanSize != size, lease.Shards != c.cfg.Shards:
+	case lease.OneByOne, lease.trying > 0:
+		return nil
+	case lease.newer != nil, lease.BatchSize != size, lease.ScanSize != size, lease.Shards != c.cfg.Shards:
 		return nil
 	case len(lease.Events) < size && lease.Scanned < size: // the window has no more
 		return nil

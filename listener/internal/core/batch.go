@@ -19,12 +19,21 @@ type Batch struct {
 	cfg       *Config
 	budget    *budget // of what may be started
 	keys      map[string]*keyState
-	entries   []*Entry // not processed yet, parked ones first
-	blocked   bool     // an event of the log blocks the others
-	halted    bool     // nothing more is started
-	abandoned bool     // nobody waits for the handlers that still run
-	leaseLost bool     // failures from now on are not the handlers'
-	broken    bool     // so is the transaction of the handlers
+	entries   []*Entry  // not processed yet, parked ones first
+	blocked   bool      // an event of the log blocks the others
+	halted    bool      // nothing more is started
+	limited   bool      // likewise, because of the rate
+	resumes   time.Time // when the rate allows more
+	abandoned bool      // nobody waits for the handlers that still run
+	leaseLost bool      // failures from now on are not the handlers'
+	broken    bool      // so is the transaction of the handlers
+
+	// Of a handler of batches.
+	waits     bool // what does not fill a batch waits for more
+	held      bool // such events are left to the next lease
+	fresh     bool // a call had events that come from the log and were not tried before
+	lastCall  int  // how many events the latest call has; 0 before the first
+	fruitless int  // events that have failed in a row, each alone
 }
 
 // keyState is the state of one key. Most have none while there is one worker.
@@ -43,42 +52,51 @@ func newBatch(cfg *Config, lease *Lease, limit *budget, entries []*Entry) *Batch
 func (b *Batch) Len() int { return len(b.entries) }
 
 // mayGoOn reports whether another handler may be started.
-func (b *Batch) mayGoOn() bool { return !b.halted && !b.Stopping && !b.budget.spent() }
+func (b *Batch) mayGoOn() bool { return !b.halted && !b.limited && !b.Stopping && !b.budget.spent() }
 
 // Next returns the first event that may be started, or nil. It counts as started.
 func (b *Batch) Next(now time.Time) *Entry {
 	for len(b.entries) > 0 && b.mayGoOn() {
 		e := b.entries[0]
 		b.entries = b.entries[1:]
-		if e.Status != Waiting {
-			continue
-		}
-		var k keyState
-		if known := b.keys[e.Key]; known != nil {
-			k = *known
-		}
-		switch {
-		case k.busy:
-			k := b.stateOf(e.Key)
-			k.queue = append(k.queue, e)
-		case k.parked && e.ParkedNo == 0:
-			e.Status = Parked
-		case k.stopped, b.blocked && e.ParkedNo == 0:
-		case e.Newer:
-			b.stateOf(e.Key).stopped = true
-		case b.mustWait(e):
-			b.stateOf(e.Key).stopped, b.blocked = true, b.cfg.Concurrency == 1
-		case !b.admitted(now, e):
-		default:
-			e.retry, e.Started, e.Running = nil, true, true
-			b.budget.take(1)
-			if b.cfg.Concurrency > 1 {
-				b.stateOf(e.Key).busy = true
-			}
+		if b.starts(now, e, false) {
 			return e
 		}
 	}
 	return nil
+}
+
+// starts reports whether e may be started. It counts as started then. Its key may be busy if own says that it is the
+// caller's.
+func (b *Batch) starts(now time.Time, e *Entry, own bool) bool {
+	if e.Status != Waiting {
+		return false
+	}
+	var k keyState
+	if known := b.keys[e.Key]; known != nil {
+		k = *known
+	}
+	switch {
+	case k.busy && !own:
+		k := b.stateOf(e.Key)
+		k.queue = append(k.queue, e)
+	case k.parked && e.ParkedNo == 0:
+		e.Status = Parked
+	case k.stopped, b.blocked && e.ParkedNo == 0:
+	case e.Newer:
+		b.stateOf(e.Key).stopped = true
+	case b.mustWait(e):
+		b.stateOf(e.Key).stopped, b.blocked = true, b.cfg.Concurrency == 1
+	case !b.admitted(now, e):
+	default:
+		e.retry, e.Started, e.Running = nil, true, true
+		b.budget.take(1)
+		if b.cfg.Concurrency > 1 {
+			b.stateOf(e.Key).busy = true
+		}
+		return true
+	}
+	return false
 }
 
 // mustWait reports whether e must not be tried in this lease. A one-by-one lease tries only the event whose attempt it

@@ -29,9 +29,10 @@ func outcomes(entries []*Entry) string {
 }
 
 // batchCase is a batch of events, one per word of keys. A word is a key, and what its handler returns: "a" is done,
-// "a!" fails, "a#" is refused, "a?" finds its target unavailable, "a-" was not sent, "a+" was not sent because of an
-// earlier one. A "p" in front of the word makes it a parked event, "n" one of an unknown version, "w" one that waits
-// for a retry, "d" one that is done, and "u" one of a topic that is not read any more.
+// "a!" fails, "a/" fails and says when it is tried again, "a#" is refused, "a?" finds its target unavailable, "a-" was
+// not sent, "a+" was not sent because of an earlier one. A "p" in front of the word makes it a parked event, "n" one of
+// an unknown version, "w" one that waits for a retry, "d" one that is done, and "u" one of a topic that is not read any
+// more.
 type batchCase struct {
 	keys    string
 	set     func(*play, *Batch)
@@ -68,6 +69,9 @@ func (p *play) entriesOf(keys string) (entries []*Entry, results map[*Entry]errc
 			r = result(errclass.ClassRefused)
 		case "?":
 			r = result(errclass.ClassUnavailable)
+		case "/":
+			r = result(errclass.ClassFailed)
+			r.After = new(time.Duration)
 		case "-":
 			r = result(errclass.ClassNotSent)
 		case "+":

@@ -22,6 +22,10 @@ type Config struct {
 	ParkKeys      bool
 	Concurrency   int
 	MaxAttempts   int
+	// Batch is how many events a call of a handler of batches gets at most, and Wait how long the first of them waits
+	// for others. Batch is 0 if handlers get one event.
+	Batch int
+	Wait  time.Duration
 	// BaseDelay and MaxDelay bound the delays of attempts, and FirstPause is that of an event that was not sent.
 	BaseDelay, MaxDelay, FirstPause time.Duration
 	LeaseDuration                   time.Duration
@@ -57,7 +61,8 @@ const (
 	Unknown   State = iota // the latest lease of the shard is not known
 	Checking               // it reads what the shard waits for
 	Sleeping               // it waits for a reason to check
-	Pausing                // it waits after an error of the database
+	Pausing                // it waits after an error of the database, or for the rate
+	Filling                // it waits for more events, to fill a batch
 	Taking                 // it takes a lease
 	Handling               // the events of a lease are handled
 	Ending                 // it ends a lease, and takes the next one
@@ -68,8 +73,8 @@ const (
 )
 
 var stateNames = [...]string{
-	"unknown", "checking", "sleeping", "pausing", "taking", "handling", "ending", "reshaping", "reshaped", "detached",
-	"stopped",
+	"unknown", "checking", "sleeping", "pausing", "filling", "taking", "handling", "ending", "reshaping", "reshaped",
+	"detached", "stopped",
 }
 
 func (s State) String() string { return stateNames[s] }
@@ -111,6 +116,10 @@ type Core struct {
 	retries    map[int64]Retry // by seq, events that failed here and are not due yet
 	budget     *budget         // of handlers that a Drain may start
 	leases     int             // how many had something to do
+	filled     bool            // the next lease need not wait for more events
+	foundNone  bool            // the latest look for them found nothing
+	fillUntil  time.Time       // how long it waits; zero if it does not
+	resumes    time.Time       // when the rate allows another attempt
 
 	// Of events of an unknown version.
 	newerUntil  time.Time // until when the shard is left to others
@@ -156,10 +165,12 @@ type call int
 const (
 	noCall call = iota
 	checkCall
+	fillCall
 	roundTripCall
 	leaseStateCall
 	firstCall // ReadFirst
 	parkedCall
+	tryCall
 	chargeCall
 	beginCall
 	commitCall
@@ -252,6 +263,10 @@ func (c *Core) onAnswer(in Event) {
 		if c.answers(checkCall) {
 			c.onChecked(in)
 		}
+	case Filled:
+		if c.answers(fillCall) {
+			c.onFilled(in)
+		}
 	case RoundTripDone:
 		if c.answers(roundTripCall) {
 			c.onRoundTripDone(in)
@@ -268,6 +283,10 @@ func (c *Core) onAnswer(in Event) {
 		if c.answers(parkedCall) {
 			c.lease.AddParked(&c.cfg, c.now, in.Events)
 			c.charge()
+		}
+	case Tried:
+		if c.answers(tryCall) {
+			c.onTried(in)
 		}
 	case Charged:
 		if c.answers(chargeCall) {
@@ -348,6 +367,8 @@ func (c *Core) onTick() {
 		c.check()
 	case c.state == Pausing && c.isDue():
 		c.goOn()
+	case c.state == Filling && c.isDue():
+		c.fill()
 	case c.state == Handling:
 		c.proceed()
 	}
@@ -358,7 +379,7 @@ func (c *Core) isDue() bool { return !c.until.IsZero() && !c.now.Before(c.until)
 
 func (c *Core) onStop() {
 	c.stopping = true
-	if c.state == Sleeping || c.state == Pausing && !c.urgent {
+	if c.state == Sleeping || c.state == Pausing && !c.urgent || c.state == Filling && c.asked == noCall {
 		c.goOn()
 	}
 }
@@ -382,7 +403,19 @@ func (c *Core) goOn() {
 	case c.end == nil && c.leavesToOthers():
 		c.idle()
 	default:
-		c.roundTrip(more && !c.leavesToOthers())
+		c.next(more && !c.leavesToOthers())
+	}
+}
+
+// next ends a lease, if there is one, and takes the next one if take is set: at once, or when a batch is full.
+func (c *Core) next(take bool) {
+	switch fills := take && c.mustFill(); {
+	case take && c.isLimited():
+		c.awaitRate()
+	case fills && c.end == nil:
+		c.fill()
+	default:
+		c.roundTrip(take && !fills)
 	}
 }
 
@@ -407,9 +440,11 @@ func (c *Core) onFailed(in Failed) {
 	case checkCall:
 		c.wait = nil
 		c.pauseOrEnd(in.Err)
+	case fillCall:
+		c.pauseAfterError()
 	case roundTripCall, leaseStateCall:
 		c.onRoundTripFailed(in, asked)
-	case firstCall, parkedCall, chargeCall: // nothing of the lease was handled
+	case firstCall, parkedCall, tryCall, chargeCall: // nothing of the lease was handled
 		c.repeat()
 		c.closeLease()
 		c.pauseAfterError()

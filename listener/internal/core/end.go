@@ -11,7 +11,10 @@ import (
 // End is the end of a lease, as it is written to the database.
 type End struct {
 	Lease          *Lease
-	Closes         bool // the window is done
+	Closes         bool  // the window is done
+	Cuts           bool  // or what is left of it goes to the next one, to be handled together with what has come since
+	Tried          bool  // Trying is set
+	Trying         int32 // twice the number of events that the next lease tries after a crash; 0 if none is suspected
 	LastSeq        int64
 	AheadSeqs      []int64
 	AheadAttempts  []int32
@@ -79,6 +82,7 @@ func (a *End) restoreReturned() {
 // End computes the new state of the cursor from the status of the entries of a lease.
 func (c *Config) End(lease *Lease, now time.Time, release bool) *End {
 	a := &End{Lease: lease, AheadSeqs: []int64{}, AheadAttempts: []int32{}, Release: release}
+	a.Tried, a.Trying = lease.trying > 0, lease.nextTrying()
 	c.endParked(a, now)
 	c.endLog(a, now)
 	a.keepFailures()
@@ -90,6 +94,17 @@ func (c *Config) End(lease *Lease, now time.Time, release bool) *End {
 		}
 	}
 	return a
+}
+
+// nextTrying returns End.Trying. As many events are tried as this time, until the one is over that has killed
+// processes.
+func (lease *Lease) nextTrying() int32 {
+	for _, e := range lease.Events {
+		if e.Status == Dead || e.Status == Done && e.Used > 0 {
+			return 0
+		}
+	}
+	return int32(2 * lease.trying)
 }
 
 // keepFailures lists the attempts that have failed, with their errors.

@@ -41,6 +41,13 @@ type (
 		Wait    Wait
 		NewerAt time.Time // when the process met an event of an unknown version; zero if it has not
 	}
+	// Filled answers Fill. Events is how many events of the log wait for the shard, Age how long the oldest has waited,
+	// and Scanned how many positions they are among. Ready is set if something need not wait for more events.
+	Filled struct {
+		Events, Scanned int
+		Age             time.Duration
+		Ready           bool
+	}
 	// RoundTripDone answers RoundTrip. Ours reports whether this process still had the lease that it ended. Lease is
 	// what was taken, with No 0 if there was nothing to take.
 	RoundTripDone struct {
@@ -59,6 +66,13 @@ type (
 	Read struct{}
 	// ParkedTaken answers TakeParked.
 	ParkedTaken struct{ Events []*Entry }
+	// Tried answers Try. Ours is false if another process has the lease. Size is how many events are tried together,
+	// and Next has those behind the first one of the lease, nil if there are none.
+	Tried struct {
+		Ours bool
+		Size int
+		Next *NextBatch
+	}
 	// Charged answers Charge. Ours is false if another process has the lease.
 	Charged struct{ Ours bool }
 	// Begun answers Begin.
@@ -117,10 +131,12 @@ func (GiveUp) event()        {}
 func (DatabaseOver) event()  {}
 func (Failed) event()        {}
 func (Checked) event()       {}
+func (Filled) event()        {}
 func (RoundTripDone) event() {}
 func (LeaseState) event()    {}
 func (Read) event()          {}
 func (ParkedTaken) event()   {}
+func (Tried) event()         {}
 func (Charged) event()       {}
 func (Begun) event()         {}
 func (Handled) event()       {}
@@ -139,6 +155,8 @@ type Command interface{ command() }
 type (
 	// Check reads what the shard waits for.
 	Check struct{}
+	// Fill reads how many events wait for the shard.
+	Fill struct{}
 	// RoundTrip ends a lease, if End is not nil, and then takes the next one, if Take is not nil.
 	RoundTrip struct {
 		End  *End
@@ -153,6 +171,9 @@ type (
 		Lease        *Lease
 		Keys, Events int
 	}
+	// Try notes, before a batch is handled after a crash, that it has half as many events as the one before, and reads
+	// them.
+	Try struct{ Lease *Lease }
 	// Charge counts an attempt at an event of the lease before it is made.
 	Charge struct {
 		Lease *Lease
@@ -252,10 +273,12 @@ type Take struct {
 }
 
 func (Check) command()          {}
+func (Fill) command()           {}
 func (RoundTrip) command()      {}
 func (AskLease) command()       {}
 func (ReadFirst) command()      {}
 func (TakeParked) command()     {}
+func (Try) command()            {}
 func (Charge) command()         {}
 func (Begin) command()          {}
 func (Commit) command()         {}

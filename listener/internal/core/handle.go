@@ -13,11 +13,32 @@ func (c *Core) repeat() { c.nextID, c.repeats = c.lease.ID, true }
 
 // charge counts the attempt at the event of a one-by-one lease before it is made.
 func (c *Core) charge() {
-	if e := c.lease.mustCharge(); e != nil {
+	switch e := c.lease.mustCharge(); {
+	case e == nil:
+		c.begin()
+	case c.cfg.Batch > 1 && c.lease.trying == 0:
+		c.ask(Try{c.lease}, tryCall)
+	default:
 		c.ask(Charge{c.lease, e}, chargeCall)
+	}
+}
+
+// onTried gives a one-by-one lease, whose handler gets batches, as many events as may be tried together after a crash.
+// They are half of those that were tried before, so no attempt is charged until one is alone.
+func (c *Core) onTried(in Tried) {
+	if !in.Ours {
+		c.closeLease()
+		c.goOn()
 		return
 	}
-	c.begin()
+	lease := c.lease
+	lease.trying = in.Size
+	if p := in.Next; p != nil && p.Scanned > 0 {
+		lease.OneByOne, lease.BatchSize, lease.ScanSize = false, in.Size, in.Size
+		lease.Events, lease.Scanned, lease.ScannedTo = append(lease.Events, p.Events...), 1+p.Scanned, p.ScannedTo
+		lease.Prepare(&c.cfg, c.now, c.retries)
+	}
+	c.charge()
 }
 
 func (c *Core) onCharged(in Charged) {
@@ -56,6 +77,10 @@ func (c *Core) handleBatch() {
 		entries = c.search.pick(entries)
 	}
 	c.batch = newBatch(&c.cfg, c.lease, c.budget, entries)
+	c.batch.waits = c.waits() && len(c.search.picked) == 0 && !c.lease.OneByOne && c.lease.trying == 0 &&
+		c.lease.newer == nil
+	// What came after a look that found nothing waits for more, as what a look finds.
+	c.batch.fresh, c.foundNone = c.foundNone, false
 	c.since, c.handled, c.awaitUntil = c.now, nil, time.Time{}
 	if c.nextBatch = c.planNextBatch(); c.nextBatch != nil {
 		c.do(Prefetch{c.nextBatch})
@@ -184,6 +209,7 @@ func (c *Core) abandon() {
 // knows it.
 func (c *Core) endLease(inTx bool) {
 	c.end, c.inTx = c.cfg.End(c.lease, c.now, c.stopping), inTx
+	c.end.Cuts = c.batch.held && !c.end.Closes && c.end.RetryCount == 0 && len(c.end.AheadSeqs) == 0
 	if c.newer = c.lease.stoppedAt(); c.newer != nil && (c.newer == c.lease.newer || !c.cfg.Drain) {
 		c.ask(FindProcess{c.newer}, processCall)
 		return
@@ -242,9 +268,12 @@ func (c *Core) rememberRetries(a *End) {
 
 // closeLease forgets the lease, whose end, if it has one, is yet to be written.
 func (c *Core) closeLease() {
-	if c.lease.idle() {
+	if c.lease.idle() || c.nothingAllowed() {
 		c.worked = false
 		c.leases--
+	}
+	if c.batch != nil && c.batch.limited {
+		c.resumes = c.batch.resumes
 	}
 	c.reshape = c.reshape || c.lease.Shards != c.cfg.Shards
 	c.lease, c.batch, c.handled, c.nextBatch, c.newer = nil, nil, nil, nil, nil
@@ -298,7 +327,11 @@ func (c *Core) onBrokenTx(cause error, result errclass.Result, running bool) {
 	case c.stopping, len(started) == 0:
 		c.undone(cause, false)
 	case len(started) > 1:
-		c.search.onBroken(started, running)
+		last := 0
+		if running {
+			last = max(c.batch.lastCall, 1)
+		}
+		c.search.onBroken(started, last)
 		c.undone(cause, !running) // if it was running, the connection may be lost because of the database
 	default:
 		c.cfg.decide(started[0], result)

@@ -40,6 +40,7 @@ type Lease struct {
 	earlier       []*Entry        // of the batches before the latest; they are done or to be parked
 	parkedNow     map[string]bool // keys of those that were not parked before
 	attemptsAhead map[int64]int32 // AheadAttempts by seq
+	trying        int             // how many events are tried together after a crash, at most; 0 if that is not limited
 	began         time.Time       // when its first handler was called
 }
 

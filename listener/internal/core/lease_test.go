@@ -159,7 +159,7 @@ func TestPrepare(t *testing.T) {
 	for seq := range int64(6) {
 		lease.Events = append(lease.Events, p.event(seq+5))
 	}
-	lease.Events[0].Of.KeyPrefix = "kafka:orders "
+	lease.Events[0].Of = &Topic{Version: 1, Target: p.target, KeyPrefix: "kafka:orders "}
 	lease.Events[5].Version = 2
 	lease.Events = append(lease.Events, p.event(11))
 	retries := map[int64]Retry{7: {until: p.now.Add(time.Second)}, 8: {until: p.now}}
@@ -304,7 +304,7 @@ func TestSearch(t *testing.T) {
 	entries, _ := p.entriesOf("a b c d")
 	var s search
 	require.Equal(t, entries, s.pick(entries))
-	s.onBroken(entries, false)
+	s.onBroken(entries, 0)
 	require.Equal(t, entries[:2], s.pick(entries))
 	s.onCommitted(entries[:2])
 	require.Equal(t, entries[2:3], s.pick(entries))
@@ -317,7 +317,7 @@ func TestSearch(t *testing.T) {
 	entries[3].Status = Waiting
 	require.Equal(t, entries, s.pick(entries))
 
-	s.onBroken(entries, true) // the last of them was running
+	s.onBroken(entries, 1) // the last of them was running
 	require.Equal(t, entries[:3], s.pick(entries))
 	entries[0].Status = Done
 	require.Equal(t, entries[1:], s.pick(entries))
@@ -329,9 +329,9 @@ func TestSearch(t *testing.T) {
 	require.Equal(t, entries, s.pick(entries))
 
 	same, _ := p.entriesOf("a a b")
-	s.onBroken(same[1:], false)
+	s.onBroken(same[1:], 0)
 	require.Equal(t, same[2:], s.pick(same), "none is picked past another event of its key")
-	s.onBroken(same[1:2], false)
+	s.onBroken(same[1:2], 0)
 	require.Equal(t, same, s.pick(same), "none is left, and the search ends")
 	s.found(same[1])
 	require.Equal(t, same, s.pick(same), "the culprit is not the first of its key")

@@ -56,6 +56,7 @@ type play struct {
 	t      testing.TB
 	core   *Core
 	target *toyTarget
+	topic  *Topic
 	now    time.Time
 	last   []Command // of the latest step
 	all    []Command // of all steps
@@ -74,6 +75,7 @@ func toyConfig() Config {
 
 func newPlay(t testing.TB, set func(*Config)) *play {
 	p := &play{t: t, now: start, target: &toyTarget{admits: 1000}}
+	p.topic = &Topic{Version: 1, Target: p.target}
 	cfg := toyConfig()
 	cfg.Targets = []Target{p.target}
 	cfg.NewID = func() uuid.UUID {
@@ -112,7 +114,7 @@ func latest[T Command](p *play) (cmd T) {
 func (p *play) event(seq int64) *Entry {
 	return &Entry{
 		Event: outbox.Event{Namespace: "test", Topic: "said", ID: uuid.UUID{15: byte(seq)}, Version: 1}, Seq: seq,
-		Key: fmt.Sprint("k", seq), Of: &Topic{Version: 1, Target: p.target},
+		Key: fmt.Sprint("k", seq), Of: p.topic,
 	}
 }
 

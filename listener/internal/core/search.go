@@ -69,15 +69,15 @@ func firstOfKey(entries []*Entry, e *Entry) bool {
 	return true
 }
 
-// onBroken records that the transaction of started was broken. If the last of them broke it while running, the others
-// are tried without it.
-func (d *search) onBroken(started []*Entry, running bool) {
+// onBroken records that the transaction of started was broken. If the last of them, as many as running says, broke it
+// while they were running, the others are tried without them.
+func (d *search) onBroken(started []*Entry, running int) {
 	d.candidates = nil
 	for _, e := range started {
 		d.candidates = append(d.candidates, e.place())
 	}
-	if d.nextCount = len(started) / 2; running {
-		d.nextCount = len(started) - 1
+	if d.nextCount = len(started) - running; running == 0 || d.nextCount == 0 {
+		d.nextCount = len(started) / 2
 	}
 }
 

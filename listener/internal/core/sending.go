@@ -47,11 +47,14 @@ func (b *Batch) Sendings(unread errclass.Result) (all []*Sending) {
 	return all
 }
 
+// Len returns how many events are left.
+func (s *Sending) Len() int { return len(s.queue) }
+
 // Next returns the next events that may be sent, at most limit. They may include several of one key, because a
 // publisher sends none after one that failed.
 func (s *Sending) Next(now time.Time, limit int) (entries []*Entry) {
 	b := s.batch
-	for !b.halted && !b.Stopping {
+	for !b.halted && !b.limited && !b.Stopping {
 		for entries = nil; len(s.queue) > 0 && len(entries) < b.budget.atMost(limit); s.queue = s.queue[1:] {
 			e := s.queue[0]
 			if e.Status != Waiting || !b.mayStart(e) {

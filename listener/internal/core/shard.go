@@ -142,6 +142,7 @@ func (c *Core) roundTrip(take bool) {
 	}
 	c.following, c.carried = c.carried, nil
 	if take {
+		c.filled, c.fillUntil = false, time.Time{}
 		cmd.Take = &Take{
 			ID: c.nextID, Previous: c.previousID, AfterNo: c.afterNo, TakeOver: c.mayTakeOver(), BatchSize: c.cfg.BatchSize,
 			ScanSize: max(c.scanSize, c.cfg.BatchSize), Read: c.following == nil,

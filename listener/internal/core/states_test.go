@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/testing/coretest"
 )
 
@@ -104,7 +105,53 @@ var scenes = []scene{
 	{nil, func(p *play) { p.ending(1); p.step(Failed{Err: errTest}) }, "database over (a lease is not ended)", is(DatabaseOver{})},
 	{nil, func(p *play) { p.ending(1); p.step(Failed{Err: errTest}); p.wait(time.Minute) }, "tick (a lease is not ended)", is(Tick{})},
 
+	// Filling.
+	{fills, (*play).checking, "checked (batches wait to fill)", is(checked(nil))},
+	{fills, (*play).checking, "checked (batches wait to fill, paused)", is(checked(func(w *Wait) { w.Paused = true }))},
+	{fills, (*play).taking, "filled (a full batch)", is(Filled{Events: 4, Scanned: 9})},
+	{fills, (*play).taking, "filled (nothing)", is(Filled{})},
+	{fills, (*play).taking, "filled (something that need not wait)", is(Filled{Events: 1, Ready: true})},
+	{fills, (*play).taking, "filled (too few)", is(Filled{Events: 3})},
+	{fills, (*play).taking, "filled (too few, the first has waited)", is(Filled{Events: 3, Age: time.Minute})},
+	{fills, func(p *play) { p.taking(); p.step(Stop{}) }, "filled (too few, stopping)", is(Filled{Events: 3})},
+	{fills, (*play).taking, "failed", is(Failed{Err: errTest})},
+	{fills, (*play).taking, "stop (it looks for events)", is(Stop{})},
+	{fills, waiting(0), "stop", is(Stop{})},
+	{fills, waiting(0), "woken", is(Woken{})},
+	{fills, waiting(0), "tick (early)", is(Tick{})},
+	{fills, waiting(time.Second), "tick", is(Tick{})},
+	{fills, func(p *play) { waiting(time.Second)(p); p.step(Tick{}) }, "filled (still too few)", is(Filled{Events: 3})},
+	{fills, func(p *play) { waiting(7500 * time.Millisecond)(p); p.step(Tick{}) }, "filled (still too few, nearly long enough)", is(Filled{Events: 3})},
+	{fills, func(p *play) { waiting(8 * time.Second)(p); p.step(Tick{}) }, "filled (too few, for long enough)", is(Filled{Events: 3})},
+	{fills, func(p *play) { p.taking(); p.step(Filled{Events: 4}); p.step(p.taken(nil, 1)) }, "handled (batches wait to fill)", func(p *play) Event { return p.handled(nil) }},
+	{fills, func(p *play) {
+		p.taking()
+		p.step(Filled{Events: 4})
+		p.step(p.taken(nil, 1))
+		p.step(p.handled(nil))
+	}, "round trip done (batches wait to fill)", is(RoundTripDone{Ours: true})},
+
+	// Waiting for the rate.
+	{nil, (*play).rated, "handled (the rate does not allow more)", (*play).notAllowed},
+	{drains, (*play).rated, "handled (drain, the rate does not allow more)", (*play).notAllowed},
+	{nil, rateUsed, "round trip done (the rate does not allow more)", is(RoundTripDone{Ours: true})},
+	{drains, rateUsed, "round trip done (drain, the rate does not allow more)", is(RoundTripDone{Ours: true})},
+	{nil, rateChecked, "checked (the rate does not allow more)", is(checked(nil))},
+	{nil, rateChecked, "checked (the rate does not allow more, resharding)", is(checked(resharding))},
+	{nil, func(p *play) { rateChecked(p); p.step(checked(nil)) }, "stop (the rate does not allow more)", is(Stop{})},
+	{nil, func(p *play) { rateChecked(p); p.step(checked(nil)); p.wait(time.Second) }, "tick (the rate does not allow more)", is(Tick{})},
+	{nil, func(p *play) {
+		rateChecked(p)
+		p.step(checked(nil))
+		p.wait(time.Minute)
+	}, "tick (the rate allows more)", is(Tick{})},
+
 	// Handling.
+	{gets4, func(p *play) { p.handling(oneByOne, 1) }, "tried (two events)", func(p *play) Event { return p.tried(2, 2) }},
+	{gets4, func(p *play) { p.handling(oneByOne, 1) }, "tried (one event)", func(p *play) Event { return p.tried(1) }},
+	{gets4, func(p *play) { p.handling(oneByOne, 1) }, "tried (no other is there)", func(p *play) Event { return p.tried(2) }},
+	{gets4, func(p *play) { p.handling(oneByOne, 1) }, "tried (another process has the lease)", is(Tried{})},
+	{gets4, func(p *play) { p.handling(oneByOne, 1) }, "failed (nothing is tried)", is(Failed{Err: errTest})},
 	{nil, func(p *play) { p.handling(func(l *Lease) { parkedDue(l); oneByOne(l) }, 1) }, "parked events (one by one)", func(p *play) Event {
 		return ParkedTaken{[]*Entry{p.parkedEvent(1)}}
 	}},
@@ -211,6 +258,52 @@ var scenes = []scene{
 
 	// Over.
 	{nil, func(p *play) { p.checking(); p.step(Stop{}); p.step(checked(nil)) }, "woken", is(Woken{})},
+}
+
+func gets4(c *Config) { c.Batch = 4 }
+func fills(c *Config) { c.Batch, c.Wait = 4, 8*time.Second }
+
+// rated handles a lease of two events.
+func (p *play) rated() { p.handling(func(l *Lease) { l.BatchSize = 3 }, 1, 2) }
+
+// notAllowed lets the rate allow one of them.
+func (p *play) notAllowed() Event {
+	b := p.core.batch
+	b.Finish(p.now, b.Next(p.now), errclass.Result{})
+	b.Limit(b.Next(p.now), p.now.Add(10*time.Second))
+	return Handled{Batch: b}
+}
+
+// rateUsed ends the lease because the rate allows no more.
+func rateUsed(p *play) {
+	p.handling(nil, 1)
+	b := p.core.batch
+	b.Limit(b.Next(p.now), p.now.Add(10*time.Second))
+	p.step(Handled{Batch: b})
+}
+
+func rateChecked(p *play) {
+	rateUsed(p)
+	p.step(RoundTripDone{Ours: true})
+}
+
+// waiting waits to fill a batch, for d already.
+func waiting(d time.Duration) func(*play) {
+	return func(p *play) {
+		p.taking()
+		p.step(Filled{Events: 1})
+		p.wait(d)
+	}
+}
+
+// tried answers Try: so many events may be tried together, and those with seqs come behind the first one.
+func (p *play) tried(size int, seqs ...int64) Tried {
+	next := &NextBatch{Lease: latest[Try](p).Lease}
+	for _, seq := range seqs {
+		next.Add(p.event(seq))
+		next.Scanned, next.ScannedTo = next.Scanned+1, seq
+	}
+	return Tried{Ours: true, Size: size, Next: next}
 }
 
 func parkedDue(l *Lease)                  { l.ParkedDue = true }

@@ -5,6 +5,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,10 +20,9 @@ import (
 type Config struct {
 	Topics  []Topic   // those that are claimed
 	Targets []*Target // of all topics, each once
-	Lanes   Lanes     // where the events are; 0 means in all
 	Pauses  *Pauses   // what is paused at the start
 
-	BatchSize, Concurrency                       int
+	BatchSize, Concurrency                       int // BatchSize is at least the size of the largest batch
 	Ahead                                        int // how many events may wait for a handler to return
 	LeaseDuration, PollInterval, MaxPollInterval time.Duration
 	LastAttemptLimit                             time.Duration // how long an event that may kill its process stops claims
@@ -40,7 +40,22 @@ type Config struct {
 type Topic struct {
 	Name   string
 	Target *Target
-	Fair   bool // its events are in the lanes of their tenants
+	Turns  bool // its events have turns
+	Limits bool // no event is claimed before it has one
+}
+
+// lanes returns the lanes of the events that are claimed.
+func (cfg *Config) lanes() []int32 {
+	var names []string
+	for i := range cfg.Topics {
+		if !cfg.Topics[i].Limits {
+			names = append(names, cfg.Topics[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return LanesOf(names)
 }
 
 // MaxPasses is how many passes may be under way: one that PostgreSQL works on, and one that waits for its commit.
@@ -55,8 +70,10 @@ type Core struct {
 	outMemory  []Command             // of the latest step, to be used again
 
 	leases
+	batching
 	sleeper  sleep.Sleeper
 	ready    []*Task      // handlers wait for them
+	fair     fairQueue    // and for these, which have turns
 	lines    []activeLine // destinations that events are on their way to
 	running  int          // handlers, and what waits for one of them to return
 	inFlight int          // claimed and not known to be settled
@@ -90,8 +107,10 @@ type Core struct {
 	claimable  bool // there may be something to claim
 	generation int  // how often something has made it claimable
 	backlog    bool // the latest claim was full
+	tight      bool // there is little room, and enough events wait for the workers
 	claims     *claims
 	looks      looks
+	turns      *turns
 
 	pauses         *Pauses   // what is paused, as it was read last
 	pausesAt       time.Time // when to read it again
@@ -110,16 +129,24 @@ type Core struct {
 
 // New returns the core of a run that begins at now.
 func New(now time.Time, cfg Config) *Core {
+	batching := newBatching(&cfg)
 	c := &Core{
 		cfg: cfg, targetOf: make(map[string]*Target, len(cfg.Topics)), ownTargets: make(map[*rest.Target]bool),
-		leases:   leases{lease: cfg.LeaseDuration},
+		leases: leases{lease: cfg.LeaseDuration}, batching: batching,
 		sleeper:  sleep.NewSleeper(now, cfg.Random, cfg.Doorbell, cfg.PollInterval, cfg.MaxPollInterval),
 		capacity: max(cfg.BatchSize, cfg.Concurrency), claimable: true, claims: newClaims(&cfg, cfg.Pauses),
-		looks: looks{wanted: true, walk: Walk{In: cfg.Lanes}}, pauses: cfg.Pauses, drained: make(map[*Target]bool),
+		looks: looks{wanted: true, walk: NewWalk(cfg.lanes())}, pauses: cfg.Pauses, drained: make(map[*Target]bool),
 	}
+	names, active := make([]string, 0, len(cfg.Topics)), false
 	for _, t := range cfg.Topics {
 		c.targetOf[t.Name] = t.Target
+		names, active = append(names, t.Name), active || t.Turns
 	}
+	c.turns = newTurns(TurnLanesOf(names), active)
+	if c.turns.stray = now.Add(strayEvery); cfg.Drain {
+		c.turns.begin()
+	}
+	c.claims.turns = c.turns
 	for _, t := range cfg.Targets {
 		t.reset()
 		if c.ownTargets[t.Rest] = true; t.Rest.Broker != nil {
@@ -147,6 +174,8 @@ func (c *Core) Step(now time.Time, in Event) []Command {
 		c.timerAt = time.Time{}
 	case *Reported:
 		c.onReported(now, e)
+	case *BatchReported:
+		c.onBatchReported(now, e)
 	case *Sent:
 		c.onSent(now, e)
 	case *Routed:
@@ -187,6 +216,7 @@ func (c *Core) Step(now time.Time, in Event) []Command {
 // onTime does what is due at now whatever happens.
 func (c *Core) onTime(now time.Time) {
 	c.renew(now)
+	c.turns.onTime(now)
 	if c.lapsed {
 		c.lapsed = false
 		c.withdraw(now)
@@ -231,6 +261,11 @@ func (c *Core) nextTime(now time.Time) (at time.Time) {
 		wait(c.renewAt)
 	}
 	wait(c.pausedUntil)
+	for _, t := range c.batchTargets {
+		if len(t.ready) > 0 {
+			wait(c.goesAt(t))
+		}
+	}
 	if c.lastAttempt != nil {
 		wait(c.lastAttemptSince.Add(c.cfg.LastAttemptLimit))
 		wait(c.lastAttemptSince.Add(c.lease))
@@ -250,12 +285,20 @@ func (c *Core) nextTime(now time.Time) (at time.Time) {
 	if c.passes < MaxPasses && c.looks.wanted {
 		wait(c.looks.from)
 	}
+	if c.passes < MaxPasses {
+		wait(c.turns.next(now))
+	}
 	wait(c.sleeper.PollAt())
 	return at
 }
 
 // AtRisk returns the events in flight whose lease may have run out. No sweep of this process takes them.
 func (c *Core) AtRisk(now time.Time) []uuid.UUID { return c.atRisk(now) }
+
+// Holds reports whether the leases of all of tasks, which run, are held.
+func (c *Core) Holds(now time.Time, tasks []*Task) bool {
+	return !slices.ContainsFunc(tasks, func(t *Task) bool { return t.lost || c.leases.over(t, now) })
+}
 
 // onReported takes in the results of tasks for which nothing runs any more.
 func (c *Core) onReported(now time.Time, e *Reported) {
@@ -290,6 +333,10 @@ func (c *Core) report(now time.Time, t *Task) {
 	if t.line != nil {
 		c.removeFromLine(now, t)
 	}
+	if !t.Tried || t.Ended {
+		t.notBegun()
+	}
+	c.left(t)
 	if t.try != nil {
 		t.try.Rest.OnTry(now, true)
 	}
@@ -329,11 +376,26 @@ func (c *Core) recall() {
 func (c *Core) onRecalled(now time.Time, e *Recalled) {
 	c.recalling = false
 	for _, t := range e.Tasks {
-		t.begun = false
+		t.notBegun()
 		c.running--
 	}
 	c.ready = append(e.Tasks, c.ready...)
+	for _, b := range slices.Backward(e.Batches) {
+		c.takeBack(b)
+	}
 	c.release(now, &c.ready)
+	for _, t := range c.batchTargets {
+		c.release(now, &t.again)
+		c.release(now, &t.ready)
+	}
+}
+
+// notBegun records that no worker has begun t.
+func (t *Task) notBegun() {
+	if t.begun = false; t.admitted {
+		t.admitted = false
+		t.to.Rest.Untried()
+	}
 }
 
 // withdraw takes back what has not begun and is gone, for example because its lease was lost while it waited. Each is
@@ -347,9 +409,12 @@ func (c *Core) withdraw(now time.Time) {
 		c.release(now, &c.lines[i].ready)
 	}
 	for _, t := range c.cfg.Targets {
+		c.release(now, &t.again)
 		c.release(now, &t.ready)
 	}
 	c.release(now, &c.ready)
+	c.release(now, (*[]*Task)(&c.fair.tasks))
+	c.fair.restore()
 }
 
 // release releases what is gone of a queue.
@@ -396,11 +461,13 @@ func (c *Core) claimsPaused(now time.Time) bool {
 func (c *Core) requestClaim() {
 	c.claimable = true
 	c.generation++
+	c.turns.wake()
 }
 
 // requestLook makes the dispatcher claim once more, and look from the head soon.
 func (c *Core) requestLook() {
 	c.looks.soon()
+	c.turns.soon()
 	c.requestClaim()
 }
 

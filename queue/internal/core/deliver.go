@@ -9,6 +9,9 @@ import (
 
 // deliver starts passes while there is something for them to do.
 func (c *Core) deliver(now time.Time) {
+	if len(c.turns.starved) > 0 && c.idle() > 0 {
+		c.turns.idle()
+	}
 	for !now.Before(c.pausedUntil) {
 		want := c.room(now)
 		if !c.worthwhile(want) && (c.passes == MaxPasses || c.tryable(now) == nil) {
@@ -37,13 +40,14 @@ func (c *Core) half() int { return (c.capacity + 1) / 2 }
 // claimable or claims are paused, and also if there is little room while enough events wait for the workers. Two passes
 // claim at the same time only from a backlog, each up to half of the capacity.
 func (c *Core) room(now time.Time) int {
-	inFlight := c.inFlight - c.stalled(now)
+	inFlight := c.inFlight - c.stalled(now) - min(c.batched, c.extra)
 	busy := inFlight - len(c.finished) - c.settling
 	free := c.capacity - (inFlight - len(c.finished)) - c.reserved
-	if !c.claimable && !c.looks.due(now) || c.claimsPaused(now) || free <= 0 || c.claiming > 0 && !c.backlog {
+	if !c.claimable && !c.looks.due(now) && !c.turns.due(now) || c.claimsPaused(now) || free <= 0 ||
+		c.claiming > 0 && !c.backlog {
 		return 0
 	}
-	if busy+c.claiming > c.cfg.Concurrency && free < c.capacity/4 {
+	if c.tight = busy+c.claiming > c.cfg.Concurrency && free < c.capacity/4; c.tight && !c.turns.dueOthers(now) {
 		return 0
 	}
 	if c.backlog {
@@ -61,11 +65,17 @@ func (p *Pass) reclaims() bool { return p.Claim != nil && p.Claim.Reclaims > 0 }
 // pass starts a pass that settles all finished tasks and claims up to want, or one event of a target that is to be
 // tried.
 func (c *Core) pass(now time.Time, want int) {
+	for _, t := range c.finished {
+		c.turns.freed(t.turn())
+	}
 	p := &Pass{want: want, generation: c.generation}
 	if p.try = c.tryable(now); p.try != nil {
-		p.Claim, p.want = c.claims.try(p.try, c.mayReclaim(now), c.pauses), 1
+		p.Claim, p.want = c.claims.try(now, p.try, c.mayReclaim(now), c.pauses), 1
 	} else if want > 0 {
-		if c.looks.due(now) {
+		if c.nextIsOfTurns(now) {
+			p.Claim = c.claims.ofTurns(now, want, c.idle(), !c.tight, c.mayReclaim(now), c.pauses)
+			p.turns = p.Claim != nil
+		} else if c.looks.due(now) {
 			p.Claim = c.claims.request(now, want, c.mayReclaim(now), c.pauses, c.looks.starts(&c.claims.walk))
 			if p.look = p.Claim != nil; !p.look {
 				c.looks.from = now.Add(lookEvery) // everything rests or is paused
@@ -77,11 +87,19 @@ func (c *Core) pass(now time.Time, want int) {
 	c.beginPass(now, p)
 }
 
+// nextIsOfTurns reports whether the next claim is of events that have turns. It is every other one, if there are others
+// to claim.
+func (c *Core) nextIsOfTurns(now time.Time) bool {
+	others := len(c.claims.walk.lanes) > 0 && (c.claimable || c.looks.due(now))
+	c.turns.last = c.turns.due(now) && (c.tight || !others || c.turns.active && !c.turns.last)
+	return c.turns.last
+}
+
 // mayReclaim reports whether events whose lease has run out may be taken. They may not while an event on its last
 // attempt is in flight, because one of them might kill the process. They may not right after an outage of the database
 // either, because live processes have yet to settle what they have in flight.
 func (c *Core) mayReclaim(now time.Time) bool {
-	return !c.reclaiming && c.lastAttempt == nil && !now.Before(c.reclaimFrom)
+	return !c.reclaiming && c.lastAttempt == nil && !c.suspecting(now) && !now.Before(c.reclaimFrom)
 }
 
 // beginPass begins p, which settles all finished tasks.
@@ -110,6 +128,9 @@ func (c *Core) settle(now time.Time, p *Pass) {
 	for _, t := range p.Settle {
 		t.As, t.After = Release, 0
 		if t.unstarted {
+			if t.Shared {
+				t.After = c.cfg.FirstPause
+			}
 			continue
 		}
 		switch t.Result.Class {
@@ -147,6 +168,9 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 	if p.look {
 		c.looks.running = false
 	}
+	if p.turns {
+		c.turns.over(p.Claim.Turns)
+	}
 	if p.try != nil && len(e.Claimed) == 0 {
 		p.try.Rest.OnTry(now, false)
 	}
@@ -161,6 +185,7 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 			pause := c.emptyClaims.Pause()
 			c.sleeper.DelayPoll(now, pause)
 			c.looks.delay(now.Add(pause)) // a look that is due is a claim, too
+			c.turns.round.from = later(c.turns.round.from, now.Add(pause))
 		}
 		c.onClaim(now, e)
 	}
@@ -175,6 +200,9 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 		c.backlog = false
 		c.claims.walk.Failed()
 		c.looks.walk.Failed()
+		if p.turns {
+			c.turns.forget()
+		}
 		c.requestLook()
 	}
 	c.onOutage(now, p)
@@ -199,6 +227,9 @@ func (c *Core) settled(e *PassDone) {
 	released := false
 	for _, t := range e.Pass.Settle {
 		released = released || t.As == Release
+		if t.As == Release && t.Turn != "" && !t.open {
+			c.turns.know(TurnStart{Turn: t.turn()})
+		}
 		if t.open {
 			t.open = false
 			continue
@@ -224,6 +255,7 @@ func (c *Core) take(now time.Time, e *PassDone) {
 		if t.to.sends() {
 			t.to.inFlight++
 		}
+		c.added(now, t)
 		switch {
 		case c.stopping || c.pauses.Event(t.Topic, t.Tenant):
 			c.releaseUnstarted(now, t)
@@ -244,6 +276,11 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 		c.claimable = c.claimable && p.generation != c.generation
 	} else if c.walk(now, e); p.try != nil { // the claim was not of the other targets
 		return
+	} else if p.turns {
+		c.backlog = c.turns.backlog(now, len(e.Claimed), p.want)
+		if len(e.Claimed) > 0 {
+			c.sleeper.Found(now)
+		}
 	} else {
 		c.backlog = len(e.Claimed) == p.want
 		switch {
@@ -263,14 +300,14 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 		}
 		return
 	}
-	if c.claimable || c.claiming > 0 {
+	if c.claimable || c.claiming > 0 || c.turns.due(now) {
 		return
 	}
 	may, asks := c.sleeper.Idle()
 	if asks {
 		c.do(AskBell{Request: c.sleeper.Request(), Asleep: true})
 	}
-	if may && !c.looks.wanted {
+	if may && !c.looks.wanted && !c.turns.round.wanted {
 		c.do(SignalIdle)
 	}
 }
@@ -282,6 +319,8 @@ func (c *Core) walk(now time.Time, e *PassDone) {
 	case e.Err != nil && e.Found.At.IsZero():
 	case p.try != nil:
 		c.claims.tried(now, p.try, p.Claim, &e.Found)
+	case p.turns:
+		c.turns.onClaim(now, p.Claim.Turns, &e.Found)
 	case p.look:
 		c.looks.onClaim(now, p.Claim, &e.Found, &c.claims.walk)
 	default:

@@ -5,6 +5,9 @@ import "time"
 // draining is what only a drain knows: it claims a batch, handles it, and settles it with the claim of the next one.
 type draining struct {
 	sweeping bool // nothing is due any more
+	// dry says that nothing is due of the events that have no turns, and turnsDry that of the others. Handlers may have
+	// enqueued both when something was claimed since.
+	dry, turnsDry bool
 }
 
 // drain starts the next pass when all of the batch is finished.
@@ -16,17 +19,17 @@ func (c *Core) drain(now time.Time) {
 		c.readPauses(now)
 		return
 	}
-	p := &Pass{want: c.cfg.BatchSize}
+	p := &Pass{want: max(c.cfg.BatchSize, c.extra)}
 	if c.cfg.Limit > 0 {
 		p.want = min(p.want, c.cfg.Limit-c.handled)
 	}
 	if p.want > 0 {
 		if p.try = c.tryable(now); p.try != nil && !c.drained[p.try] {
 			c.drained[p.try] = true
-			p.Claim, p.want = c.claims.try(p.try, true, c.pauses), 1
+			p.Claim, p.want = c.claims.try(now, p.try, true, c.pauses), 1
 		} else {
 			p.try = nil
-			p.Claim = c.claims.request(now, p.want, true, c.pauses, c.claims.inPieces)
+			p.Claim = c.drainClaim(now, p)
 		}
 	}
 	if p.Claim == nil && len(c.finished) == 0 {
@@ -36,11 +39,28 @@ func (c *Core) drain(now time.Time) {
 	c.beginPass(now, p)
 }
 
+// drainClaim returns the next claim of a drain: first of the events that have no turns, then of the others.
+func (c *Core) drainClaim(now time.Time, p *Pass) *Claim {
+	if c.dry = c.dry || len(c.claims.walk.lanes) == 0; !c.dry {
+		return c.claims.request(now, p.want, true, c.pauses, c.claims.inPieces)
+	}
+	if !c.turns.round.wanted {
+		c.turns.begin()
+	}
+	c.turns.round.from = time.Time{}
+	q := c.claims.ofTurns(now, p.want, c.cfg.Concurrency, true, true, c.pauses)
+	p.turns = q != nil
+	return q
+}
+
 // onDrainPass takes over what was claimed, and ends the drain when a claim has found nothing at its end.
 func (c *Core) onDrainPass(now time.Time, e *PassDone) {
 	p := e.Pass
 	c.handled += len(e.Claimed)
 	more := false
+	if len(e.Claimed) > 0 {
+		c.dry, c.turnsDry = false, false
+	}
 	switch {
 	case p.Claim == nil || e.Found.At.IsZero():
 	case p.try != nil:
@@ -48,8 +68,13 @@ func (c *Core) onDrainPass(now time.Time, e *PassDone) {
 		more = c.claims.tries[p.try] != nil && len(e.Claimed) == 0
 		c.drained[p.try] = !more
 	default:
-		c.claims.walk.Advance(now, p.Claim, &e.Found)
-		more = c.claims.walk.More()
+		c.walk(now, e)
+		if nothing := len(e.Claimed) == 0; p.turns {
+			c.turnsDry = nothing && !c.turns.more()
+		} else {
+			c.dry = nothing && !c.claims.walk.More()
+		}
+		more = !c.dry || !c.turnsDry
 	}
 	switch {
 	case len(e.Claimed) > 0:

@@ -18,6 +18,12 @@ type (
 	Tick struct{}
 	// Reported: nothing runs for these tasks any more. Each has its result.
 	Reported struct{ Tasks []*Task }
+	// BatchReported: nothing runs any more for these tasks of a batch, which were called together or not at all. Each has
+	// its result. The others follow.
+	BatchReported struct {
+		Batch *RunBatch
+		Tasks []*Task
+	}
 	// Sent: a call of a publisher has returned. Tasks are those that were sent, in order; the others were Reported. Cut
 	// says that the context of the call was over.
 	Sent struct {
@@ -30,8 +36,11 @@ type (
 		Route        *Route
 		Destinations []Destined
 	}
-	// Recalled: no worker has begun these tasks, which are in the order of their Run.
-	Recalled struct{ Tasks []*Task }
+	// Recalled: no worker has begun these tasks and batches, which are in the order of their commands.
+	Recalled struct {
+		Tasks   []*Task
+		Batches []*RunBatch
+	}
 	// PassDone: a pass is over. Open are the tasks of it that are not known to be settled. After an error, what was
 	// claimed is leased nevertheless.
 	PassDone struct {
@@ -71,22 +80,23 @@ type (
 	DatabaseOver struct{}
 )
 
-func (Started) event()      {}
-func (Tick) event()         {}
-func (*Reported) event()    {}
-func (*Sent) event()        {}
-func (*Routed) event()      {}
-func (*Recalled) event()    {}
-func (*PassDone) event()    {}
-func (*Renewed) event()     {}
-func (Woken) event()        {}
-func (Answered) event()     {}
-func (*PausesRead) event()  {}
-func (Listed) event()       {}
-func (Swept) event()        {}
-func (Stop) event()         {}
-func (GiveUp) event()       {}
-func (DatabaseOver) event() {}
+func (Started) event()        {}
+func (Tick) event()           {}
+func (*Reported) event()      {}
+func (*BatchReported) event() {}
+func (*Sent) event()          {}
+func (*Routed) event()        {}
+func (*Recalled) event()      {}
+func (*PassDone) event()      {}
+func (*Renewed) event()       {}
+func (Woken) event()          {}
+func (Answered) event()       {}
+func (*PausesRead) event()    {}
+func (Listed) event()         {}
+func (Swept) event()          {}
+func (Stop) event()           {}
+func (GiveUp) event()         {}
+func (DatabaseOver) event()   {}
 
 // Destined are tasks whose events go to one destination.
 type Destined struct {
@@ -113,6 +123,12 @@ type Command interface{ command() }
 type (
 	// Run gives a task to the workers. It waits while Config.Concurrency others run. Reported follows, or Recalled.
 	Run struct{ Task *Task }
+	// RunBatch gives tasks to the workers, for a call with all of them. It waits like a Run. BatchReported follows, or
+	// Recalled. It follows several times if the tasks are called again in smaller batches.
+	RunBatch struct {
+		Tasks []*Task
+		left  int // not reported
+	}
 	// Recall takes back what waits for a worker. Recalled follows, before anything else.
 	Recall struct{}
 	// Send gives tasks to the publisher of To, or to one of its destinations. Sent follows.
@@ -140,6 +156,7 @@ type (
 		Claim      *Claim // nil claims nothing
 		want       int
 		look       bool    // the claim looks from the head
+		turns      bool    // the claim is of events that have turns
 		try        *Target // the claim is of one event, to find out whether this target is available again
 		generation int     // when it started
 		began      time.Time
@@ -176,6 +193,7 @@ type (
 )
 
 func (Run) command()        {}
+func (*RunBatch) command()  {}
 func (Recall) command()     {}
 func (*Send) command()      {}
 func (*Route) command()     {}

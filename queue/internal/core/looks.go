@@ -1,9 +1,8 @@
 package core
 
 import (
+	"slices"
 	"time"
-
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 )
 
 const (
@@ -20,12 +19,12 @@ const (
 // claims it.
 type looks struct {
 	walk    Walk
-	front   [tenantlane.Count]stage // of the main walk when the claim under way began
-	wanted  bool                    // a round is under way, or is to begin
-	begun   bool                    // it is under way
-	running bool                    // one of its claims is under way
-	again   bool                    // another round is to follow, because something may have come behind this one
-	from    time.Time               // when the next claim may begin
+	front   []stage   // of the main walk when the claim under way began
+	wanted  bool      // a round is under way, or is to begin
+	begun   bool      // it is under way
+	running bool      // one of its claims is under way
+	again   bool      // another round is to follow, because something may have come behind this one
+	from    time.Time // when the next claim may begin
 }
 
 // soon asks for a round from the head. It begins when the pause after the latest look is over.
@@ -51,7 +50,7 @@ func (l *looks) due(now time.Time) bool { return l.wanted && !l.running && !now.
 // starts returns the starts of the next look.
 func (l *looks) starts(main *Walk) func(size int) []Start {
 	return func(size int) []Start {
-		l.begun, l.front = true, main.lanes
+		l.begun, l.front = true, append(l.front[:0], main.stages...)
 		return l.walk.Pieces(size, true)
 	}
 }
@@ -60,13 +59,13 @@ func (l *looks) starts(main *Walk) func(size int) []Start {
 func (l *looks) onClaim(now time.Time, q *Claim, f *Found, main *Walk) {
 	behind := false
 	for i := range f.Rows {
-		if e := &f.Rows[i]; e.Reclaimed || e.At.Compare(l.front[e.Lane].after) < 0 {
+		if e := &f.Rows[i]; e.Reclaimed || e.At.Compare(l.frontOf(e.Lane)) < 0 {
 			behind = true
 		}
 	}
 	l.walk.Advance(now, q, f)
-	for i := range l.walk.lanes {
-		at, front := &l.walk.lanes[i], &main.lanes[i]
+	for i := range l.walk.stages {
+		at, front := &l.walk.stages[i], &main.stages[i]
 		switch {
 		case at.seen:
 			if !front.seen || at.after.Compare(front.after) > 0 {
@@ -93,4 +92,12 @@ func (l *looks) onClaim(now time.Time, q *Claim, f *Found, main *Walk) {
 			l.soon()
 		}
 	}
+}
+
+// frontOf returns where the main walk was in a lane when the claim under way began.
+func (l *looks) frontOf(lane int32) Place {
+	if i, is := slices.BinarySearch(l.walk.lanes, lane); is {
+		return l.front[i].after
+	}
+	return Place{}
 }

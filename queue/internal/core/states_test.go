@@ -25,6 +25,8 @@ func (d *driven) state() string {
 		return "claiming"
 	case d.passes > 0:
 		return "settling"
+	case d.inFlight > 0 && len(d.handled.ready) == d.inFlight:
+		return "filling"
 	case d.inFlight > 0:
 		return "handling"
 	case d.sweeping:
@@ -46,6 +48,8 @@ func (d *driven) words() (words []string) {
 		switch c := c.(type) {
 		case Run:
 			add("run")
+		case *RunBatch:
+			add("runBatch")
 		case Recall:
 			add("recall")
 		case *Send:
@@ -119,6 +123,15 @@ var situations = []struct {
 		s.send, s.route = the[*Send](s.driven), the[*Route](s.driven)
 		return s
 	}},
+	{"filling", func(t *testing.T) *situation {
+		s := &situation{driven: drive(t, asBatched(4, 3*time.Second))}
+		s.tasks = s.driven.tasks("handled", 2)
+		s.claimed(s.first(), s.tasks...)
+		for _, p := range all[*Pass](s.driven) {
+			s.claimed(p)
+		}
+		return s
+	}},
 	{"settling", func(t *testing.T) *situation {
 		s := &situation{driven: drive(t)}
 		s.tasks = s.driven.tasks("handled", 2)
@@ -159,6 +172,7 @@ var situations = []struct {
 	{"drain: sweeping", func(t *testing.T) *situation {
 		s := &situation{driven: drive(t, asDrain)}
 		s.claimed(s.first())
+		s.claimed(the[*Pass](s.driven))
 		return s
 	}},
 	{"stopping", func(t *testing.T) *situation {
@@ -227,6 +241,9 @@ var happenings = []struct {
 	{"renewed: lost", func(s *situation) bool {
 		r := &Renew{Tasks: []*Task{s.runs()}}
 		return s.runs() != nil && s.say(true, 0, &Renewed{Renew: r, Outcomes: []RenewalOutcome{Gone}})
+	}},
+	{"batch has waited", func(s *situation) bool {
+		return s.say(len(s.handled.ready) > 0 && s.handled.batches(), 3*time.Second, Tick{})
 	}},
 	{"woken", func(s *situation) bool { return s.say(s.started(), 0, Woken{}) }},
 	{"doorbell: watches", func(s *situation) bool {

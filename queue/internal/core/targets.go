@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/rest"
+	"github.com/outboxgen/outboxgen/outbox"
 )
 
 const (
@@ -26,11 +27,13 @@ const (
 // say. What it knows of rests outlives a Core; only one Core at a time may use it.
 type Target struct {
 	Rest    *rest.Target
-	ByEvent bool // each event says where it goes
+	ByEvent bool         // each event says where it goes
+	Batch   outbox.Batch // its handler gets so many events in one call; a Size of 0 means one event per call
 
 	known  map[string]*line // by destination: those in use, that rest, or whose latest events have failed
 	active int              // how many of known are in use
-	queue                   // of a destination, or of what waits for its destination to be known
+	queue                   // of a destination, of what waits for its destination to be known, or of a batch that fills
+	again  []*Task          // for batches, apart: those whose lease had run out
 }
 
 // sends reports whether t has a publisher.
@@ -54,7 +57,7 @@ type line struct {
 
 // reset forgets what a Core has left behind that was given up.
 func (t *Target) reset() {
-	t.queue, t.active = queue{}, 0
+	t.queue, t.active, t.again = queue{}, 0, nil
 	for _, n := range t.known {
 		n.queue = queue{}
 	}
@@ -145,11 +148,38 @@ func (c *Core) tellRests(notes []rest.Note) {
 
 // start makes t wait for its target.
 func (c *Core) start(t *Task) {
-	if t.to.sends() {
+	c.fair.enter(t)
+	switch {
+	case t.to.sends():
 		t.to.ready = append(t.to.ready, t)
-	} else {
+	case t.to.batches():
+		t.to.startBatched(t)
+	case t.Turn != "":
+		c.fair.push(t)
+	default:
 		c.ready = append(c.ready, t)
 	}
+}
+
+// peekReady returns the task that is handled next; nil if there is none.
+func (c *Core) peekReady() *Task {
+	if len(c.ready) > 0 && !c.fair.before(c.ready[0]) {
+		return c.ready[0]
+	}
+	return c.fair.first()
+}
+
+// nextReady takes the task out that is handled next; nil if there is none.
+func (c *Core) nextReady() *Task {
+	switch {
+	case len(c.ready) == 0 && len(c.fair.tasks) == 0:
+		return nil
+	case len(c.ready) == 0 || c.fair.before(c.ready[0]):
+		return c.fair.pop()
+	}
+	t := c.ready[0]
+	c.ready[0], c.ready = nil, c.ready[1:]
+	return t
 }
 
 // begin reports whether t may begin. It may not if its lease is over, because the process was stopped or starved while
@@ -163,25 +193,56 @@ func (c *Core) begin(now time.Time, t *Task, what string) bool {
 		c.report(now, t)
 		return false
 	}
-	t.StartBy = t.deadline.Add(-c.margin())
+	if t.StartBy = t.deadline.Add(-c.margin()); t.StartWithin.IsZero() {
+		return true
+	}
+	if !now.Before(t.StartWithin) {
+		c.releaseUnstarted(now, t)
+		return false
+	}
+	if t.StartWithin.Before(t.StartBy) {
+		t.StartBy = t.StartWithin
+	}
 	return true
+}
+
+// places returns how many tasks the workers may have. While events of limited rate wait for an idle worker, it is one
+// less than there are workers.
+func (c *Core) places() int {
+	if len(c.turns.starved) > 0 {
+		return max(c.cfg.Concurrency-1, 1)
+	}
+	return c.cfg.Concurrency + c.cfg.Ahead
+}
+
+// idle returns how many workers have nothing to do.
+func (c *Core) idle() int {
+	return max(c.cfg.Concurrency-c.running-len(c.ready)-len(c.fair.tasks), 0)
 }
 
 // hand gives what is ready to workers and publishers. Some of it waits there for a worker, so that one that is done has
 // the next at once.
 func (c *Core) hand(now time.Time) {
-	for c.running < c.cfg.Concurrency+c.cfg.Ahead && len(c.ready) > 0 {
-		t := c.ready[0]
-		c.ready[0], c.ready = nil, c.ready[1:]
+	for c.running < c.places() {
+		if handed, wait := c.handBatch(now); handed {
+			continue
+		} else if wait {
+			break
+		}
+		t := c.nextReady()
+		if t == nil {
+			break
+		}
 		if !c.begin(now, t, "handled") {
 			continue
 		}
+		resting := t.to.Rest.Resting()
 		if n, why := t.to.Rest.Admit(now, 1); n == 0 {
 			t.Result = why
 			c.report(now, t)
 			continue
 		}
-		t.begun = true
+		t.begun, t.admitted = true, resting
 		c.running++
 		c.do(Run{t})
 	}

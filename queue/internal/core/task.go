@@ -14,6 +14,9 @@ type Task struct {
 	ID            uuid.UUID
 	Topic         string
 	Tenant        uuid.NullUUID
+	Lane          int32
+	Turn          string    // "" means none
+	StartWithin   time.Time // its rate allows it to begin until then; zero means at any time
 	Attempt       int
 	MaxAttempts   int
 	Reclaimed     bool      // the lease of an earlier claim ran out
@@ -24,7 +27,8 @@ type Task struct {
 	Tried  bool            // the handler or the publisher was called
 	Began  time.Time       // of the call
 	Late   bool            // its lease was over before it could begin
-	Ended  bool            // the run had ended before it could begin
+	Ended  bool            // the run, its batch, or the time in which its rate allows it, was over before it could begin
+	Shared bool            // its only calls have failed as a whole, with other events
 
 	// As and After are how a Pass settles it.
 	As    Settlement
@@ -33,12 +37,15 @@ type Task struct {
 	// StartBy is when it is too late to begin what was given out.
 	StartBy time.Time
 
+	round, order int64 // its place among those that wait for a worker
+
 	to        *Target
 	line      *line         // of its destination, if its event says it
 	try       *Target       // set if it was claimed to find out whether this target is available again
 	wait      time.Duration // until it is due again if its own destination is unavailable; 0 leaves it to the topic
 	deadline  time.Time     // of the lease as it was renewed
 	unstarted bool          // handed back before it was started
+	admitted  bool          // its target rests, and has admitted it as a try
 	begun     bool          // given to the workers or a publisher
 	lost      bool          // its lease is not renewed any more
 	open      bool          // not known to be settled

@@ -3,11 +3,13 @@ package core
 import (
 	"bytes"
 	"cmp"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 )
 
 // Place is a position in the order in which the events of a lane are claimed. The zero value is before all events.
@@ -39,10 +41,10 @@ const (
 	fastClaim, slowClaim                    = 3 * time.Millisecond, 10 * time.Millisecond
 )
 
-// Walk is how far claims have come in each lane. The zero value is at the head of every lane.
+// Walk is how far claims have come in each lane. NewWalk makes one.
 type Walk struct {
-	In      Lanes // that it walks; 0 means all
-	lanes   [tenantlane.Count]stage
+	lanes   []int32   // sorted
+	stages  []stage   // of lanes
 	piece   int       // 0 means FirstPiece
 	turn    int       // the lane that comes first in the next claim
 	all     time.Time // when claims take from every lane again
@@ -52,8 +54,37 @@ type Walk struct {
 	since   time.Time // when the trail was set
 }
 
+// NewWalk returns a walk that is at the head of each of lanes.
+func NewWalk(lanes []int32) Walk { return Walk{lanes: lanes, stages: make([]stage, len(lanes))} }
+
 // SweepOf returns the walk of a sweep, which takes larger pieces than a claim.
-func SweepOf(in Lanes) *Walk { return &Walk{In: in, piece: 2 * FirstPiece} }
+func SweepOf(lanes []int32) *Walk {
+	w := NewWalk(lanes)
+	w.piece = 2 * FirstPiece
+	return &w
+}
+
+// Cover makes the walk one of lanes. In those that it has walked already it stays where it is.
+func (w *Walk) Cover(lanes []int32) {
+	if slices.Equal(w.lanes, lanes) {
+		return
+	}
+	old := *w
+	w.lanes, w.stages = lanes, make([]stage, len(lanes))
+	for i, n := range lanes {
+		if at := old.at(n); at != nil {
+			w.stages[i] = *at
+		}
+	}
+}
+
+// at returns how far the walk has come in a lane; nil if it is not one of its own.
+func (w *Walk) at(lane int32) *stage {
+	if i, is := slices.BinarySearch(w.lanes, lane); is {
+		return &w.stages[i]
+	}
+	return nil
+}
 
 // Piece is how many events of one lane the walk passes at once.
 func (w *Walk) Piece() int { return w.piece }
@@ -81,7 +112,7 @@ type stage struct {
 // Start is where a claim begins in a lane, and how many events it takes from there at first. It ends after piece
 // events, whether they are claimable or not; 0 means that only the quota ends it.
 type Start struct {
-	Lane  int16
+	Lane  int32
 	After Place
 	Quota int
 	Piece int
@@ -93,13 +124,11 @@ func (w *Walk) Pieces(size int, unseenOnly bool) []Start {
 	if w.piece == 0 {
 		w.piece = FirstPiece
 	}
-	starts := make([]Start, 0, tenantlane.Count)
-	for _, n := range w.order() {
-		now := &w.lanes[n]
-		if unseenOnly && now.seen {
-			continue
+	starts := make([]Start, 0, len(w.lanes))
+	for i := range w.inOrder() {
+		if at := &w.stages[i]; !unseenOnly || !at.seen {
+			starts = append(starts, Start{Lane: w.lanes[i], After: at.after, Piece: max(w.piece, 2*size)})
 		}
-		starts = append(starts, Start{Lane: n, After: now.after, Piece: max(w.piece, 2*size)})
 	}
 	for i := range starts {
 		starts[i].Quota = max(size/len(starts), 1)
@@ -112,26 +141,25 @@ func (w *Walk) Pieces(size int, unseenOnly bool) []Start {
 // share the batch. The others are left out for othersEvery at most, because each takes a scan.
 func (w *Walk) onward(size int, now time.Time) []Start {
 	dense := 0
-	for i := range w.lanes {
-		switch s := &w.lanes[i]; {
-		case !w.In.Has(int16(i)):
+	for i := range w.stages {
+		switch s := &w.stages[i]; {
 		case s.dense:
 			dense++
 		case !s.seen:
 			return w.Pieces(size, false)
 		}
 	}
-	order := w.order()
-	starts := make([]Start, 0, tenantlane.Count)
+	order := w.inOrder()
+	starts := make([]Start, 0, len(w.lanes))
 	all := dense == 0 || !now.Before(w.all)
 	quota := size
 	if dense > 0 {
 		quota = (size + dense - 1) / dense
 	}
 	for _, more := range [...]bool{false, true} {
-		for _, n := range order {
-			if w.lanes[n].dense == more && (more || all) {
-				starts = append(starts, Start{Lane: n, After: w.lanes[n].after, Quota: quota})
+		for i := range order {
+			if at := &w.stages[i]; at.dense == more && (more || all) {
+				starts = append(starts, Start{Lane: w.lanes[i], After: at.after, Quota: quota})
 			}
 		}
 	}
@@ -144,79 +172,66 @@ func (w *Walk) onward(size int, now time.Time) []Start {
 // othersEvery is how long a backlog in some lanes keeps claims out of the others.
 const othersEvery = 10 * time.Millisecond
 
-// order returns the lanes. They take turns in being the first.
-func (w *Walk) order() []int16 {
-	order := make([]int16, 0, tenantlane.Count)
-	for i := range tenantlane.Count {
-		if n := int16((w.turn + i) % tenantlane.Count); w.In.Has(n) {
-			order = append(order, n)
+// inOrder yields the indexes of the lanes. They take turns in being the first.
+func (w *Walk) inOrder() iter.Seq[int] {
+	first := w.turn
+	w.turn++
+	return func(yield func(int) bool) {
+		for i := range w.lanes {
+			if !yield((first + i) % len(w.lanes)) {
+				return
+			}
 		}
 	}
-	w.turn++
-	return order
 }
 
-// Lanes is a set of lanes. The zero value is all of them.
-type Lanes uint32
-
-// Has reports whether n is one of them.
-func (l Lanes) Has(n int16) bool { return l == 0 || l&(1<<n) != 0 }
-
-// LanesOf returns the lanes of events of topics that belong to one of tenants: of both, and of the topic, because a
-// topic may have been fair by tenant at one time and not at another. Rows that were written by hand without a lane are
-// in lane 0.
-func LanesOf(topics []string, tenants []uuid.UUID) (l Lanes) {
-	if len(topics) == 0 || len(tenants) == 0 {
-		return 0
-	}
-	l = 1
+// LanesOf returns the lanes of the events of topics that have no turn, and that of rows that were written by hand
+// without a lane. It is sorted.
+func LanesOf(topics []string) []int32 {
+	lanes := []int32{0}
 	for _, topic := range topics {
-		l |= 1 << tenantlane.Of(topic, uuid.NullUUID{})
-		for _, tenant := range tenants {
-			l |= 1 << tenantlane.Of(topic, uuid.NullUUID{UUID: tenant, Valid: true})
-		}
+		lanes = append(lanes, topiclane.Of(topic))
 	}
-	return l
+	slices.Sort(lanes)
+	return slices.Compact(lanes)
 }
 
 // Restart sends the walk back to the head of some lanes, or of all.
-func (w *Walk) Restart(some ...int16) {
+func (w *Walk) Restart(some ...int32) {
 	if len(some) == 0 {
-		w.lanes = [tenantlane.Count]stage{}
+		clear(w.stages)
 	}
 	for _, n := range some {
-		w.lanes[n] = stage{}
+		if at := w.at(n); at != nil {
+			*at = stage{}
+		}
 	}
 }
 
 // More reports whether the walk has not come to the end of some lane.
 func (w *Walk) More() bool {
-	for n, s := range w.lanes {
-		if !s.seen && w.In.Has(int16(n)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.stages, func(s stage) bool { return !s.seen })
 }
 
 // End makes the walk one that has come to the end of every lane, and begins again at the head.
 func (w *Walk) End() {
-	for i := range w.lanes {
-		w.lanes[i] = stage{seen: true}
+	for i := range w.stages {
+		w.stages[i] = stage{seen: true}
 	}
 }
 
 // Failed notes that a claim failed: perhaps because it took too long.
 func (w *Walk) Failed() {
 	w.piece = smallestPiece
-	for i := range w.lanes {
-		w.lanes[i].dense, w.lanes[i].seen = false, false
+	for i := range w.stages {
+		w.stages[i].dense, w.stages[i].seen = false, false
 	}
 }
 
 // Seen is a row that a claim has leased.
 type Seen struct {
-	Lane      int16
+	Lane      int32
+	Turn      string // "" means none
 	At        Place
 	Reclaimed bool // its lease had run out
 	Last      bool // this is its last attempt
@@ -225,9 +240,10 @@ type Seen struct {
 // Found is what a claim has found.
 type Found struct {
 	Rows []Seen
-	Ends map[int16]Place // of pieces, by lane
-	At   time.Time       // by the clock of the database; zero if nothing is known of the claim
-	Took time.Duration   // there
+	Ends map[int32]Place // of pieces, by lane
+	TurnsFound
+	At   time.Time     // by the clock of the database; zero if nothing is known of the claim
+	Took time.Duration // there
 }
 
 // Advance moves the walk at now to where the claim q has ended, which found f. Another claim of the walk may have been
@@ -235,7 +251,7 @@ type Found struct {
 func (w *Walk) Advance(now time.Time, q *Claim, f *Found) {
 	w.count(len(f.Rows), now)
 	w.fitPiece(f)
-	o := outcome{q: q, f: f}
+	o := outcome{q: q, f: f, in: make(map[int32]taken, len(q.Starts))}
 	for i := range f.Rows {
 		o.add(&f.Rows[i])
 	}
@@ -244,8 +260,8 @@ func (w *Walk) Advance(now time.Time, q *Claim, f *Found) {
 	}
 	visited := o.visited()
 	for i, s := range q.Starts {
-		at := &w.lanes[s.Lane]
-		if s.After.Compare(at.after) > 0 {
+		at := w.at(s.Lane)
+		if at == nil || s.After.Compare(at.after) > 0 {
 			continue // sent back since
 		}
 		next, known := o.next(i, visited, at.dense, w.trail)
@@ -269,10 +285,15 @@ func (w *Walk) fitPiece(f *Found) {
 type outcome struct {
 	q         *Claim
 	f         *Found
-	found     [tenantlane.Count]int
-	last      [tenantlane.Count]Place // of those found
+	in        map[int32]taken // by lane
 	reclaimed int
 	alone     bool // it has found a last attempt, which comes alone
+}
+
+// taken is what was found in a lane.
+type taken struct {
+	n    int
+	last Place
 }
 
 // add counts a row that was found.
@@ -281,10 +302,11 @@ func (o *outcome) add(e *Seen) {
 		o.reclaimed++
 		o.alone = o.alone || e.Last
 	}
-	o.found[e.Lane]++
-	if e.At.Compare(o.last[e.Lane]) > 0 {
-		o.last[e.Lane] = e.At
+	lane := o.in[e.Lane]
+	if lane.n++; e.At.Compare(lane.last) > 0 {
+		lane.last = e.At
 	}
+	o.in[e.Lane] = lane
 }
 
 // full reports whether the claim found as many events as it may take.
@@ -294,7 +316,7 @@ func (o *outcome) full() bool { return len(o.f.Rows) >= o.q.Size }
 func (o *outcome) visited() int {
 	n := len(o.q.Starts)
 	if o.full() && !o.q.InPieces() { // it has not come to the lanes behind the one that filled it
-		for n > 0 && o.found[o.q.Starts[n-1].Lane] == 0 {
+		for n > 0 && o.in[o.q.Starts[n-1].Lane].n == 0 {
 			n--
 		}
 	}
@@ -305,7 +327,7 @@ func (o *outcome) visited() int {
 // known of the lane. known is false if the claim says nothing of it.
 func (o *outcome) next(i, visited int, dense bool, trail time.Duration) (next stage, known bool) {
 	s := &o.q.Starts[i]
-	found, last := o.found[s.Lane], o.last[s.Lane]
+	found, last := o.in[s.Lane].n, o.in[s.Lane].last
 	end, ended := o.f.Ends[s.Lane]
 	switch {
 	case found >= s.Quota:

@@ -7,9 +7,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
-	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 )
+
+var tenLanes = []int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
 
 // TestTrail: it is a second, and shorter when a second has many events.
 func TestTrail(t *testing.T) {
@@ -34,10 +35,10 @@ func TestTrail(t *testing.T) {
 // slow or fails, within bounds.
 func TestPiecesAreAsLongAsClaimsAreFast(t *testing.T) {
 	t.Parallel()
-	var w Walk
+	w := NewWalk(tenLanes)
 	step := func(took time.Duration) int {
 		q := &Claim{Size: 10, Starts: w.Pieces(10, false)}
-		w.Advance(time.Now(), q, &Found{Took: took, At: time.Now(), Ends: map[int16]Place{5: {time.Now(), uuid.New()}}})
+		w.Advance(time.Now(), q, &Found{Took: took, At: time.Now(), Ends: map[int32]Place{5: {time.Now(), uuid.New()}}})
 		return w.piece
 	}
 	require.Equal(t, 4*FirstPiece, step(fastClaim/2))
@@ -60,26 +61,26 @@ func TestPiecesAreAsLongAsClaimsAreFast(t *testing.T) {
 func TestOnwardSharesTheBatch(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	var w Walk
-	for i := range w.lanes {
-		w.lanes[i].seen = true
+	w := NewWalk(tenLanes)
+	for i := range w.stages {
+		w.stages[i].seen = true
 	}
 	all := w.onward(100, now)
-	require.Len(t, all, tenantlane.Count)
+	require.Len(t, all, len(tenLanes))
 	for _, s := range all {
 		require.Equal(t, 100, s.Quota)
 		require.Zero(t, s.Piece)
 	}
-	w.lanes[3], w.lanes[7], w.lanes[9] = stage{dense: true}, stage{dense: true}, stage{dense: true}
+	w.stages[3], w.stages[7], w.stages[9] = stage{dense: true}, stage{dense: true}, stage{dense: true}
 	few := w.onward(100, now)
 	require.Len(t, few, 3)
 	for _, s := range few {
-		require.Contains(t, []int16{3, 7, 9}, s.Lane)
+		require.Contains(t, []int32{3, 7, 9}, s.Lane)
 		require.Equal(t, 34, s.Quota)
 	}
 	first := few[0].Lane
-	require.NotEqual(t, first, func() int16 {
-		for range tenantlane.Count {
+	require.NotEqual(t, first, func() int32 {
+		for range tenLanes {
 			if s := w.onward(100, now); s[0].Lane != first {
 				return s[0].Lane
 			}
@@ -87,9 +88,9 @@ func TestOnwardSharesTheBatch(t *testing.T) {
 		return first
 	}(), "they take turns in being the first")
 	all = w.onward(100, now.Add(othersEvery))
-	require.Len(t, all, tenantlane.Count)
+	require.Len(t, all, len(tenLanes))
 	for i, s := range all {
-		require.Equal(t, i >= tenantlane.Count-3, w.lanes[s.Lane].dense)
+		require.Equal(t, i >= len(tenLanes)-3, w.at(s.Lane).dense)
 	}
 	w.Failed()
 	for _, s := range w.onward(100, now) {
@@ -97,26 +98,27 @@ func TestOnwardSharesTheBatch(t *testing.T) {
 	}
 }
 
-// TestLanesOfATenant: a claim of tenants of topics walks their lanes, whether the topics are fair by tenant or not.
-func TestLanesOfATenant(t *testing.T) {
+// TestLanesOfTopics: a claim of topics walks their lanes, and that of rows without a lane.
+func TestLanesOfTopics(t *testing.T) {
 	t.Parallel()
-	tenant := uuid.New()
-	l := LanesOf([]string{"a", "b"}, []uuid.UUID{tenant})
-	n := 0
-	for i := range int16(tenantlane.Count) {
-		if l.Has(i) {
-			n++
-		}
+	lanes := LanesOf([]string{"b", "a", "b"})
+	require.Len(t, lanes, 3)
+	require.IsIncreasing(t, lanes)
+	require.Subset(t, lanes, []int32{0, topiclane.Of("a"), topiclane.Of("b")})
+	require.Equal(t, []int32{0}, LanesOf(nil))
+	for _, lane := range TurnLanesOf([]string{"a", "b"}) {
+		require.NotContains(t, lanes, lane)
 	}
-	require.LessOrEqual(t, n, 5)
-	for _, topic := range []string{"a", "b"} {
-		require.True(t, l.Has(tenantlane.Of(topic, uuid.NullUUID{})))
-		require.True(t, l.Has(tenantlane.Of(topic, outbox.Tenant(tenant))))
-	}
-	require.True(t, l.Has(0), "rows without a lane")
-	for _, all := range []Lanes{LanesOf(nil, []uuid.UUID{tenant}), LanesOf([]string{"a"}, nil)} {
-		for i := range int16(tenantlane.Count) {
-			require.True(t, all.Has(i))
-		}
-	}
+}
+
+// TestWalkCoversOtherLanes: it stays where it is in those that it has walked, and begins at the head of the others.
+func TestWalkCoversOtherLanes(t *testing.T) {
+	t.Parallel()
+	w := NewWalk([]int32{1, 2})
+	w.at(2).seen = true
+	w.Cover([]int32{2, 3})
+	require.True(t, w.at(2).seen)
+	require.False(t, w.at(3).seen)
+	require.Nil(t, w.at(1))
+	require.True(t, w.More())
 }

@@ -96,6 +96,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.listenerCommand(),
 		a.pauseCommand(),
 		a.resumeCommand(),
+		a.limitCommand(),
 		a.exportCommand(),
 		a.pruneCommand(),
 		a.doctorCommand(),

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -243,9 +244,10 @@ func (a *app) eventsShow(db *database) *cobra.Command {
 		Use:   "show EVENT-ID",
 		Short: "Show the life of one event, its headers and its payload",
 		Long: `show prints what has become of an event: when it was enqueued, its latest failed attempts with time, worker and
-error, and when it was delivered or died; for an event of a log topic, where it is at each listener. Then it
-prints headers and payload. Sensitive fields are masked, and so is what outbox.yaml does not describe. Without
-outbox.yaml, and for a topic that is not in it, the payload is only printed with --payload, which masks nothing.`,
+error, and when it was delivered or died; if it waits, how much of the limits of its topic is used, and at which
+it waits; for an event of a log topic, where it is at each listener. Then it prints headers and payload. Sensitive
+fields are masked, and so is what outbox.yaml does not describe. Without outbox.yaml, and for a topic that is not
+in it, the payload is only printed with --payload, which masks nothing.`,
 		Example: `  outboxgen events show 0198f2a4-6b1e-7c3d-9a55-3f0d2c8e1b42`,
 		Args:    cobra.ExactArgs(1),
 	}
@@ -306,6 +308,19 @@ func (a *app) printEvent(e admin.EventDetail, note string) error {
 	if e.Entity.Type != "" {
 		add("entity", entityText(e.Entity))
 	}
+	for _, l := range e.Limits {
+		key := ""
+		if l.Per != "" {
+			key = ", key " + brief(l.Key)
+		}
+		switch {
+		case l.Unkeyed:
+			key = ", without a key yet: a running dispatcher gives it one"
+		default:
+			key += ": " + usesText(l.Value, l.Running, l.Starts)
+		}
+		facts = append(facts, []any{"limit", cmp.Or(l.Per, "topic") + key})
+	}
 	_ = a.printTable(facts)
 	_ = a.printf("\n")
 	_ = a.printTable(lifeOf(e))
@@ -338,6 +353,15 @@ func uuidText(id uuid.NullUUID) string {
 	return id.UUID.String()
 }
 
+// waitLine says at which limit an event waits. It continues the time at which the limit allows a start.
+func waitLine(l admin.EventLimit) string {
+	text := fmt.Sprintf("waits at the limit of %s (%s)", l.LimitScope, l.Value)
+	if l.FreeAt.IsZero() {
+		return text + ", until an event of its key ends"
+	}
+	return text + ", at least until then"
+}
+
 // lifeOf is the line of an event's life: what happened, and when.
 func lifeOf(e admin.EventDetail) [][]any {
 	line := [][]any{{dateText(e.CreatedAt), "enqueued"}}
@@ -358,6 +382,11 @@ func lifeOf(e admin.EventDetail) [][]any {
 		line = append(line, []any{
 			dateText(e.NextAttemptAt), fmt.Sprintf("due: attempt %d of %d", e.Attempts+1, e.MaxAttempts),
 		})
+		for _, l := range e.Limits {
+			if l.Full && !e.NextAttemptAt.After(time.Now()) {
+				line = append(line, []any{dateText(l.FreeAt), waitLine(l)})
+			}
+		}
 	case admin.StatusProcessing:
 		line = append(line, []any{
 			dateText(e.LockedUntil),

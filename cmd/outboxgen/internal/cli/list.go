@@ -24,6 +24,8 @@ type topicRow struct {
 	DedupeKey    string        `json:"dedupe_key,omitempty"`
 	PartitionKey string        `json:"partition_key,omitempty"`
 	Fairness     string        `json:"fairness,omitempty"`
+	Limits       []limitRow    `json:"limits,omitempty"`
+	Batch        *batchRow     `json:"batch,omitempty"`
 	MaxLag       string        `json:"max_lag,omitempty"`
 	Entity       *entityRow    `json:"entity,omitempty"`
 	Wake         string        `json:"wake"`
@@ -128,6 +130,8 @@ func newTopicRow(t *model.Topic) topicRow {
 		DedupeKey:    templateText(t.DedupeKey),
 		PartitionKey: templateText(t.PartitionKey),
 		Fairness:     string(t.Fairness),
+		Limits:       newLimitRows(t.Limits),
+		Batch:        newBatchRow(t.Batch),
 		Wake:         "doorbell",
 		Retention:    retentionRow{Delivered: span(t.Retention.Delivered), Dead: span(t.Retention.Dead)},
 		Publish:      newPublishRow(t.Publish),

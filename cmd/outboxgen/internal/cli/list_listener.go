@@ -16,6 +16,8 @@ type listenerRow struct {
 	OnFailure    string    `json:"on_failure"`
 	Concurrency  int       `json:"concurrency"`
 	Shards       int       `json:"shards"`
+	Batch        *batchRow `json:"batch,omitempty"`
+	Rate         string    `json:"rate,omitempty"`
 	Lease        string    `json:"lease"`
 	MaxLag       string    `json:"max_lag,omitempty"`
 	Retry        *retryRow `json:"retry"`
@@ -32,6 +34,8 @@ func newListenerRow(l *model.Listener) listenerRow {
 		OnFailure:    "block",
 		Concurrency:  l.Concurrency,
 		Shards:       l.Shards,
+		Batch:        newBatchRow(l.Batch),
+		Rate:         l.Rate.String(),
 		Lease:        span(l.Lease),
 		Retry:        newRetryRow(l.Retry),
 		RetryHorizon: span(l.Retry.Horizon()),

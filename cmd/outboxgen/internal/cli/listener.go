@@ -65,7 +65,8 @@ func explained(ctx context.Context, pool *pgxpool.Pool, ops *admin.Admin, schema
 	case err == nil, errors.Is(err, errReported):
 		return err
 	case errors.As(err, new(*admin.UnknownListenerError)), errors.As(err, new(*admin.UnknownTopicError)),
-		errors.As(err, new(*admin.LogTopicError)), errors.Is(err, admin.ErrNotSkippable), errors.Is(err, admin.ErrNotDead):
+		errors.As(err, new(*admin.LogTopicError)), errors.As(err, new(*admin.UnknownLimitError)),
+		errors.Is(err, admin.ErrNotSkippable), errors.Is(err, admin.ErrNotDead):
 		return usage(err)
 	case errors.Is(err, admin.ErrUnknownEvent):
 		return usage(fmt.Errorf(

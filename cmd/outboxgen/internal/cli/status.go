@@ -34,7 +34,7 @@ func (a *app) statusCommand() *cobra.Command {
 it because they could not apply them, and then a line for each thing that may need an operator. It reads little, also
 next to millions of events. Numbers are exact up to 100,000.
 
-DUE        events that could be handled now
+DUE        events that could be handled now, or as soon as a limit allows it
 RETRYING   events that have failed, or whose target was unavailable, and wait for the next attempt
 SCHEDULED  events that were never tried and are due later
 IN FLIGHT  events that a process handles
@@ -177,6 +177,7 @@ type status struct {
 	Topics    []admin.TopicStatus    `json:"topics"`
 	Listeners []admin.ListenerStatus `json:"listeners"`
 	Consumers []admin.ConsumerStatus `json:"consumers"`
+	Limits    []limitView            `json:"limits"`   // without their keys
 	Problems  []string               `json:"problems"` // what may need an operator
 	Broken    []string               `json:"broken"`   // bounds
 }
@@ -190,6 +191,12 @@ func readStatus(ctx context.Context, ops *admin.Admin, bounds statusBounds) (*st
 	shards, err := ops.Listeners(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if s.Limits, err = readLimits(ctx, ops); err != nil {
+		return nil, err
+	}
+	for i := range s.Limits {
+		s.Limits[i].Keys = nil
 	}
 	for i, t := range s.Topics {
 		if lag, known := bounds.topic(t.Name()); known {
@@ -237,7 +244,11 @@ func (s *status) judgeTopic(t admin.TopicStatus, dead int64) {
 		s.problem("%s: no process runs it", name)
 	}
 	if t.MaxLag > 0 && t.Oldest > t.MaxLag {
-		s.broke("%s: the oldest event has waited %s, longer than max_lag %s", name, ageText(t.Oldest), span(t.MaxLag))
+		why := ""
+		if slices.ContainsFunc(s.Limits, func(l limitView) bool { return l.of(t) && some(l.Waiting) }) {
+			why = ": it has events that wait at a limit"
+		}
+		s.broke("%s: the oldest event has waited %s, longer than max_lag %s%s", name, ageText(t.Oldest), span(t.MaxLag), why)
 	}
 	if dead >= 0 && t.Dead.N > dead {
 		s.broke("%s: %s, more than %s", name, countText(t.Dead, "dead letter"), commas(dead))
@@ -250,9 +261,38 @@ func (s *status) judgeTopic(t admin.TopicStatus, dead int64) {
 			errtext.Short(r.Reason))
 	}
 	s.paused(name, t.Pauses)
+	for _, l := range s.Limits {
+		if l.of(t) {
+			s.judgeLimit(name, l)
+		}
+	}
 	if some(t.Expired) {
 		s.problem("%s: %s an expired lease: a process has died or has lost the database", name, has(t.Expired))
 	}
+}
+
+// judgeLimit notes what waits at a limit, and what an operator has set.
+func (s *status) judgeLimit(name string, l limitView) {
+	which := "its limit"
+	if l.Per != "" {
+		which += " per " + l.Per
+	}
+	if some(l.Waiting) {
+		wait := "wait"
+		if l.Waiting.N == 1 && !l.Waiting.More {
+			wait = "waits"
+		}
+		s.problem("%s: %s %s at %s (%s), the oldest for %s: %s", name, countText(l.Waiting, "event"), wait, which, l.Value,
+			l.oldest(), usesText(l.Value, l.Running, l.Starts))
+	}
+	if l.Set == nil {
+		return
+	}
+	text := fmt.Sprintf("%s: %s is set to %s by %s since %s", name, which, l.Value, brief(l.Set.Who), second(l.Set.At))
+	if !l.Set.Until.IsZero() {
+		text += " until " + second(l.Set.Until)
+	}
+	s.problem("%s", text)
 }
 
 func (s *status) judgeListener(l admin.ListenerStatus, dead int64) {

@@ -31,6 +31,7 @@ type world struct {
 	actions  actions
 	n        uint64 // actions, to order those of the same time
 	mode     core.Config
+	rated    bool // attempts must often wait for the rate
 	versions bool // some events have version 2, which some processes do not know
 	procs    []*process
 	effects  map[int64]int // how often each event was handled
@@ -134,9 +135,16 @@ func Run(seed uint64) error {
 	if !w.mode.Transactional && w.IntN(2) == 0 {
 		w.mode.Concurrency = 3
 	}
+	if w.IntN(2) == 0 {
+		w.mode.Batch, w.mode.LeaseBatches = 1+w.IntN(w.mode.BatchSize), 1
+		if w.IntN(2) == 0 {
+			w.mode.Wait = w.random(300 * time.Millisecond)
+		}
+	}
 	for range 1 + w.IntN(3) {
 		w.shards = append(w.shards, &cursor{lo: set{false}})
 	}
+	w.rated = w.IntN(3) == 0
 	w.versions = w.IntN(3) == 0
 	for range 1 + w.IntN(3) {
 		w.start(1 + w.IntN(2))

@@ -100,8 +100,8 @@ func (s *shard) call(run func() core.Event) {
 func (s *shard) do(cmd core.Command) {
 	w := s.p.w
 	switch cmd := cmd.(type) {
-	case core.Check, core.RoundTrip, core.AskLease, core.ReadFirst, core.TakeParked, core.Charge, core.Begin,
-		core.Reshard, core.ReadShards:
+	case core.Check, core.Fill, core.RoundTrip, core.AskLease, core.ReadFirst, core.TakeParked, core.Try, core.Charge,
+		core.Begin, core.Reshard, core.ReadShards:
 		s.ask(cmd)
 	case core.Handle, core.StopHandlers, core.Abandon, core.Commit:
 		s.doBatch(cmd)
@@ -144,6 +144,8 @@ func (s *shard) answer(cmd core.Command) core.Event {
 	case core.Check:
 		row, ok := w.wait(s.number, s.p.id, w.now)
 		return core.Checked{Gone: !ok, Wait: row, NewerAt: s.p.newerAt}
+	case core.Fill:
+		return w.fill(s.number, w.now)
 	case core.RoundTrip:
 		return s.roundTrip(cmd)
 	case core.AskLease:
@@ -156,6 +158,8 @@ func (s *shard) answer(cmd core.Command) core.Event {
 		return core.Read{}
 	case core.TakeParked:
 		return core.ParkedTaken{Events: w.takeParked(s.number, s.p, cmd, w.now)}
+	case core.Try:
+		return w.try(s.number, s.p, cmd.Lease, (w.mode.Batch+1)/2)
 	case core.Charge:
 		ours := w.holds(s.number, s.p.id, cmd.Lease.No)
 		if ours {
@@ -339,21 +343,29 @@ func (s *shard) worker(b *core.Batch) {
 		return
 	}
 	b.Stopping = s.p.stopping
-	e := b.Next(w.now)
-	if e == nil {
-		if s.workers--; s.workers == 0 && s.batch == b {
-			s.later(0, core.Handled{Batch: b})
+	if w.mode.Batch > 0 {
+		switch c := b.NextCall(w.now); {
+		case c == nil:
+			s.endWorker(b)
+		case w.limits():
+			c.Limit(w.now.Add(w.random(50 * time.Millisecond)))
+			s.endWorker(b)
+		default:
+			s.callBatch(b, c)
 		}
 		return
 	}
-	d := w.random(3 * time.Millisecond)
-	switch {
-	case w.chance(200):
-		d = w.random(3 * leaseDuration)
-	case w.chance(500):
-		d = max(w.began.Add(stormy).Sub(w.now), 0) // it hangs
+	e := b.Next(w.now)
+	if e == nil {
+		s.endWorker(b)
+		return
 	}
-	w.after(d, func() {
+	if w.limits() {
+		b.Limit(e, w.now.Add(w.random(50*time.Millisecond)))
+		s.endWorker(b)
+		return
+	}
+	w.after(w.handling(), func() {
 		if s.p.gone {
 			return
 		}
@@ -371,6 +383,102 @@ func (s *shard) worker(b *core.Batch) {
 		b.Finish(w.now, e, r)
 		s.worker(b)
 	})
+}
+
+func (s *shard) endWorker(b *core.Batch) {
+	if s.workers--; s.workers == 0 && s.batch == b {
+		s.later(0, core.Handled{Batch: b})
+	}
+}
+
+// limits is true if a rate does not allow an attempt now.
+func (w *world) limits() bool { return w.rated && w.IntN(5) == 0 }
+
+// handling is how long a handler takes.
+func (w *world) handling() time.Duration {
+	switch {
+	case w.chance(200):
+		return w.random(3 * leaseDuration)
+	case w.chance(500):
+		return max(w.began.Add(stormy).Sub(w.now), 0) // it hangs
+	}
+	return w.random(3 * time.Millisecond)
+}
+
+// callBatch makes the calls of c, whose handler gets several events.
+func (s *shard) callBatch(b *core.Batch, c *core.Call) {
+	w := s.p.w
+	if len(c.Entries()) > 1 && w.IntN(10) == 0 { // the next one cannot be decoded
+		c.Cut(1 + w.IntN(len(c.Entries())-1))
+	}
+	w.after(w.handling(), func() {
+		if s.p.gone {
+			return
+		}
+		results, whole := s.callHandler(c.Entries())
+		b.Stopping = s.p.stopping
+		if c.Finish(w.now, results, whole) {
+			s.callBatch(b, c)
+		} else {
+			s.worker(b)
+		}
+	})
+}
+
+// callHandler is the handler of batches. It either fails as a whole at the first event that fails, or names all that
+// fail and those behind them.
+func (s *shard) callHandler(entries []*core.Entry) (results []errclass.Result, whole bool) {
+	w := s.p.w
+	results = make([]errclass.Result, len(entries))
+	all := func(r errclass.Result) ([]errclass.Result, bool) {
+		for i := range results {
+			results[i] = r
+		}
+		return results, true
+	}
+	if r := entries[0].Of.Target.(*target).call(); r.Class != errclass.ClassDone {
+		return all(r)
+	}
+	failed := errclass.Result{Class: errclass.ClassFailed, Text: "failed"}
+	names, bad := w.IntN(2) == 0, make(map[string]bool)
+	var done []int64
+	for i, e := range entries {
+		if bad[e.Key] || w.failing[e.Seq] >= e.Attempt {
+			if !names {
+				if !w.mode.Transactional {
+					s.takeEffect(done)
+				}
+				if len(entries) == 1 {
+					w.giveUp(e)
+				}
+				return all(failed)
+			}
+			results[i], bad[e.Key] = failed, true
+			w.giveUp(e)
+			continue
+		}
+		done = append(done, e.Seq)
+	}
+	s.takeEffect(done)
+	return results, false
+}
+
+// giveUp notes that an event is dead if it fails now for the last time.
+func (w *world) giveUp(e *core.Entry) {
+	if e.Attempt >= w.mode.MaxAttempts {
+		w.failing[e.Seq] = w.mode.MaxAttempts
+	}
+}
+
+// takeEffect notes what a handler has done.
+func (s *shard) takeEffect(seqs []int64) {
+	for _, seq := range seqs {
+		if s.p.w.mode.Transactional {
+			s.effects = append(s.effects, seq)
+		} else {
+			s.p.w.effect(seq)
+		}
+	}
 }
 
 // knowing returns another process that lives and knows the version of an event.

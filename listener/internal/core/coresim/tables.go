@@ -42,6 +42,7 @@ type cursor struct {
 	wantedBy   uuid.UUID
 	retryAfter time.Time
 	oneByOne   int
+	trying     int
 	inBatch    bool
 	lo, hi     set
 	lastSeq    int64
@@ -232,6 +233,40 @@ func (t *tables) readNext(shard int, by *process, p *core.NextBatch, size int) {
 	}
 }
 
+// try is ListenerTry, with the LogReadNext that follows.
+func (t *tables) try(shard int, by *process, lease *core.Lease, most int) core.Tried {
+	if !t.holds(shard, by.id, lease.No) {
+		return core.Tried{}
+	}
+	c := t.shards[shard]
+	if c.trying == 0 {
+		c.trying = 2 * most
+	}
+	c.trying = min(max(c.trying/2, 1), most)
+	in := core.Tried{Ours: true, Size: c.trying}
+	if c.trying > 1 {
+		in.Next = &core.NextBatch{Lease: lease, After: lease.Events[0].Seq}
+		t.readNext(shard, by, in.Next, c.trying-1)
+	}
+	return in
+}
+
+// fill is ListenerFill. An event has waited for any time.
+func (t *tables) fill(shard int, now time.Time) (f core.Filled) {
+	if shard >= len(t.shards) {
+		return core.Filled{Ready: true}
+	}
+	c := t.shards[shard]
+	for _, r := range t.window(c, t.snapshot()) {
+		f.Scanned++
+		if r.bucket%len(t.shards) == shard {
+			f.Events++
+		}
+	}
+	f.Ready = c.oneByOne > 0 || c.retryCount > 0 || len(c.ahead) > 0 || t.parkedDue(shard, now)
+	return f
+}
+
 // advance is ListenerAdvance with its companions.
 func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (moved bool) {
 	if !t.holds(shard, by, a.Lease.No) {
@@ -282,6 +317,9 @@ func (c *cursor) move(a *core.End, now time.Time) {
 	} else {
 		c.lastSeq = a.LastSeq
 	}
+	if a.Cuts && c.barrier == nil {
+		c.cut()
+	}
 	c.ahead = make(map[int64]int32)
 	for i, seq := range a.AheadSeqs {
 		c.ahead[seq] = a.AheadAttempts[i]
@@ -293,6 +331,20 @@ func (c *cursor) move(a *core.End, now time.Time) {
 	if c.oneByOne = max(c.oneByOne-int(a.Handled), 0); a.Closes {
 		c.oneByOne = 0
 	}
+	if a.Tried {
+		c.trying = int(a.Trying) * min(c.oneByOne, 1)
+	}
+}
+
+// cut is ListenerCut: the window ends at lastSeq.
+func (c *cursor) cut() {
+	lo := slices.Clone(c.lo)
+	for seq := range c.lastSeq + 1 {
+		if c.hi.has(seq) {
+			lo.add(seq)
+		}
+	}
+	c.lo, c.hi, c.lastSeq, c.inBatch = lo, nil, 0, false
 }
 
 // release ends the lease, and says who is to take the next one.

@@ -75,13 +75,20 @@ func (p *proc) commit(c *core.Pass, picked []*row, found core.Found, until time.
 		r.claimNo++
 		again := r.leased()
 		r.lockedBy, r.lockedUntil = p, until
-		found.Rows = append(found.Rows, core.Seen{Lane: r.lane, At: r.place(), Reclaimed: again, Last: r.attempts >= r.max})
+		found.Rows = append(found.Rows, core.Seen{
+			Lane: r.lane, Turn: r.turn, At: r.place(), Reclaimed: again, Last: r.attempts >= r.max,
+		})
 		h := &held{row: r, claimNo: r.claimNo}
+		var within time.Time
+		if r.topic == limitedTopic {
+			within = found.At.Add(startSlack)
+		}
 		claimed = append(claimed, &core.Task{
-			ID: r.id, Topic: r.topic, Tenant: uuid.NullUUID{UUID: r.tenant, Valid: true},
+			Lane: r.lane, Turn: r.turn, StartWithin: within, ID: r.id, Topic: r.topic, Tenant: uuid.NullUUID{UUID: r.tenant, Valid: true},
 			Attempt: r.attempts, MaxAttempts: r.max, Reclaimed: again, ClaimDeadline: until.Add(-40 * time.Millisecond), Data: h,
 		})
 	}
+	s.requireLimits()
 	s.sort()
 	if s.chance(60) && (!s.bells || len(picked) == 0) { // the answer is lost
 		p.doubtful = true

@@ -26,10 +26,17 @@ type proc struct {
 	asleep                                                    bool
 	calls                                                     map[string]bool // of publishers, by destination
 	running                                                   map[*core.Task]bool
-	waiting                                                   []*core.Task // for one of running to return
+	busy                                                      int    // workers
+	waiting                                                   []call // for one of running to return
 	passes                                                    int
 	reading, renewing                                         bool
 	doubtful                                                  bool // something has gone wrong that leaves leases behind
+}
+
+// call is what a worker has to do: a task, or the tasks of a batch.
+type call struct {
+	tasks []*core.Task
+	batch *core.RunBatch
 }
 
 // held is what the shell knows of a task.
@@ -65,16 +72,29 @@ func (p *proc) tell(e core.Event) {
 			return
 		}
 		if _, is := c.(core.Recall); is {
-			recalled = &core.Recalled{Tasks: p.waiting}
-			p.waiting = nil
+			recalled = p.recall()
 			continue
 		}
 		p.obey(c)
 	}
 	if recalled != nil {
-		p.sim.stats.Recalled += len(recalled.Tasks)
+		p.sim.stats.Recalled += len(recalled.Tasks) + len(recalled.Batches)
 		p.tell(recalled)
 	}
+}
+
+// recall takes back what waits.
+func (p *proc) recall() *core.Recalled {
+	e := &core.Recalled{}
+	for _, c := range p.waiting {
+		if c.batch != nil {
+			e.Batches = append(e.Batches, c.batch)
+		} else {
+			e.Tasks = append(e.Tasks, c.tasks...)
+		}
+	}
+	p.waiting = nil
+	return e
 }
 
 // brief is what a trace shows of an event.
@@ -104,9 +124,10 @@ func (p *proc) obey(c core.Command) {
 	}
 	switch c := c.(type) {
 	case core.Run:
-		p.waiting = append(p.waiting, c.Task)
-		p.sim.require(len(p.waiting)+len(p.running) <= p.cfg.Concurrency+p.cfg.Ahead, "%s has too many events for its workers", p.name)
-		p.work()
+		p.queue(call{tasks: []*core.Task{c.Task}})
+	case *core.RunBatch:
+		p.requireBatch(c)
+		p.queue(call{c.Tasks, c})
 	case *core.Send:
 		p.send(c)
 	case *core.Route:
@@ -117,7 +138,7 @@ func (p *proc) obey(c core.Command) {
 		p.renew(c)
 	case core.Lost:
 		s.stats.Lost++
-		if p.running[c.Task] && s.rnd.IntN(2) == 0 { // it notices
+		if p.running[c.Task] && of(c.Task).topic != "batched" && s.rnd.IntN(2) == 0 { // it notices
 			t := c.Task
 			s.after(s.upTo(time.Second), func() { p.returned(t, errclass.New(errclass.ClassFailed, "lease lost")) })
 		}
@@ -166,16 +187,55 @@ func (p *proc) result(r *row, name string) errclass.Result {
 	return errclass.Result{}
 }
 
+// queue makes a call wait for a worker.
+func (p *proc) queue(c call) {
+	p.waiting = append(p.waiting, c)
+	p.sim.require(len(p.waiting)+p.busy <= p.cfg.Concurrency+p.cfg.Ahead, "%s has too many calls for its workers", p.name)
+	p.work()
+}
+
+// requireBatch checks which events share a batch.
+func (p *proc) requireBatch(c *core.RunBatch) {
+	s, size := p.sim, 0
+	for _, t := range p.cfg.Targets {
+		size = max(size, t.Batch.Size)
+	}
+	order := 0
+	for _, t := range c.Tasks {
+		h := of(t)
+		s.require(h.topic == "batched", "%s gives a batch of %s", p.name, h.topic)
+		s.require(t.Reclaimed == c.Tasks[0].Reclaimed, "%s mixes events that may have killed a process with others", p.name)
+		s.require(h.order > order, "%s orders a batch otherwise than it has claimed it", p.name)
+		order = h.order
+		if limit := max(1, size>>(t.Attempt-1)); t.Reclaimed && len(c.Tasks) > 1 {
+			s.require(len(c.Tasks) <= limit && t.Attempt < t.MaxAttempts, "%s has a batch of %d, on attempt %d", p.name,
+				len(c.Tasks), t.Attempt)
+		}
+	}
+	s.require(len(c.Tasks) > 0 && len(c.Tasks) <= size, "%s has a batch of %d of %d", p.name, len(c.Tasks), size)
+	s.stats.Batches, s.stats.Batched = s.stats.Batches+1, s.stats.Batched+len(c.Tasks)
+}
+
 // work gives what waits to free workers. One that begins too late reports that.
 func (p *proc) work() {
-	for len(p.running) < p.cfg.Concurrency && len(p.waiting) > 0 {
-		t := p.waiting[0]
-		if p.waiting = p.waiting[1:]; p.sim.now.Before(t.StartBy) {
+	for p.busy < p.cfg.Concurrency && len(p.waiting) > 0 {
+		c := p.waiting[0]
+		p.waiting = p.waiting[1:]
+		if c.batch != nil {
+			p.runBatch(c.batch)
+			continue
+		}
+		t := c.tasks[0]
+		if p.sim.now.Before(t.StartBy) {
 			p.run(t)
 			continue
 		}
 		of(t).over = true
-		t.Late, t.Result = true, errclass.New(errclass.ClassNotSent, "late")
+		if t.Result = errclass.New(errclass.ClassNotSent, "late"); t.StartWithin.IsZero() || p.sim.now.Before(t.StartWithin) {
+			t.Late = true
+		} else {
+			t.Ended = true
+		}
 		p.sim.after(0, func() { p.tell(&core.Reported{Tasks: []*core.Task{t}}) })
 	}
 }
@@ -183,11 +243,31 @@ func (p *proc) work() {
 // run runs the handler of t.
 func (p *proc) run(t *core.Task) {
 	s, h := p.sim, of(t)
+	p.begin(t)
+	p.busy++
+	s.require(p.busy <= p.cfg.Concurrency, "%s runs %d handlers", p.name, p.busy)
+	p.mayKill()
+	took := s.upTo(200 * time.Millisecond)
+	if h.topic == "slow" && s.chance(10) {
+		took = s.upTo(15 * time.Second)
+	}
+	s.after(took, func() { p.returned(t, p.result(h.row, h.topic)) })
+}
+
+// begin notes that a handler begins with t.
+func (p *proc) begin(t *core.Task) {
+	s, h := p.sim, of(t)
 	s.require(!h.began && !h.over && !h.settled, "%s starts an event again", p.name)
 	s.require(!p.stopping, "%s starts an event after its end", p.name)
+	s.requireStart(t)
 	h.began = true
 	p.running[t] = true
-	s.require(len(p.running) <= p.cfg.Concurrency, "%s runs %d handlers", p.name, len(p.running))
+	t.Began, t.Tried = s.now, true
+}
+
+// mayKill crashes p soon, in few cases.
+func (p *proc) mayKill() {
+	s := p.sim
 	if !s.bells && s.chance(300) {
 		s.after(s.upTo(time.Second), func() {
 			if !p.crashed && !p.ended {
@@ -195,12 +275,77 @@ func (p *proc) run(t *core.Task) {
 			}
 		})
 	}
-	took := s.upTo(200 * time.Millisecond)
-	if h.topic == "slow" && s.chance(10) {
-		took = s.upTo(15 * time.Second)
+}
+
+// runBatch runs the handler of a batch. Its events have their results in one or several parts.
+func (p *proc) runBatch(b *core.RunBatch) {
+	s := p.sim
+	p.busy++
+	var late []*core.Task
+	var left []*core.Task
+	for _, t := range b.Tasks {
+		if s.now.Before(t.StartBy) {
+			p.begin(t)
+			left = append(left, t)
+			continue
+		}
+		of(t).over = true
+		t.Late, t.Result = true, errclass.New(errclass.ClassNotSent, "late")
+		late = append(late, t)
 	}
-	t.Began, t.Tried = s.now, true
-	s.after(took, func() { p.returned(t, p.result(h.row, h.topic)) })
+	if len(left) == 0 {
+		p.busy--
+	}
+	if len(late) > 0 {
+		s.after(0, func() { p.tell(&core.BatchReported{Batch: b, Tasks: late}) })
+	}
+	if len(left) > 0 {
+		p.mayKill()
+		p.callBatch(b, left)
+	}
+}
+
+// callBatch lets some of left have their results after a while, and then the others.
+func (p *proc) callBatch(b *core.RunBatch, left []*core.Task) {
+	s := p.sim
+	s.after(s.upTo(200*time.Millisecond), func() { p.returnedBatch(b, left) })
+}
+
+func (p *proc) returnedBatch(b *core.RunBatch, left []*core.Task) {
+	s := p.sim
+	if p.crashed {
+		return
+	}
+	if p.frozen {
+		s.after(100*time.Millisecond, func() { p.returnedBatch(b, left) })
+		return
+	}
+	n := len(left)
+	if s.chance(3) {
+		n = 1 + s.rnd.IntN(n)
+	}
+	together := p.result(of(left[0]).row, "batched")
+	for _, t := range left[:n] {
+		h := of(t)
+		h.over = true
+		delete(p.running, t)
+		if t.Result = together; together.Class == errclass.ClassFailed && s.chance(3) {
+			t.Shared = true
+		} else if s.chance(2) {
+			t.Result = p.result(h.row, "batched")
+		}
+		if t.Result.Class == errclass.ClassDone {
+			h.done = true
+			h.handled++
+		}
+	}
+	if n == len(left) {
+		p.busy--
+	} else {
+		p.callBatch(b, left[n:])
+	}
+	p.work()
+	p.tell(&core.BatchReported{Batch: b, Tasks: left[:n:n]})
 }
 
 // returned ends the handler of t.
@@ -215,6 +360,7 @@ func (p *proc) returned(t *core.Task, r errclass.Result) {
 	}
 	h.over = true
 	delete(p.running, t)
+	p.busy--
 	if t.Result = r; r.Class == errclass.ClassDone {
 		h.done = true
 		h.handled++
@@ -414,6 +560,9 @@ func (p *proc) requireDrained() {
 		return
 	}
 	for _, r := range s.rows {
+		if r.topic == limitedTopic {
+			continue // a limit may have been reached
+		}
 		untouched := r.claimNo == 0 && r.visible && r.busy == nil && !r.changed.After(p.began)
 		s.require(!untouched || r.due.After(p.began.Add(-2*time.Second)), "%s has ended, and event %s of %s is due",
 			p.name, short(r.id), r.topic)

@@ -19,17 +19,18 @@ import (
 )
 
 // Stats says what a schedule has reached.
-type Stats struct{ Steps, Delivered, Dead, Crashes, Lost, Recalled, Drains int }
+type Stats struct{ Steps, Delivered, Dead, Crashes, Lost, Recalled, Drains, Batches, Batched int }
 
 func (s *Stats) add(o Stats) {
 	s.Steps, s.Delivered, s.Dead = s.Steps+o.Steps, s.Delivered+o.Delivered, s.Dead+o.Dead
+	s.Batches, s.Batched = s.Batches+o.Batches, s.Batched+o.Batched
 	s.Crashes, s.Lost, s.Recalled, s.Drains = s.Crashes+o.Crashes, s.Lost+o.Lost, s.Recalled+o.Recalled, s.Drains+o.Drains
 }
 
 // Run plays the schedule of a seed and returns an error if it breaks an invariant.
 // trace, if not nil, gets a line for each event and each command.
 func Run(seed uint64, trace func(format string, args ...any)) (stats Stats, err error) {
-	s := &sim{rnd: rand.New(rand.NewPCG(seed, 0)), now: start, table: table{pauses: core.NoPauses}, trace: trace}
+	s := &sim{rnd: rand.New(rand.NewPCG(seed, 0)), now: start, table: table{pauses: core.NoPauses, starts: make(map[core.Turn][]time.Time)}, trace: trace}
 	defer func() {
 		stats = s.stats
 		if r := recover(); r != nil {
@@ -132,7 +133,10 @@ const (
 func (s *sim) play() {
 	s.away = make(map[string]time.Time)
 	s.bells = s.rnd.IntN(2) == 0
-	s.topics = []string{"handled", "slow", "sent", "sent2", "routed"}[:1+s.rnd.IntN(5)]
+	s.topics = []string{"handled", "batched", "slow", "sent", "sent2", "routed"}[:1+s.rnd.IntN(6)]
+	if s.bells { // who waits at a limit that another process has filled finds that in a poll
+		s.topics = slices.DeleteFunc(s.topics, func(topic string) bool { return topic == limitedTopic })
+	}
 	for range 1 + s.rnd.IntN(3) {
 		s.startProc(false)
 	}
@@ -270,7 +274,7 @@ func (s *sim) anyProc() *proc {
 var tenants = []uuid.UUID{{1}, {2}, {3}}
 
 func (s *sim) targetName() string {
-	return []string{"handled", "slow", "sent", "routed", "a", "b"}[s.rnd.IntN(6)]
+	return []string{"handled", "slow", "sent", "routed", "a", "b", "batched"}[s.rnd.IntN(7)]
 }
 
 // enqueue enqueues an event. Its transaction may be committed much later.
@@ -282,7 +286,7 @@ func (s *sim) enqueue() {
 	}
 	s.seq++
 	r.id[0], r.id[1], r.id[2], r.id[15] = byte(s.seq>>16), byte(s.seq>>8), byte(s.seq), 1
-	r.lane = laneOf(topic, r.tenant, topic == "handled")
+	r.file()
 	if s.bells {
 		r.max = 100
 	} else if s.chance(5) {
@@ -372,9 +376,11 @@ func (s *sim) startProc(drain bool) {
 	}
 	handled, slow, sent, routed := handler("handled"), handler("slow"), destination("sent"), destination("routed")
 	routed.ByEvent = true
-	of := map[string]*core.Target{"handled": handled, "slow": slow, "sent": sent, "sent2": sent, "routed": routed}
+	batched := handler("batched")
+	batched.Batch = outbox.Batch{Size: 1 + s.rnd.IntN(20), Wait: s.upTo(2 * time.Second)}
+	of := map[string]*core.Target{"handled": handled, "batched": batched, "slow": slow, "sent": sent, "sent2": sent, "routed": routed}
 	p.cfg = core.Config{
-		Targets: []*core.Target{handled, slow, sent, routed}, Pauses: s.pauses,
+		Targets: []*core.Target{handled, batched, slow, sent, routed}, Pauses: s.pauses,
 		BatchSize: 1 + s.rnd.IntN(30), Concurrency: 1 + s.rnd.IntN(8), Ahead: s.rnd.IntN(8),
 		LeaseDuration: lease, PollInterval: time.Second, MaxPollInterval: 3 * time.Second, LastAttemptLimit: time.Second,
 		Doorbell: s.bells || s.rnd.IntN(2) == 0, Drain: drain, FirstPause: breaker.FirstPause, Random: random,
@@ -386,7 +392,7 @@ func (s *sim) startProc(drain bool) {
 		p.cfg.Limit = 1 + s.rnd.IntN(50)
 	}
 	for _, name := range s.topics {
-		p.cfg.Topics = append(p.cfg.Topics, core.Topic{Name: name, Target: of[name], Fair: name == "handled"})
+		p.cfg.Topics = append(p.cfg.Topics, core.Topic{Name: name, Target: of[name], Turns: name == fairTopic || name == limitedTopic, Limits: name == limitedTopic})
 	}
 	p.began = s.now
 	p.core = core.New(s.now, p.cfg)

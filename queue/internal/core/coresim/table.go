@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/tenantlane"
 	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
@@ -18,7 +17,8 @@ type row struct {
 	topic       string
 	destination string // of a topic whose events say it
 	tenant      uuid.UUID
-	lane        int16
+	lane        int32
+	turn        string
 	due         time.Time
 	attempts    int
 	max         int
@@ -44,6 +44,7 @@ type table struct {
 	rows   []*row // those that are not final, in the order of their places
 	all    []*row
 	pauses *core.Pauses
+	starts map[core.Turn][]time.Time // the latest times of those of each turn
 }
 
 func compare(a, b *row) int { return cmp.Or(a.due.Compare(b.due), bytes.Compare(a.id[:], b.id[:])) }
@@ -57,6 +58,9 @@ func (t *table) sort() {
 // claim returns what the claim q takes at now, and what its sender learns. It does what EventClaim and EventClaimFresh
 // do.
 func (t *table) claim(now time.Time, q *core.Claim) (picked []*row, found core.Found) {
+	if q.Turns != nil {
+		return t.claimTurns(now, q)
+	}
 	found.At, found.Took = now, time.Millisecond
 	if !q.InPieces() && q.Reclaims == 0 {
 		return t.claimFresh(now, q), found
@@ -121,13 +125,13 @@ type claimable struct {
 // meeting is what EventClaim meets.
 type meeting struct {
 	q      *core.Claim
-	met    map[int16][]claimable // by lane
+	met    map[int32][]claimable // by lane
 	shared []claimable           // the fresh ones that share the batch, those that come first in their lanes first
 }
 
 // meet goes through the lanes, a piece of each, as far as the batch may need.
 func (t *table) meet(now time.Time, q *core.Claim) *meeting {
-	m := &meeting{q: q, met: make(map[int16][]claimable)}
+	m := &meeting{q: q, met: make(map[int32][]claimable)}
 	places := make(map[*row]int) // of those that are fresh, in their lanes
 	for _, s := range q.Starts {
 		n, fresh := 0, 0
@@ -159,7 +163,7 @@ func (t *table) meet(now time.Time, q *core.Claim) *meeting {
 }
 
 // enough reports whether the claim needs no more of a lane.
-func (m *meeting) enough(lane int16) bool { return len(m.met[lane]) >= m.q.Size+m.q.Reclaims }
+func (m *meeting) enough(lane int32) bool { return len(m.met[lane]) >= m.q.Size+m.q.Reclaims }
 
 // pick returns the fresh events that nobody has locked.
 func (m *meeting) pick() (picked []*row) {
@@ -186,15 +190,15 @@ func (m *meeting) again(edge core.Place) (again []*row) {
 }
 
 // ends returns where the claim has ended in the lanes that may have more behind.
-func (m *meeting) ends() map[int16]core.Place {
-	inShare, last := make(map[int16]int), make(map[int16]core.Place)
+func (m *meeting) ends() map[int32]core.Place {
+	inShare, last := make(map[int32]int), make(map[int32]core.Place)
 	for _, c := range m.shared {
 		inShare[c.lane]++
 		if c.place().Compare(last[c.lane]) > 0 {
 			last[c.lane] = c.place()
 		}
 	}
-	ends := make(map[int16]core.Place)
+	ends := make(map[int32]core.Place)
 	for lane, all := range m.met {
 		fresh := 0
 		for _, c := range all {
@@ -211,9 +215,4 @@ func (m *meeting) ends() map[int16]core.Place {
 		}
 	}
 	return ends
-}
-
-// laneOf returns the lane of an event.
-func laneOf(topic string, tenant uuid.UUID, fair bool) int16 {
-	return tenantlane.Of(topic, uuid.NullUUID{UUID: tenant, Valid: fair})
 }

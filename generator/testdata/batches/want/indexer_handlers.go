@@ -1,0 +1,8 @@
+package events
+
+// IndexerHandler handles the events of listener indexer.
+// Add the fields that its methods need, such as a pool. Methods may run concurrently and share them. If a
+// method calls a package that enqueues events, and so imports this one, make the field an interface.
+type IndexerHandler struct{}
+
+var _ IndexerHandlers = (*IndexerHandler)(nil)

@@ -1,0 +1,8 @@
+package events
+
+// SweeperHandler handles the events of listener sweeper.
+// Add the fields that its methods need, such as a pool. Methods may run concurrently and share them. If a
+// method calls a package that enqueues events, and so imports this one, make the field an interface.
+type SweeperHandler struct{}
+
+var _ SweeperHandlers = (*SweeperHandler)(nil)

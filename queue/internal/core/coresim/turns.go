@@ -1,0 +1,257 @@
+package coresim
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
+)
+
+// The topic handled takes turns by tenant. The topic slow has these limits per tenant, too.
+const (
+	fairTopic, limitedTopic = "handled", "slow"
+
+	maxRunning = 2
+	maxStarts  = 20
+	period     = time.Second
+	startSlack = 200 * time.Millisecond
+)
+
+// file gives a row its lane and its turn.
+func (r *row) file() {
+	r.lane = topiclane.Of(r.topic)
+	if r.topic == fairTopic || r.topic == limitedTopic {
+		r.lane, r.turn = topiclane.OfTurns(r.topic), "tenant/"+r.tenant.String()
+	}
+}
+
+func (r *row) turnOf() core.Turn { return core.Turn{Lane: r.lane, Key: r.turn} }
+
+// visit is a visit of a claim to a turn.
+type visit struct {
+	core.TurnStart
+	depth int
+	rows  []*row // what it may take, in order
+	room  int    // how many that are not leased it may take, of a topic with limits
+	state core.TurnState
+	end   core.Place
+}
+
+// claimTurns does what claim_turns does.
+func (t *table) claimTurns(now time.Time, q *core.Claim) (picked []*row, found core.Found) {
+	found = core.Found{At: now, Took: time.Millisecond, Ends: make(map[int32]core.Place)}
+	visits, seen := t.visits(now, q.Turns, &found)
+	for _, turn := range seen {
+		found.Turns = append(found.Turns, core.TurnEnd{TurnStart: core.TurnStart{Turn: turn}, State: core.TurnSeen})
+	}
+	idle := q.Turns.Idle
+	for _, v := range visits {
+		v.depth = 8
+		if len(q.Turns.Known) > 0 {
+			v.depth = 1 + 2*q.Size/len(q.Turns.Known)
+		}
+		t.meetTurn(now, q, v)
+		t.limit(now, v, &idle)
+	}
+	picked = pickInTurns(visits, q)
+	for _, v := range visits {
+		if v.full(picked) {
+			v.state, v.end = core.TurnFull, core.Place{}
+		}
+		if v.state != 0 {
+			found.Turns = append(found.Turns, core.TurnEnd{TurnStart: core.TurnStart{Turn: v.Turn, After: v.end}, State: v.state})
+		}
+	}
+	for _, r := range picked {
+		if r.topic == limitedTopic {
+			t.starts[r.turnOf()] = append(t.starts[r.turnOf()], now.Add(startSlack))
+		}
+	}
+	return picked, found
+}
+
+// visits returns the turns that a claim visits, and those that it only sees.
+func (t *table) visits(now time.Time, q *core.TurnClaim, found *core.Found) (all []*visit, seen []core.Turn) {
+	known := make(map[core.Turn]bool)
+	for _, s := range q.Known {
+		known[s.Turn] = true
+		all = append(all, &visit{TurnStart: s})
+	}
+	var fresh []core.Turn
+	add := func(turn core.Turn) {
+		if !known[turn] {
+			known[turn] = true
+			fresh = append(fresh, turn)
+		}
+	}
+	for _, s := range q.Front {
+		n := 0
+		for _, r := range t.rows {
+			if !r.passedBy(now, s) {
+				continue
+			}
+			if n++; !r.leased() {
+				add(r.turnOf())
+			}
+			if n == q.Piece {
+				found.Ends[s.Lane] = r.place()
+				break
+			}
+		}
+	}
+	found.Hops = make(map[int32]string)
+	for _, h := range q.Hops {
+		heads := make(map[string]*row)
+		for _, r := range t.rows {
+			if r.visible && r.lane == h.Lane && r.turn > h.Key && heads[r.turn] == nil {
+				heads[r.turn] = r
+			}
+		}
+		keys := slices.Sorted(maps.Keys(heads))
+		if len(keys) >= q.Count {
+			keys = keys[:q.Count]
+			found.Hops[h.Lane] = keys[len(keys)-1]
+		}
+		for _, key := range keys {
+			if !heads[key].due.After(now) {
+				add(core.Turn{Lane: h.Lane, Key: key})
+			}
+		}
+	}
+	n := min(len(fresh), core.FreshTurns)
+	for _, turn := range fresh[:n] {
+		all = append(all, &visit{TurnStart: core.TurnStart{Turn: turn}})
+	}
+	return all, fresh[n:]
+}
+
+// meetTurn goes through a turn.
+func (t *table) meetTurn(now time.Time, q *core.Claim, v *visit) {
+	n := 0
+	for _, r := range t.rows {
+		if r.turnOf() != v.Turn || !r.passedBy(now, core.Start{Lane: v.Lane, After: v.After}) {
+			continue
+		}
+		if n++; (!r.leased() || r.ranOut(now, q)) && r.allowed(q) {
+			v.rows = append(v.rows, r)
+		}
+		if len(v.rows) == v.depth {
+			v.state = core.TurnMore
+			return
+		}
+		if n == core.TurnPiece {
+			v.state, v.end = core.TurnMore, r.place()
+			return
+		}
+	}
+}
+
+// limit leaves those of v that its limits allow.
+func (t *table) limit(now time.Time, v *visit, idle *int) {
+	if len(v.rows) == 0 || v.rows[0].topic != limitedTopic {
+		return
+	}
+	running := 0
+	for _, r := range t.rows {
+		if r.turnOf() == v.Turn && r.busy != nil {
+			v.rows, v.state, v.end = nil, core.TurnBusy, core.Place{}
+			return
+		}
+		if r.turnOf() == v.Turn && r.leased() {
+			running++
+		}
+	}
+	starts := slices.DeleteFunc(t.starts[v.Turn], func(at time.Time) bool { return at.Before(now.Add(-period)) })
+	t.starts[v.Turn] = starts
+	room, allowed := maxRunning-running, maxStarts-len(starts)
+	some := v.rows[:0:0]
+	for _, r := range v.rows {
+		switch {
+		case allowed == 0 || !r.leased() && room == 0:
+			continue
+		case !r.leased():
+			room--
+		}
+		allowed--
+		some = append(some, r)
+	}
+	switch {
+	case len(some) == 0 && len(starts) >= maxStarts:
+		v.rows, v.state, v.end = nil, core.TurnFull, core.Place{Due: starts[0].Add(period + 1)}
+	case len(some) == 0:
+		v.rows, v.state, v.end = nil, core.TurnFull, core.Place{}
+	case *idle == 0:
+		v.rows, v.state, v.end = nil, core.TurnIdle, core.Place{}
+	default:
+		if len(some) < len(v.rows) {
+			v.state = core.TurnMore
+		}
+		v.rows = some[:min(len(some), *idle)]
+		*idle -= len(v.rows)
+		v.room = maxRunning - running
+	}
+}
+
+// full reports whether the limit of v is reached with what was picked.
+func (v *visit) full(picked []*row) bool {
+	if len(v.rows) == 0 || v.rows[0].topic != limitedTopic || v.state == core.TurnIdle || v.state == core.TurnBusy {
+		return false
+	}
+	room := v.room
+	for _, r := range picked {
+		if r.turnOf() == v.Turn && !r.leased() {
+			room--
+		}
+	}
+	return room <= 0
+}
+
+// pickInTurns takes from each visit as many as from the others.
+func pickInTurns(visits []*visit, q *core.Claim) (picked []*row) {
+	lates := 0
+	for n := 0; ; n++ {
+		some := false
+		for _, v := range visits {
+			if n >= len(v.rows) {
+				continue
+			}
+			some = true
+			r := v.rows[n]
+			if r.busy != nil || len(picked) == q.Size {
+				continue
+			}
+			if r.leased() {
+				if lates == q.Reclaims {
+					continue
+				}
+				if lates++; r.attempts+1 >= r.max { // it comes alone
+					return []*row{r}
+				}
+			}
+			picked = append(picked, r)
+		}
+		if !some {
+			return picked
+		}
+	}
+}
+
+// requireLimits checks the limits of what is leased.
+func (s *sim) requireLimits() {
+	running := make(map[core.Turn]int)
+	for _, r := range s.all {
+		if r.topic == limitedTopic && r.leased() && r.final == "" {
+			running[r.turnOf()]++
+		}
+	}
+	for turn, n := range running {
+		s.require(n <= maxRunning, "%d events of turn %s are leased", n, turn.Key)
+	}
+}
+
+// requireStart checks that an event of limited rate begins in the time that it was counted for.
+func (s *sim) requireStart(t *core.Task) {
+	s.require(t.StartWithin.IsZero() || s.now.Before(t.StartWithin), "event %s begins too late", short(t.ID))
+}

@@ -1,0 +1,126 @@
+package queue
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+type letter struct {
+	TenantID uuid.UUID `json:"tenant_id"`
+}
+
+// letters returns a dispatcher of a topic with limits, and the topic.
+func letters(t *testing.T, name string, limits ...outbox.Limit) (*Dispatcher, outbox.Topic[letter]) {
+	t.Helper()
+	topic := outbox.NewTopic[letter](outbox.TopicSpec{
+		Namespace: "test", Name: "letter", Limits: limits,
+		Keys: func(v any) outbox.Keys { return outbox.Keys{TenantID: outbox.Tenant(v.(*letter).TenantID)} },
+	})
+	d, err := NewDispatcher(pgtest.Pool(t, name), Config{}, Handle(topic, t, func(context.Context, outbox.Delivery[letter]) error { return nil }))
+	require.NoError(t, err)
+	require.NoError(t, d.declareLimits(t.Context(), d.topics))
+	return d, topic
+}
+
+// TestNewestStartFilesEvents: processes with different limits do not file the events of a topic again and again: only those
+// of the newest start do, and only once.
+func TestNewestStartFilesEvents(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	url := pgtest.URL(t, pool)
+	older, of := letters(t, url, outbox.Limit{Concurrency: 1})
+	newer, _ := letters(t, url, outbox.Limit{Concurrency: 2}, outbox.Limit{Per: outbox.PerTenant, Concurrency: 1})
+	turns := func() (turns []string) {
+		return pgtest.Value[[]string](t, pool, "SELECT array_agg(turn ORDER BY id) FROM outbox.queue")
+	}
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
+		_, err := of.EnqueueMany(t.Context(), tx, []letter{{uuid.UUID{1}}, {uuid.UUID{2}}})
+		require.NoError(t, err)
+	})
+	old := turns()
+	require.Equal(t, []string{older.limited[0].shape.Tag(), older.limited[0].shape.Tag()}, old)
+	require.NoError(t, older.fileAll(t.Context(), nil))
+	require.Equal(t, old, turns())
+	require.NoError(t, newer.fileAll(t.Context(), nil))
+	tag := newer.limited[0].shape.Tag()
+	want := []string{tag + "/" + uuid.UUID{1}.String(), tag + "/" + uuid.UUID{2}.String()}
+	require.Equal(t, want, turns())
+	require.NoError(t, older.fileAll(t.Context(), nil))
+	require.Equal(t, want, turns(), "the limits of the older process are not in force")
+	require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.limits"))
+	require.NoError(t, older.declareLimits(t.Context(), older.topics))
+	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.limits WHERE concurrency = 1"), "it has started again")
+}
+
+// TestEventsInFlightKeepTheirTurn: an event whose lease has run out while its handler runs here, or on its last attempt, is not
+// filed: only then does a sweep or the handler's end find it.
+func TestEventsInFlightKeepTheirTurn(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	url := pgtest.URL(t, pool)
+	_, of := letters(t, url, outbox.Limit{Concurrency: 1})
+	newer, _ := letters(t, url, outbox.Limit{Concurrency: 2}, outbox.Limit{Per: outbox.PerTenant, Concurrency: 1})
+	ids := make([]uuid.UUID, 3)
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
+		receipts, err := of.EnqueueMany(t.Context(), tx, []letter{{uuid.UUID{1}}, {uuid.UUID{2}}, {uuid.UUID{3}}})
+		require.NoError(t, err)
+		for i, r := range receipts {
+			ids[i] = r.ID
+		}
+	})
+	pgtest.Execute(t, pool, `UPDATE outbox.queue SET attempts = CASE id WHEN $1 THEN max_attempts ELSE 1 END, locked_by = gen_random_uuid(),
+		locked_until = CASE id WHEN $2 THEN now() + interval '1 h' ELSE now() - interval '1 s' END`, ids[0], ids[1])
+	kept := func(inFlight ...uuid.UUID) int {
+		require.NoError(t, newer.fileAll(t.Context(), inFlight))
+		return pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE turn NOT LIKE $1 || '/%' AND locked_until IS NOT NULL", newer.limited[0].shape.Tag())
+	}
+	require.Equal(t, 3, kept(ids[2]))
+	require.Equal(t, 2, kept())
+	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE id = $1 AND locked_until IS NULL", ids[2]))
+}
+
+// TestUnusedKeysAreForgotten: rows of keys of which nothing is used are deleted when their starts do not count any more.
+func TestUnusedKeysAreForgotten(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	d, topic := letters(t, pgtest.URL(t, pool), outbox.Limit{Per: outbox.PerTenant, Concurrency: 1})
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
+		_, err := topic.EnqueueMany(t.Context(), tx, []letter{{uuid.UUID{1}}, {uuid.UUID{2}}, {uuid.UUID{3}}})
+		require.NoError(t, err)
+	})
+	claimed, err := d.store.Claim(t.Context(), ClaimConfig{})
+	require.NoError(t, err)
+	require.Len(t, claimed, 3)
+	again, err := d.store.Claim(t.Context(), ClaimConfig{})
+	require.NoError(t, err)
+	require.Empty(t, again)
+	_, err = d.store.Ack(t.Context(), claimed[:2]...)
+	require.NoError(t, err)
+	keys := func() int { return pgtest.Count(t, pool, "SELECT count(*) FROM outbox.limit_usage") }
+	require.Equal(t, 3, keys())
+	last, err := d.pruneUsage(t.Context(), queries.LimitPruneRow{})
+	require.NoError(t, err)
+	require.Equal(t, 3, keys(), "they were used a moment ago")
+	require.NotEmpty(t, last.Key)
+	pgtest.Execute(t, pool, "UPDATE outbox.limit_usage SET updated_at = now() - interval '2 min'")
+	pgtest.Execute(t, pool, `INSERT INTO outbox.limits (namespace, topic, per, counted_as, nth, tag, part, rate, period)
+		VALUES ('test', 'other', '', 'other', 1, 'tag', 0, 1, '2 min')`)
+	_, err = d.pruneUsage(t.Context(), queries.LimitPruneRow{})
+	require.NoError(t, err)
+	require.Equal(t, 3, keys(), "starts of another topic, which another dispatcher takes, may count")
+	pgtest.Execute(t, pool, "UPDATE outbox.limits SET period = '1 s' WHERE topic = 'other'")
+	_, err = d.pruneUsage(t.Context(), queries.LimitPruneRow{})
+	require.NoError(t, err)
+	require.Equal(t, 1, keys(), "one is leased")
+	last, err = d.pruneUsage(t.Context(), last)
+	require.NoError(t, err)
+	require.Empty(t, last.Key, "then from the beginning")
+}
