@@ -202,7 +202,7 @@ func (r *referee) begin(c *change, k limitKey, again bool) {
 		r.wrong("%s: %d leases of %q per %q, and %d are allowed", c.At.Format(time.StampMicro), n, k.key, k.per, v.concurrency)
 	}
 	r.begins[k] = append(r.begins[k], c.At)
-	if v.rate == 0 || c.At.Sub(c.Asked) > v.period/32 { // its event is handed back
+	if v.rate == 0 || c.At.Sub(c.Asked) > v.period/32 { // its event may be handed back
 		return
 	}
 	s := append(r.starts[k], c.At)
@@ -245,7 +245,7 @@ func (r *referee) look(at time.Time) {
 				v := r.allowed(k.per, at.Add(-declareGrace), at, false)
 				is = [2]bool{
 					v.concurrency > 0 && len(r.live[k]) >= v.concurrency,
-					v.rate > 0 && within(r.begins[k], at, v.period+v.period/16) >= v.rate,
+					v.rate > 0 && within(r.begins[k], at, v.period+v.period/4+v.period/32) >= v.rate,
 				}
 				full[k] = is
 			}

@@ -49,8 +49,8 @@ func guards() map[string]guard {
 		"keys that others have locked are not left": {from: "NOT k.no = ANY (x_busy)", to: "true", found: "leases of", limits: places},
 		"what runs is not noted":                    {from: ") END || d.ids,", to: ") END,", found: "leases of", limits: places[2:]},
 		"starts are counted when they are claimed": {
-			from:  "date_bin(k_period[k.k] / 64, now_at + k_period[k.k] / 32, 'epoch') + k_period[k.k] / 64 AS at",
-			to:    "now_at AS at",
+			from:  "date_bin(k_period[k.k] / 64, now_at + greatest(k_period[k.k] / 32, least(k_period[k.k] / 4, p_slack)), 'epoch')",
+			to:    "now_at - k_period[k.k] / 64",
 			found: "in 1s", limits: rates,
 		},
 		"a shorter window": {from: "WHERE t.at >= now_at - k.period", to: "WHERE t.at >= now_at - k.period * 0.9", found: "starts in 1s", limits: rates},

@@ -177,12 +177,12 @@ func TestClaimsPassForeignEventsOnce(t *testing.T) {
 func TestStatementTimeoutDoesNotStopClaims(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
-	const foreign, own = 300_000, 300
+	const foreign, own = 120_000, 300
 	pool := pgtest.Database(t)
 	topic := runtimetest.JobTopic("own")
 	queueForeign(t, pool, "own", foreign)
 	config := pool.Config().Copy()
-	config.ConnConfig.RuntimeParams["statement_timeout"] = "100" // a walk past all takes longer
+	config.ConnConfig.RuntimeParams["statement_timeout"] = "100" // a walk past all takes twice as long
 	hasty, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer hasty.Close()

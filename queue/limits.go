@@ -37,17 +37,22 @@ func (d *Dispatcher) limitedTopics() (all []limited) {
 		if len(h.limits) == 0 {
 			continue
 		}
-		pers := make([]string, len(h.limits))
-		for i, l := range h.limits {
-			pers[i] = l.Per
-		}
 		spec := h.of.Spec()
 		all = append(all, limited{
-			name: name, of: &h, shape: turn.ShapeOf(name, h.fairness != "", pers),
+			name: name, of: &h, shape: h.shape(name),
 			decode: decode.NewDecoder(h.of.Payload(), h.of.Version(), false, spec.History...),
 		})
 	}
 	return all
+}
+
+// shape returns the shape of the turns of h's topic under one of its names.
+func (h *Handler) shape(name string) turn.Shape {
+	pers := make([]string, len(h.limits))
+	for i, l := range h.limits {
+		pers[i] = l.Per
+	}
+	return turn.ShapeOf(name, h.fairness != "", pers)
 }
 
 // declaration is what d declares for topics.

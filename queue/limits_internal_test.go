@@ -3,14 +3,17 @@ package queue
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
 type letter struct {
@@ -85,6 +88,34 @@ func TestEventsInFlightKeepTheirTurn(t *testing.T) {
 	require.Equal(t, 3, kept(ids[2]))
 	require.Equal(t, 2, kept())
 	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE id = $1 AND locked_until IS NULL", ids[2]))
+}
+
+// TestSlackOfARate: an event may begin as late as its claim asks for, between a 32nd and a quarter of the period, and its start
+// counts for a period after that.
+func TestSlackOfARate(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	const period = 3200 * time.Millisecond
+	d, of := letters(t, pgtest.URL(t, pool), outbox.Limit{Per: outbox.PerTenant, Rate: outbox.Rate{Events: 1, Period: period}})
+	for i, slacks := range [][2]time.Duration{{0, period / 32}, {period / 8, period / 8}, {time.Hour, period / 4}} {
+		asked, slack := slacks[0], slacks[1]
+		tenant := uuid.UUID{byte(i + 1)}
+		pgtest.InTx(t, pool, func(tx pgx.Tx) {
+			_, err := of.Enqueue(t.Context(), tx, letter{tenant})
+			require.NoError(t, err)
+		})
+		turn := d.limited[0].shape.Of(tenant.String(), nil)
+		p := d.store.turnsParams(&claim{Claim: core.Claim{Size: 1, Turns: &core.TurnClaim{
+			Known: []core.TurnStart{{Turn: core.Turn{Lane: topiclane.OfTurns("letter"), Key: turn}}}, Idle: 1, Slack: asked,
+		}}, lease: time.Minute})
+		rows, err := d.store.db.Each(pool).EventClaimTurns(t.Context(), p)
+		require.NoError(t, err)
+		require.Equal(t, int64(slack/time.Microsecond), *rows[0].UntilUs)
+		counted := pgtest.Value[float64](t, pool, `
+			SELECT extract(epoch FROM u.starts_at[1] - q.locked_until + interval '1 minute')
+			FROM outbox.limit_usage AS u, outbox.queue AS q WHERE u.key = $1 AND q.turn = $2`, tenant.String(), turn)
+		require.InDelta(t, slack.Seconds(), counted, (period / 32).Seconds(), "asked for %s", asked)
+	}
 }
 
 // TestUnusedKeysAreForgotten: rows of keys of which nothing is used are deleted when their starts do not count any more.

@@ -91,6 +91,7 @@ func (d *Dispatcher) machineOf() core.Config {
 		to.Batch = h.batch
 		cfg.Topics = append(cfg.Topics, core.Topic{
 			Name: topic, Target: to, Turns: h.fairness != "" || len(h.limits) > 0, Limits: len(h.limits) > 0,
+			Apart: h.shape(topic).Apart(),
 		})
 	}
 	return cfg

@@ -468,8 +468,8 @@ WHERE false;
 -- next counts. Rows that another claim has locked are left to it, so no claim waits for another. Every lease of a limited
 -- topic is in limit_usage.running of its keys, because it was put there in the transaction that took it. A lease that ran
 -- out counts until the event is claimed again, which does not add to the count.
--- A start is counted by the latest time at which it may happen, which is slack after the claim; the claimer hands back
--- what it could not start by then.
+-- A start is counted by the latest time at which it may happen, which is p_slack after the claim, and at least a 32nd and at
+-- most a quarter of the period of the rate. The claimer hands back what it could not start by then.
 --
 -- Returns in kind 0 the events, without payload and created_at if the event is gone from events, with until_us, the
 -- microseconds after which they must not be started. In kind 1: a turn that may have more, with the place to go on from if
@@ -485,7 +485,7 @@ CREATE FUNCTION outbox_schema.claim_turns(
     known_lanes integer[], known_turns text[], known_dues timestamptz[], known_ids uuid[],
     front_lanes integer[], front_dues timestamptz[], front_ids uuid[], front_piece integer,
     hop_lanes integer[], hop_turns text[], hop_count integer,
-    p_piece integer, p_starts integer, p_reclaims integer, p_in_flight uuid[], p_rated integer
+    p_piece integer, p_starts integer, p_reclaims integer, p_in_flight uuid[], p_rated integer, p_slack interval
 ) RETURNS SETOF outbox_schema.turn_claim
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -1010,7 +1010,7 @@ BEGIN
                 GROUP BY s.s
             ) AS x;
             SELECT array_agg((
-                SELECT min(extract(epoch FROM k_period[k.k]) * 1000000 / 32)::bigint
+                SELECT min(extract(epoch FROM greatest(k_period[k.k] / 32, least(k_period[k.k] / 4, p_slack))) * 1000000)::bigint
                 FROM unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k)) ORDER BY s.s)
             INTO s_until
             FROM generate_series(1, cardinality(s_turn)) AS s (s);
@@ -1092,7 +1092,8 @@ BEGIN
             updated_at = now_at
         FROM (
             SELECT k.k, array_agg(c.id) AS ids, count(*) AS n,
-                date_bin(k_period[k.k] / 64, now_at + k_period[k.k] / 32, 'epoch') + k_period[k.k] / 64 AS at,
+                date_bin(k_period[k.k] / 64, now_at + greatest(k_period[k.k] / 32, least(k_period[k.k] / 4, p_slack)), 'epoch')
+                    + k_period[k.k] / 64 AS at,
                 k_row[array_position(k_locked, k.k)] AS place
             FROM claimed AS c
             CROSS JOIN LATERAL unnest(key_of[(c_s[c.i] - 1) * n_max + 1 : c_s[c.i] * n_max]) AS k (k)

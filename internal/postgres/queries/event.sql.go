@@ -806,7 +806,7 @@ FROM outbox_schema.claim_turns(
     $12::integer[], $13::text[], $14::timestamptz[], $15::uuid[],
     $16::integer[], $17::timestamptz[], $18::uuid[], $19,
     $20::integer[], $21::text[], $22,
-    $23, $24, $25, $26::uuid[], $27) AS t
+    $23, $24, $25, $26::uuid[], $27, $28) AS t
 `
 
 type EventClaimTurnsParams struct {
@@ -837,6 +837,7 @@ type EventClaimTurnsParams struct {
 	Reclaims      int32
 	InFlight      []pgtype.UUID
 	Rated         int32
+	Slack         pgtype.Interval
 }
 
 type EventClaimTurnsRow struct {
@@ -893,6 +894,7 @@ func (q *Queries) EventClaimTurns(ctx context.Context, arg EventClaimTurnsParams
 		arg.Reclaims,
 		arg.InFlight,
 		arg.Rated,
+		arg.Slack,
 	)
 	if err != nil {
 		return nil, err

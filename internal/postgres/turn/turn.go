@@ -46,6 +46,24 @@ func ShapeOf(topic string, fair bool, pers []string) Shape {
 // IsZero reports whether events have no turns.
 func (s Shape) IsZero() bool { return s.tag == "" }
 
+// Apart reports whether no limit counts events of two turns: the turns are made of one part, and no limit is of the whole
+// topic.
+func (s Shape) Apart() bool {
+	parts := 0
+	if s.tenant {
+		parts++
+	}
+	for _, per := range s.pers {
+		if per == perTopic {
+			return false
+		}
+		if Keyed(per) {
+			parts++
+		}
+	}
+	return parts <= 1
+}
+
 // Tag is how the turns begin. Turns with another tag were made for other limits.
 func (s Shape) Tag() string { return s.tag }
 

@@ -26,6 +26,17 @@ func TestTurns(t *testing.T) {
 	require.Equal(t, 2, turn.ShapeOf("a", true, []string{"{mailbox}"}).Part("{mailbox}"))
 }
 
+// TestApart: turns share a key if a limit is of the whole topic, or if they are made of several parts.
+func TestApart(t *testing.T) {
+	t.Parallel()
+	require.True(t, turn.ShapeOf("a", true, nil).Apart())
+	require.True(t, turn.ShapeOf("a", false, []string{"{mailbox}"}).Apart())
+	require.True(t, turn.ShapeOf("a", true, []string{"tenant"}).Apart())
+	require.False(t, turn.ShapeOf("a", true, []string{""}).Apart())
+	require.False(t, turn.ShapeOf("a", true, []string{"{mailbox}"}).Apart())
+	require.False(t, turn.ShapeOf("a", false, []string{"tenant", "destination"}).Apart())
+}
+
 // TestTagsDiffer: events that were filed for other limits, or for another topic, have other tags.
 func TestTagsDiffer(t *testing.T) {
 	t.Parallel()

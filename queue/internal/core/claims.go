@@ -216,6 +216,7 @@ func (c *claims) try(now time.Time, t *Target, reclaim bool, paused *Pauses) *Cl
 	} else {
 		w.turns.round.from = time.Time{}
 		q.Turns = w.turns.request(now, 1, 1, true, func(int32) bool { return true })
+		q.Turns.Slack = c.turns.slack
 	}
 	if reclaim {
 		q.Reclaims = 1

@@ -14,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/rest"
 	"github.com/outboxgen/outboxgen/internal/machine/sleep"
+	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 )
 
 // Config is what a Core is to do. The figures are those of queue.Config, with their defaults.
@@ -42,6 +43,7 @@ type Topic struct {
 	Target *Target
 	Turns  bool // its events have turns
 	Limits bool // no event is claimed before it has one
+	Apart  bool // no limit counts events of two turns
 }
 
 // lanes returns the lanes of the events that are claimed.
@@ -93,7 +95,7 @@ type Core struct {
 	lastAttemptStarted bool      // it is ready or running
 	lastAttemptSince   time.Time // when it was claimed, then when it was made ready
 
-	passes      int       // passes under way
+	passes      []*Pass   // under way
 	reclaiming  bool      // one of them may reclaim events
 	settling    int       // events that they settle
 	claiming    int       // events that they may claim
@@ -143,6 +145,12 @@ func New(now time.Time, cfg Config) *Core {
 		names, active = append(names, t.Name), active || t.Turns
 	}
 	c.turns = newTurns(TurnLanesOf(names), active)
+	c.turns.took(0)
+	for _, t := range cfg.Topics {
+		if t.Limits && !t.Apart {
+			c.turns.shared[topiclane.OfTurns(t.Name)] = true
+		}
+	}
 	if c.turns.stray = now.Add(strayEvery); cfg.Drain {
 		c.turns.begin()
 	}
@@ -273,7 +281,7 @@ func (c *Core) nextTime(now time.Time) (at time.Time) {
 	if c.stopping {
 		return at
 	}
-	if c.passes < MaxPasses {
+	if len(c.passes) < MaxPasses {
 		wait(c.nextOfTargets(now))
 	}
 	if c.cfg.Drain {
@@ -282,10 +290,10 @@ func (c *Core) nextTime(now time.Time) (at time.Time) {
 	if !c.readingPauses {
 		wait(c.pausesAt)
 	}
-	if c.passes < MaxPasses && c.looks.wanted {
+	if len(c.passes) < MaxPasses && c.looks.wanted {
 		wait(c.looks.from)
 	}
-	if c.passes < MaxPasses {
+	if len(c.passes) < MaxPasses {
 		wait(c.turns.next(now))
 	}
 	wait(c.sleeper.PollAt())

@@ -402,7 +402,7 @@ func TestConcurrentPassFailuresBackOffOnce(t *testing.T) {
 	d.failed(first)
 	until := d.pausedUntil
 	d.failed(second)
-	require.Zero(t, d.passes, "taken in during the pause")
+	require.Empty(t, d.passes, "taken in during the pause")
 	require.Equal(t, 1, d.failures)
 	require.Equal(t, until, d.pausedUntil)
 	require.Len(t, d.finished, 100)
@@ -515,7 +515,7 @@ func TestPollsWithoutADoorbell(t *testing.T) {
 			for _, p := range all[*Pass](d) {
 				d.claimed(p)
 			}
-			if d.looks.wanted && d.passes == 0 {
+			if d.looks.wanted && len(d.passes) == 0 {
 				d.step(100*time.Millisecond, Tick{})
 			}
 		}

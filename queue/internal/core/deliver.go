@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/call/backoff"
@@ -14,7 +15,7 @@ func (c *Core) deliver(now time.Time) {
 	}
 	for !now.Before(c.pausedUntil) {
 		want := c.room(now)
-		if !c.worthwhile(want) && (c.passes == MaxPasses || c.tryable(now) == nil) {
+		if !c.worthwhile(want) && (len(c.passes) == MaxPasses || c.tryable(now) == nil) {
 			return
 		}
 		c.pass(now, want)
@@ -24,7 +25,7 @@ func (c *Core) deliver(now time.Time) {
 // worthwhile reports whether a pass that claims up to want should start. If no pass is under way, any work is enough;
 // otherwise there must be half a batch, so that batches stay large.
 func (c *Core) worthwhile(want int) bool {
-	switch todo := max(len(c.finished), want); c.passes {
+	switch todo := max(len(c.finished), want); len(c.passes) {
 	case 0:
 		return todo > 0
 	case MaxPasses:
@@ -114,13 +115,35 @@ func (c *Core) beginPass(now time.Time, p *Pass) {
 	if p.reclaims() {
 		p.Claim.InFlight = c.atRisk(now)
 	}
-	c.passes++
+	c.settledBeside(p)
+	c.passes = append(c.passes, p)
 	c.settling += len(p.Settle)
 	c.claiming += p.want
 	c.reserved += reservedBy(p)
 	c.reclaiming = c.reclaiming || p.reclaims()
 	c.looks.running = c.looks.running || p.look
 	c.do(p)
+}
+
+// settledBeside tells claims of events that have turns of what is settled while they are under way: p, which begins, and
+// the other passes.
+func (c *Core) settledBeside(p *Pass) {
+	for _, other := range c.passes {
+		other.seesSettled(p)
+		p.seesSettled(other)
+	}
+}
+
+// seesSettled tells the claim of p of what other settles.
+func (p *Pass) seesSettled(other *Pass) {
+	if p.Claim == nil || p.Claim.Turns == nil {
+		return
+	}
+	for _, t := range other.Settle {
+		if t.Turn != "" {
+			p.Claim.Turns.beside = append(p.Claim.Turns.beside, t.turn())
+		}
+	}
 }
 
 // settle says how the tasks of p are settled.
@@ -158,7 +181,7 @@ func (c *Core) settle(now time.Time, p *Pass) {
 // again, except those known to be settled. Claimed events are handled even then, if the claim was committed.
 func (c *Core) onPassDone(now time.Time, e *PassDone) {
 	p := e.Pass
-	c.passes--
+	c.passes = slices.DeleteFunc(c.passes, func(other *Pass) bool { return other == p })
 	c.settling -= len(p.Settle)
 	c.claiming -= p.want
 	c.reserved -= reservedBy(p)
@@ -170,6 +193,7 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 	}
 	if p.turns {
 		c.turns.over(p.Claim.Turns)
+		c.turns.took(now.Sub(p.began))
 	}
 	if p.try != nil && len(e.Claimed) == 0 {
 		p.try.Rest.OnTry(now, false)
@@ -201,7 +225,7 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 		c.claims.walk.Failed()
 		c.looks.walk.Failed()
 		if p.turns {
-			c.turns.forget()
+			c.turns.failed()
 		}
 		c.requestLook()
 	}

@@ -12,7 +12,7 @@ type draining struct {
 
 // drain starts the next pass when all of the batch is finished.
 func (c *Core) drain(now time.Time) {
-	if c.passes > 0 || c.inFlight > len(c.finished) || c.readingPauses || c.sweeping {
+	if len(c.passes) > 0 || c.inFlight > len(c.finished) || c.readingPauses || c.sweeping {
 		return
 	}
 	if !now.Before(c.pausesAt) {

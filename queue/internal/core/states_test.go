@@ -23,7 +23,7 @@ func (d *driven) state() string {
 		return "pausing"
 	case d.claiming > 0:
 		return "claiming"
-	case d.passes > 0:
+	case len(d.passes) > 0:
 		return "settling"
 	case d.inFlight > 0 && len(d.handled.ready) == d.inFlight:
 		return "filling"
@@ -277,7 +277,9 @@ func (s *situation) say(can bool, after time.Duration, e Event) bool {
 }
 
 // started reports whether the core has done something.
-func (s *situation) started() bool { return s.generation > 0 || s.passes > 0 || !s.timerAt.IsZero() }
+func (s *situation) started() bool {
+	return s.generation > 0 || len(s.passes) > 0 || !s.timerAt.IsZero()
+}
 
 // runs returns a task whose handler runs.
 func (s *situation) runs() *Task {

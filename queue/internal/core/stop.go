@@ -16,14 +16,14 @@ func (c *Core) finishUp(now time.Time) {
 	if c.cfg.Drain && c.inFlight > len(c.finished) && !c.givenUp {
 		return // a drain settles what runs in one pass
 	}
-	for len(c.finished) > 0 && !c.databaseOver && c.passes < MaxPasses {
+	for len(c.finished) > 0 && !c.databaseOver && len(c.passes) < MaxPasses {
 		if now.Before(c.pausedUntil) {
 			return
 		}
 		c.beginPass(now, &Pass{generation: c.generation})
 	}
 	switch {
-	case c.passes > 0:
+	case len(c.passes) > 0:
 	case len(c.finished) > 0: // the database is over
 		c.end(&End{Unsettled: len(c.finished), Err: c.settleErr})
 	case c.inFlight == 0:

@@ -27,11 +27,13 @@ type TurnClaim struct {
 	Known []TurnStart // turns that have more
 	Front []Start     // whose turns have had an event fall due lately
 	Hops  []Hop
-	Piece int // how many events of the front it passes in each lane
-	Count int // how many turns it sees after each of Hops
-	Idle  int // how many events of limited rate may begin now
+	Piece int           // how many events of the front it passes in each lane
+	Count int           // how many turns it sees after each of Hops
+	Idle  int           // how many events of limited rate may begin now
+	Slack time.Duration // how long after the claim they may begin
 
-	others bool // it visits more than known turns
+	others bool   // it visits more than known turns
+	beside []Turn // of events that other passes settle meanwhile, so it may have counted them or not
 }
 
 const (
@@ -40,9 +42,9 @@ const (
 	// FreshTurns is how many turns a claim visits that were not known to have more.
 	FreshTurns = 32
 
-	fewestHops, firstHops, mostHops = 16, 64, 1024
-	// A claim passes a piece of the front, which grows while claims are fast.
-	smallestFront, largestFront = 500, 8000
+	fewestHops, usualHops, mostHops = 16, 64, 1024
+	// A claim passes a piece of the front, events of each lane.
+	smallestFront, usualFront, largestFront = 100, 500, 8000
 	// A claim visits at most a turn for every turnShare events that it may take, so that it takes several of each.
 	turnShare = 8
 	// maxTurns limits how many turns are remembered: those that have more, and those whose limit is reached. Rounds find
@@ -58,6 +60,9 @@ const (
 	hurryShare = 4
 	// busyPause is the pause after a claim that has met nothing but turns that another claim had locked.
 	busyPause = time.Millisecond
+	// An event of limited rate may begin later by as much as slackPart times what the latest claims took. A rate loses that
+	// much, and the whole start of an event that could not begin in time.
+	leastSlack, slackPart = 25 * time.Millisecond, 8
 	// halvesFor and contendedFor are how long a dispatcher remembers that it has met keys that another had locked.
 	halvesFor, contendedFor = time.Second, 100 * time.Millisecond
 )
@@ -95,13 +100,14 @@ type TurnsFound struct {
 // all turns. Rounds find what the others pass: events that were committed late or released, or whose lease ran out, and
 // turns whose limit another process has filled.
 type turns struct {
-	lanes  []int32   // sorted
-	once   bool      // it ends after one round
-	active bool      // some topic takes turns; otherwise events can have turns only because some topic has until lately
-	stray  time.Time // when to look for those
-	front  Walk      // of lanes
-	piece  int       // of the front
-	clock  bool      // front knows the time of the database
+	lanes  []int32        // sorted
+	shared map[int32]bool // those in which a limit counts events of several turns
+	once   bool           // it ends after one round
+	active bool           // some topic takes turns; otherwise events can have turns only because some topic has until lately
+	stray  time.Time      // when to look for those
+	front  Walk           // of lanes
+	piece  int            // of the front
+	clock  bool           // front knows the time of the database
 
 	known map[Turn]*knownTurn
 	ring  []*knownTurn // known in the order in which they are visited, and some that are not known any more
@@ -115,9 +121,10 @@ type turns struct {
 	// that does not help, there is one claim at a time until contended.
 	halves, contended time.Time
 
-	fresh   bool      // something may have fallen due since the front was seen
-	from    time.Time // when to claim next
-	others  time.Time // when a claim visits more than known turns
+	slack   time.Duration // of the next claim
+	fresh   bool          // something may have fallen due since the front was seen
+	from    time.Time     // when to claim next
+	others  time.Time     // when a claim visits more than known turns
 	every   time.Duration
 	round   round
 	running bool // a claim under way visits more than known turns
@@ -150,8 +157,8 @@ type round struct {
 
 func newTurns(lanes []int32, active bool) *turns {
 	t := &turns{
-		lanes: lanes, active: active, front: NewWalk(lanes), known: make(map[Turn]*knownTurn), full: make(map[Turn]bool),
-		waiting: make(map[int32][]Turn), piece: smallestFront, every: newTurnsEvery, round: round{count: firstHops},
+		lanes: lanes, active: active, front: NewWalk(lanes), known: make(map[Turn]*knownTurn), full: make(map[Turn]bool), shared: make(map[int32]bool),
+		waiting: make(map[int32][]Turn), piece: usualFront, every: newTurnsEvery, round: round{count: usualHops},
 	}
 	if active {
 		t.begin()
@@ -330,6 +337,9 @@ func (t *turns) freed(turn Turn) {
 	}
 	t.last = false // the pass claims for them
 	t.unfill(turn)
+	if !t.shared[turn.Lane] {
+		return
+	}
 	queue := t.waiting[turn.Lane]
 	for len(queue) > 0 {
 		oldest := queue[0]
@@ -342,12 +352,21 @@ func (t *turns) freed(turn Turn) {
 	t.waiting[turn.Lane] = queue
 }
 
+// took takes note of how long a claim took.
+func (t *turns) took(d time.Duration) { t.slack = max(leastSlack, slackPart*d, t.slack-t.slack/8) }
+
 // idle makes those turns known that wait for an idle worker.
 func (t *turns) idle() {
 	for _, turn := range t.starved {
 		t.know(TurnStart{Turn: turn})
 	}
 	t.starved = nil
+}
+
+// failed takes note that a claim failed: perhaps because it took too long. What it would have told is found in a round.
+func (t *turns) failed() {
+	t.piece, t.round.count = smallestFront, fewestHops
+	t.forget()
 }
 
 // forget forgets everything except the front, and asks for a round.
@@ -368,7 +387,7 @@ func (t *turns) request(now time.Time, size, idle int, known bool, in func(lane 
 	if idle > 0 {
 		t.idle()
 	}
-	q := &TurnClaim{Idle: idle}
+	q := &TurnClaim{Idle: idle, Slack: t.slack}
 	n := 0
 	if known {
 		n = min(len(t.known), max(size/turnShare, 1))
@@ -430,6 +449,9 @@ func (t *turns) onClaim(now time.Time, q *TurnClaim, f *Found) {
 		}
 	}
 	t.onTurns(now, q, f, last)
+	for _, turn := range q.beside {
+		t.freed(turn)
+	}
 	t.front.count(len(f.Rows), now)
 	if !t.clock || len(q.Front) > 0 {
 		t.clock = true
@@ -511,12 +533,7 @@ func (t *turns) contend(now time.Time) {
 // moveFront moves the front to where the claim has ended. A front that stays behind, because many events have fallen due
 // at once, leaves them to a round: these may all be of one turn, and others wait behind them.
 func (t *turns) moveFront(now time.Time, q *TurnClaim, f *Found) {
-	switch {
-	case f.Took > slowClaim:
-		t.piece = max(t.piece/2, smallestFront)
-	case f.Took < fastClaim && len(f.Ends) > 0:
-		t.piece = min(t.piece*2, largestFront)
-	}
+	t.piece = nextPiece(t.piece, usualFront, largestFront, f, len(f.Ends) > 0)
 	for i, lane := range t.front.lanes {
 		at := &t.front.stages[i]
 		end, ended := f.Ends[lane]
@@ -549,12 +566,7 @@ func (t *turns) onHops(now time.Time, q *TurnClaim, f *Found) {
 			r.done[h.Lane] = true
 		}
 	}
-	switch {
-	case f.Took > slowClaim:
-		r.count = max(r.count/2, fewestHops)
-	case f.Took < fastClaim:
-		r.count = min(r.count*2, mostHops)
-	}
+	r.count = nextPiece(r.count, usualHops, mostHops, f, true)
 	r.spent += f.Took
 	switch {
 	case over:

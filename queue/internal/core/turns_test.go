@@ -59,13 +59,13 @@ func TestRoundOfTurnsInPieces(t *testing.T) {
 	t.Parallel()
 	w := turned()
 	q := w.request(start, 100, 0, true, everywhere)
-	require.Equal(t, firstHops, q.Count)
+	require.Equal(t, usualHops, q.Count)
 	w.onClaim(start, q, &Found{At: start, Took: time.Microsecond, TurnsFound: TurnsFound{Hops: map[int32]string{7: "m"}}})
 	q = w.request(start.Add(time.Microsecond), 100, 0, true, everywhere)
 	require.Equal(t, []Hop{{7, "m"}}, q.Hops)
-	require.Equal(t, 2*firstHops, q.Count)
+	require.Equal(t, 4*usualHops, q.Count)
 	w.onClaim(start, q, &Found{At: start, Took: 2 * slowClaim, TurnsFound: TurnsFound{Hops: map[int32]string{7: "n"}}})
-	require.Equal(t, firstHops, w.round.count)
+	require.Equal(t, 2*usualHops, w.round.count)
 	require.False(t, w.due(start), "a slow piece is followed by a pause as long")
 	pause := start.Add(2 * slowClaim)
 	q = w.request(pause, 100, 0, true, func(lane int32) bool { return lane == 8 })
@@ -130,12 +130,15 @@ func TestOthersAreVisitedNextToABacklog(t *testing.T) {
 	require.False(t, w.dueOthers(later.Add(newTurnsEvery)), "one at a time")
 	end := Place{Due: later, ID: tenant}
 	w.onClaim(later, q, &Found{At: later, Took: time.Microsecond, Ends: map[int32]Place{7: end}})
-	require.Equal(t, 2*smallestFront, w.piece)
+	require.Equal(t, 4*usualFront, w.piece)
 	require.True(t, w.dueOthers(later), "there is more at the front")
 	q = w.request(later, 100, 0, true, everywhere)
 	require.Equal(t, end, q.Front[0].After)
 	w.onClaim(later, q, &Found{At: later, Took: 2 * slowClaim})
+	require.Equal(t, 2*usualFront, w.piece)
+	w.failed()
 	require.Equal(t, smallestFront, w.piece)
+	require.Equal(t, fewestHops, w.round.count)
 }
 
 // TestBurst: when more events have fallen due than a claim passes, the front goes to those that fell due lately, and a
@@ -196,10 +199,11 @@ func TestBusyKeys(t *testing.T) {
 }
 
 // TestTurnsAtTheirLimits: a turn at its limit is visited again when one of its events is settled, with the one that has
-// waited longest in its lane, or when its rate allows more.
+// waited longest in its lane if turns of it share a limit, or when its rate allows more.
 func TestTurnsAtTheirLimits(t *testing.T) {
 	t.Parallel()
 	w := turned()
+	w.shared[7] = true
 	a, b, c := turnAt(7, "a"), turnAt(7, "b"), turnAt(7, "c")
 	until := TurnEnd{TurnStart{c, Place{Due: start.Add(time.Minute)}}, TurnFull}
 	w.answered(start, w.request(start, 100, 0, true, everywhere), nil, ended(a, TurnFull), ended(b, TurnFull), until)
@@ -218,10 +222,51 @@ func TestTurnsAtTheirLimits(t *testing.T) {
 	require.Contains(t, w.known, c)
 	w.fill(a, time.Time{})
 	require.NotContains(t, w.known, a)
+	apart := turnAt(8, "a")
+	w.fill(apart, time.Time{})
+	w.fill(turnAt(8, "b"), time.Time{})
+	w.freed(turnAt(8, "b"))
+	require.NotContains(t, w.known, apart, "no limit counts events of both")
 	w.forget()
 	require.Empty(t, w.known)
 	require.Empty(t, w.full)
 	require.True(t, w.round.wanted)
+}
+
+// TestSettledBesideAClaim: a claim may have counted an event that another pass settles at the same time, whichever of them
+// began first. So the turn stays known although the claim tells that its limit is reached.
+func TestSettledBesideAClaim(t *testing.T) {
+	t.Parallel()
+	for _, claimFirst := range []bool{true, false} {
+		d := drive(t, takesTurns(true), func(c *Config) { c.Topics, c.Topics[0].Apart = c.Topics[:1], true })
+		running := d.tasks("handled", 10, inTurn("a"))
+		d.claimed(d.first(), running...)
+		began := len(all[*Pass](d))
+		require.Zero(t, began, "there is no room")
+		full := running[0].turn()
+		claim, settling := &Pass{want: 1, turns: true}, &Pass{}
+		begin := func() {
+			claim.Claim = d.claims.ofTurns(d.now, 1, 1, true, false, NoPauses)
+			d.beginPass(d.now, claim)
+		}
+		settle := func() {
+			running[0].Result = errclass.New(errclass.ClassDone, "")
+			d.report(d.now, running[0])
+			d.beginPass(d.now, settling)
+		}
+		if claimFirst {
+			begin()
+			settle()
+		} else {
+			settle()
+			begin()
+		}
+		d.onPassDone(d.now, &PassDone{Pass: settling})
+		d.onPassDone(d.now, &PassDone{Pass: claim, Found: Found{
+			At: d.now, Took: time.Millisecond, TurnsFound: TurnsFound{Turns: []TurnEnd{ended(full, TurnFull)}},
+		}})
+		require.Contains(t, d.turns.known, full, "claim first: %v", claimFirst)
+	}
 }
 
 // TestTurnsOfOtherClaims: a turn that another claim has locked is visited again soon.
@@ -409,6 +454,23 @@ func TestEventsOfLimitedRateBeginInTime(t *testing.T) {
 	require.Equal(t, rated[0].StartWithin, rated[0].StartBy)
 	require.False(t, d.begin(d.now, rated[1], "handled"))
 	require.True(t, rated[1].unstarted)
+}
+
+// TestSlackFollowsClaims: events of limited rate may begin the later, the longer claims take, and for a while after one that
+// took long.
+func TestSlackFollowsClaims(t *testing.T) {
+	t.Parallel()
+	d := drive(t, takesTurns(true), func(c *Config) { c.Topics = c.Topics[:1] })
+	p := d.first()
+	require.Equal(t, leastSlack, p.Claim.Turns.Slack)
+	d.step(100*time.Millisecond, &PassDone{Pass: p, Found: Found{At: d.now}})
+	require.Equal(t, 800*time.Millisecond, d.turns.slack)
+	d.turns.took(time.Millisecond)
+	require.Equal(t, 700*time.Millisecond, d.turns.slack)
+	for range 40 {
+		d.turns.took(time.Millisecond)
+	}
+	require.Equal(t, leastSlack, d.turns.slack)
 }
 
 // TestTurnWalk: the claims of a caller go once from turn to turn, and revisit those that have more.

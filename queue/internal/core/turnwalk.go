@@ -43,8 +43,12 @@ func (w *TurnWalk) End() {
 	}
 }
 
-// Failed takes note that a claim has failed: the walk begins again.
-func (w *TurnWalk) Failed() { w.Restart() }
+// Failed takes note that a claim has failed: the walk begins again, in short pieces.
+func (w *TurnWalk) Failed() {
+	if w.Restart(); w.turns != nil {
+		w.turns.failed()
+	}
+}
 
 // Next returns the next claim of up to size events.
 func (w *TurnWalk) Next(size int) *TurnClaim {

@@ -35,11 +35,26 @@ const (
 	trailEvents                 = 1000
 
 	// A walk ends after a piece, because it may pass any number of events that are not claimable here. A piece is that
-	// many events of one lane. It grows while a claim is fast, so that a long stretch takes few claims, and shrinks when
-	// it is slow, so that no statement_timeout can stop the walk.
+	// many events of one lane.
 	smallestPiece, FirstPiece, largestPiece = 100, 1000, 32_000
 	fastClaim, slowClaim                    = 3 * time.Millisecond, 10 * time.Millisecond
 )
+
+// nextPiece returns how large a piece is after one of size, whose claim found f and had more before it. Pieces grow while
+// claims are fast, so that a long stretch takes few, and shrink when they are slow. They become smaller than usual only
+// when a claim has failed, so that no statement_timeout can stop a walk: where a claim of a usual piece is slow, the
+// machine is busy, and less would be as slow.
+func nextPiece(size, usual, largest int, f *Found, more bool) int {
+	switch {
+	case size < usual:
+		return min(2*size, usual)
+	case f.Took > slowClaim:
+		return max(size/2, usual)
+	case f.Took < fastClaim && more:
+		return min(4*size, largest)
+	}
+	return size
+}
 
 // Walk is how far claims have come in each lane. NewWalk makes one.
 type Walk struct {
@@ -250,7 +265,7 @@ type Found struct {
 // under way at the same time, so a lane is only moved if q began where the walk is, or before, and came further.
 func (w *Walk) Advance(now time.Time, q *Claim, f *Found) {
 	w.count(len(f.Rows), now)
-	w.fitPiece(f)
+	w.piece = nextPiece(w.piece, FirstPiece, largestPiece, f, len(f.Ends) > 0)
 	o := outcome{q: q, f: f, in: make(map[int32]taken, len(q.Starts))}
 	for i := range f.Rows {
 		o.add(&f.Rows[i])
@@ -268,16 +283,6 @@ func (w *Walk) Advance(now time.Time, q *Claim, f *Found) {
 		if known && (next.seen || next.after.Compare(at.after) > 0 || s.After == at.after) {
 			*at = next
 		}
-	}
-}
-
-// fitPiece makes the pieces smaller after a slow claim, and larger after a fast one that they have ended.
-func (w *Walk) fitPiece(f *Found) {
-	switch {
-	case f.Took > slowClaim:
-		w.piece = max(w.piece/2, smallestPiece)
-	case f.Took < fastClaim && len(f.Ends) > 0:
-		w.piece = min(w.piece*4, largestPiece)
 	}
 }
 
