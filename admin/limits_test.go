@@ -21,8 +21,8 @@ func TestLimitsAreListedSetAndReset(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	a := runtimetest.AdminOf(t, pool)
-	minute := outbox.Rate{Events: 10, Period: time.Minute}
-	topic := runtimetest.LimitedJobs("limited", outbox.Limit{Concurrency: 20}, outbox.Limit{Per: "{secret}", Concurrency: 2, Rate: minute})
+	hour := outbox.Rate{Events: 10, Period: time.Hour} // so long that every event begins in time
+	topic := runtimetest.LimitedJobs("limited", outbox.Limit{Concurrency: 20}, outbox.Limit{Per: "{secret}", Concurrency: 2, Rate: hour})
 	var jobs []runtimetest.Job
 	for i := range 30 {
 		jobs = append(jobs, runtimetest.Job{TenantID: uuid.UUID{1}, N: int64(i), Secret: []string{"a/b", "c"}[i%15/14]})
@@ -48,7 +48,7 @@ func TestLimitsAreListedSetAndReset(t *testing.T) {
 	begins(4)
 
 	of := admin.LimitScope{Namespace: "jobs", Topic: "limited", Per: "{secret}"}
-	declared := admin.LimitValue{Concurrency: 2, Rate: minute}
+	declared := admin.LimitValue{Concurrency: 2, Rate: hour}
 	limits, err := a.Limits(t.Context())
 	require.NoError(t, err)
 	require.Len(t, limits, 2)
@@ -71,7 +71,7 @@ func TestLimitsAreListedSetAndReset(t *testing.T) {
 	require.False(t, whole.Keys[0].Full)
 	text, err := json.Marshal(keyed)
 	require.NoError(t, err)
-	require.Contains(t, string(text), `"per":"{secret}","value":{"concurrency":2,"rate":"10/1m"}`)
+	require.Contains(t, string(text), `"per":"{secret}","value":{"concurrency":2,"rate":"10/1h"}`)
 
 	// Higher: the running process starts more at once. What is not given stays.
 	act := admin.Act{Who: "ann", Why: "a busy day", Until: time.Now().Add(time.Hour)}
@@ -80,7 +80,7 @@ func TestLimitsAreListedSetAndReset(t *testing.T) {
 	for _, act := range []admin.Act{dry, act} {
 		report, err := a.SetLimit(t.Context(), of, admin.LimitValue{Concurrency: 5}, act)
 		require.NoError(t, err)
-		require.Equal(t, []admin.LimitChange{{LimitScope: of, Before: declared, After: admin.LimitValue{Concurrency: 5, Rate: minute}, Keys: 2, Waiting: 26}}, report.Changed)
+		require.Equal(t, []admin.LimitChange{{LimitScope: of, Before: declared, After: admin.LimitValue{Concurrency: 5, Rate: hour}, Keys: 2, Waiting: 26}}, report.Changed)
 	}
 	begins(3)
 	limits, err = a.TopicLimits(t.Context(), "jobs", "limited")
@@ -90,13 +90,13 @@ func TestLimitsAreListedSetAndReset(t *testing.T) {
 	require.WithinDuration(t, act.Until, limits[0].Set.Until, time.Millisecond)
 
 	// Lower than what runs: nothing is cancelled, nothing starts.
-	report, err := a.SetLimit(t.Context(), of, admin.LimitValue{Concurrency: 1, Rate: outbox.Rate{Events: 20, Period: time.Minute}}, admin.Act{Who: "bob"})
+	report, err := a.SetLimit(t.Context(), of, admin.LimitValue{Concurrency: 1, Rate: outbox.Rate{Events: 20, Period: time.Hour}}, admin.Act{Who: "bob"})
 	require.NoError(t, err)
 	require.Equal(t, 2, report.Changed[0].Over)
 	limits, err = a.TopicLimits(t.Context(), "jobs", "limited")
 	require.NoError(t, err)
 	require.True(t, limits[0].Set.Until.IsZero())
-	require.Equal(t, "concurrency 1, rate 20/1m", limits[0].Value.String())
+	require.Equal(t, "concurrency 1, rate 20/1h", limits[0].Value.String())
 	require.EqualValues(t, 5, limits[0].Keys[0].Running)
 
 	for _, every := range []bool{false, true} {
@@ -121,8 +121,8 @@ func TestLimitsAreListedSetAndReset(t *testing.T) {
 		scopes = append(scopes, e.Action+" "+e.Scope)
 	}
 	require.Len(t, scopes, 3)
-	require.Equal(t, "limit-reset jobs/limited, per {secret}, concurrency 2, rate 10/1m", scopes[0])
-	require.Equal(t, "limit jobs/limited, per {secret}, concurrency 1, rate 20/1m", scopes[1])
+	require.Equal(t, "limit-reset jobs/limited, per {secret}, concurrency 2, rate 10/1h", scopes[0])
+	require.Equal(t, "limit jobs/limited, per {secret}, concurrency 1, rate 20/1h", scopes[1])
 	require.Contains(t, scopes[2], "limit jobs/limited, per {secret}, concurrency 5, until ")
 }
 

@@ -115,6 +115,7 @@ func Grants(role Role) []Grant {
 			table("processes", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("pauses", "SELECT"),
 			table("limits", "SELECT", "INSERT", "UPDATE", "DELETE"),
+			table("limits_in_force", "SELECT"),
 			table("limit_usage", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("processed_events", "SELECT", "INSERT", "UPDATE (event_id)", "DELETE"),
 			table("entity_versions", "SELECT", "INSERT", "UPDATE", "DELETE"),
@@ -137,6 +138,7 @@ func Grants(role Role) []Grant {
 			table("processes", "SELECT", "DELETE"),
 			table("pauses", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("limits", "SELECT", "UPDATE"),
+			table("limits_in_force", "SELECT"),
 			table("limit_usage", "SELECT"),
 			table("inbox_messages", "SELECT", "UPDATE", "DELETE"),
 			table("audit", "SELECT", "INSERT", "UPDATE (events)"), // an act that takes several transactions counts
@@ -146,7 +148,7 @@ func Grants(role Role) []Grant {
 		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "log", "listeners",
 			"parked", "listener_failures", "listener_rates",
 			"processed_events", "entity_versions", "inbox_quarantined", "inbox_messages", "processes", "pauses",
-			"limits", "limit_usage", "turn_claim", "audit"} {
+			"limits", "limits_in_force", "limit_usage", "turn_claim", "audit"} {
 			grants = append(grants, table(name, "SELECT"))
 		}
 		return append(grants, logSequence("SELECT"), function(laneFunction), appliedRecords())

@@ -44,13 +44,11 @@ head AS MATERIALIZED (
 keyed AS MATERIALIZED (
     SELECT h.namespace, h.topic, h.turn, h.waiting, h.since, l.counted_as, l.per,
         CASE WHEN l.part > 0 THEN split_part(h.turn, '/', l.part + 1) ELSE '' END AS key,
-        CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_concurrency, l.concurrency) ELSE l.concurrency END AS most,
-        CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_rate, l.rate) ELSE l.rate END AS rate,
-        CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_period, l.period) ELSE l.period END AS period
+        l.concurrency AS most, l.rate, l.period
     FROM head AS h
     CROSS JOIN LATERAL (
-        SELECT o.counted_as, o.per, o.part, o.concurrency, o.rate, o.period, o.set_until, o.set_concurrency, o.set_rate, o.set_period
-        FROM outbox_schema.limits AS o
+        SELECT o.counted_as, o.per, o.part, o.concurrency, o.rate, o.period
+        FROM outbox_schema.limits_in_force AS o
         WHERE o.namespace = h.namespace
           AND o.topic = h.topic
           AND o.tag = split_part(h.turn, '/', 1)
@@ -105,32 +103,26 @@ ORDER BY 1, 2, 3;
 -- name: LimitsOfEvent :many
 -- Finds what is used of the keys that a waiting event has, in the order in which a claim applies the limits. free_at is when
 -- the rate allows a start again, if it allows none now. filed says that the event has the keys of the limits already.
-SELECT l.per::text AS per, k.key::text AS key, coalesce(k.most, 0)::integer AS concurrency, coalesce(k.rate, 0)::integer AS rate,
-    coalesce(extract(epoch FROM k.period) * 1000000, 0)::bigint AS period_us,
+SELECT l.per::text AS per, l.key::text AS key, coalesce(l.concurrency, 0)::integer AS concurrency, coalesce(l.rate, 0)::integer AS rate,
+    coalesce(extract(epoch FROM l.period) * 1000000, 0)::bigint AS period_us,
     coalesce(l.tag = split_part(q.turn, '/', 1), false)::boolean AS filed,
     v.live AS running, w.used AS started,
-    (CASE WHEN w.used >= k.rate THEN w.first + k.period END)::timestamptz AS free_at
+    (CASE WHEN w.used >= l.rate THEN w.first + l.period END)::timestamptz AS free_at
 FROM outbox_schema.queue AS q
 CROSS JOIN LATERAL (
-    SELECT o.nth, o.counted_as, o.per, o.part, o.tag, o.concurrency, o.rate, o.period, o.set_until, o.set_concurrency, o.set_rate, o.set_period
-    FROM outbox_schema.limits AS o
+    SELECT o.nth, o.counted_as, o.per, o.tag, o.concurrency, o.rate, o.period,
+        CASE WHEN o.part > 0 THEN split_part(coalesce(q.turn, ''), '/', o.part + 1) ELSE '' END AS key
+    FROM outbox_schema.limits_in_force AS o
     WHERE o.namespace = q.namespace
       AND o.topic = q.topic
 ) AS l
-CROSS JOIN LATERAL (
-    SELECT
-        CASE WHEN l.part > 0 THEN split_part(coalesce(q.turn, ''), '/', l.part + 1) ELSE '' END AS key,
-        CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_concurrency, l.concurrency) ELSE l.concurrency END AS most,
-        CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_rate, l.rate) ELSE l.rate END AS rate,
-        CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_period, l.period) ELSE l.period END AS period
-) AS k
 LEFT JOIN LATERAL (
     SELECT o.running, o.starts_at, o.starts
     FROM outbox_schema.limit_usage AS o
     WHERE o.namespace = q.namespace
       AND o.topic = l.counted_as
       AND o.per = l.per
-      AND o.key = k.key
+      AND o.key = l.key
     LIMIT 1
 ) AS u ON true
 CROSS JOIN LATERAL (
@@ -142,7 +134,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(t.n), 0)::bigint AS used, min(t.at) AS first
     FROM (SELECT unnest(u.starts_at) AS at, unnest(u.starts) AS n) AS t
-    WHERE t.at >= statement_timestamp() - k.period
+    WHERE t.at >= statement_timestamp() - l.period
 ) AS w
 WHERE q.id = @id
 ORDER BY l.nth;

@@ -90,13 +90,69 @@ func TestEventsInFlightKeepTheirTurn(t *testing.T) {
 	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.queue WHERE id = $1 AND locked_until IS NULL", ids[2]))
 }
 
+// TestFullTurnsAreNotVisited: a claim that comes to turns whose limit is reached passes them all, and takes from the next that
+// is not: one that has never run, and one whose lease has run out.
+func TestFullTurnsAreNotVisited(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []outbox.Limit{
+		{Per: outbox.PerTenant, Concurrency: 1}, {Per: outbox.PerTenant, Rate: outbox.Rate{Events: 1, Period: time.Hour}},
+	} {
+		pool := pgtest.Database(t)
+		const full = 5 * core.FreshTurns
+		d, of := letters(t, pgtest.URL(t, pool), limit)
+		enqueue := func(tenants ...byte) {
+			var letters []letter
+			for _, n := range tenants {
+				letters = append(letters, letter{uuid.UUID{n}})
+			}
+			pgtest.InTx(t, pool, func(tx pgx.Tx) {
+				_, err := of.EnqueueMany(t.Context(), tx, letters)
+				require.NoError(t, err)
+			})
+		}
+		for n := range byte(full) {
+			enqueue(n+1, n+1)
+		}
+		for claimed := 0; claimed < full; {
+			events, err := d.store.Claim(t.Context(), ClaimConfig{Topics: []string{"letter"}, BatchSize: 100})
+			require.NoError(t, err)
+			require.NotEmpty(t, events)
+			claimed += len(events)
+		}
+		enqueue(full + 1)
+		late := d.limited[0].shape.Of(uuid.UUID{full - 1}.String(), nil)
+		pgtest.Execute(t, pool, "UPDATE outbox.queue SET locked_until = now() - interval '1 s' WHERE turn = $1 AND locked_until IS NOT NULL", late)
+		rows, err := d.store.db.Each(pool).EventClaimTurns(t.Context(), d.store.turnsParams(&claim{Claim: core.Claim{
+			Size: 10, Reclaims: 1,
+			Turns: &core.TurnClaim{Hops: []core.Hop{{Lane: topiclane.OfTurns("letter")}}, Count: 1000, Idle: 10},
+		}, lease: time.Minute}))
+		require.NoError(t, err)
+		claimed, reached := map[string]bool{}, map[string]bool{}
+		for _, r := range rows {
+			switch r.Kind {
+			case 0:
+				claimed[r.Turn] = true
+			case 2:
+				reached[r.Turn] = true
+				require.Equal(t, limit.Concurrency == 0, r.CreatedAt.Valid, "the time when the rate allows more")
+			}
+		}
+		want := map[string]bool{d.limited[0].shape.Of(uuid.UUID{full + 1}.String(), nil): true}
+		if limit.Concurrency > 0 { // a reclaim is a start
+			want[late] = true
+		}
+		require.Equal(t, want, claimed)
+		require.GreaterOrEqual(t, len(reached), full-1)
+	}
+}
+
 // TestSlackOfARate: an event may begin as late as its claim asks for, between a 32nd and a quarter of the period, and its start
 // counts for a period after that.
 func TestSlackOfARate(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	const period = 3200 * time.Millisecond
-	d, of := letters(t, pgtest.URL(t, pool), outbox.Limit{Per: outbox.PerTenant, Rate: outbox.Rate{Events: 1, Period: period}})
+	d, of := letters(t, pgtest.URL(t, pool), outbox.Limit{Concurrency: 10}, outbox.Limit{Per: outbox.PerTenant, Rate: outbox.Rate{Events: 1, Period: period}})
 	for i, slacks := range [][2]time.Duration{{0, period / 32}, {period / 8, period / 8}, {time.Hour, period / 4}} {
 		asked, slack := slacks[0], slacks[1]
 		tenant := uuid.UUID{byte(i + 1)}

@@ -1,5 +1,6 @@
 DROP FUNCTION outbox_schema.claim_turns;
 DROP VIEW outbox_schema.turn_claim;
+DROP VIEW outbox_schema.limits_in_force;
 DROP TABLE outbox_schema.limit_usage;
 DROP TABLE outbox_schema.limits;
 DROP FUNCTION outbox_schema.enqueue;

@@ -406,6 +406,16 @@ COMMENT ON COLUMN outbox_schema.limits.tag IS 'How the turns of the topic begin 
 COMMENT ON COLUMN outbox_schema.limits.part IS 'Which part of the turn, after the tag, is the key; 0 means that the topic has one key.';
 COMMENT ON COLUMN outbox_schema.limits.set_until IS 'End of the values that an operator has set; null means none.';
 
+CREATE VIEW outbox_schema.limits_in_force AS
+SELECT l.namespace, l.topic, outbox_schema.lane(l.topic) | (1 << 30) AS lane, l.per, l.counted_as, l.nth, l.tag, l.part,
+    CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_concurrency, l.concurrency)
+        ELSE l.concurrency END AS concurrency,
+    CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_rate, l.rate) ELSE l.rate END AS rate,
+    CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_period, l.period) ELSE l.period END AS period
+FROM outbox_schema.limits AS l;
+
+COMMENT ON VIEW outbox_schema.limits_in_force IS 'Limits with the values that hold now, and the lane of the turns of their topic.';
+
 -- What is used of each key of a limit. A claim locks the rows of its keys, and only a claim changes them: what is acked,
 -- released or gone is found out by the next claim of the key. The locks of different keys have nothing in common.
 CREATE TABLE outbox_schema.limit_usage (
@@ -463,7 +473,7 @@ WHERE false;
 -- a probe. They are visited in this order: new ones, then known ones; starts bounds how many. A visit meets at most piece
 -- events of the turn, claimable or not.
 --
--- Known turns under limits that are far away are claimed without a count: see the first part.
+-- New turns whose limit is reached are not visited. Known turns under limits that are far away are claimed without a count: see the first part.
 -- Limits: a statement counts with the snapshot of its start, so the keys are locked by a statement of its own, and the
 -- next counts. Rows that another claim has locked are left to it, so no claim waits for another. Every lease of a limited
 -- topic is in limit_usage.running of its keys, because it was put there in the transaction that took it. A lease that ran
@@ -531,6 +541,9 @@ DECLARE
     now_at   timestamptz;
     x_lane   integer[];
     x_turn   text[];
+    e_lane   integer[];
+    e_turn   text[];
+    e_at     timestamptz[];
     h_lane   integer[];
     h_turn   text[];
     f_lane   integer[];
@@ -541,13 +554,11 @@ BEGIN
     -- locked here are their newest versions, so the number of their ids bounds what runs without a look at it.
     IF cardinality(known_turns) > 0 AND cardinality(front_lanes) = 0 AND cardinality(hop_lanes) = 0 AND p_reclaims = 0 THEN
         WITH keys AS MATERIALIZED (
-            SELECT k.no, l.counted_as, l.per, l.rate IS NOT NULL OR l.set_rate IS NOT NULL AS rated,
-                CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_concurrency, l.concurrency)
-                    ELSE l.concurrency END AS max,
+            SELECT k.no, l.counted_as, l.per, l.rate IS NOT NULL AS rated, l.concurrency AS max,
                 CASE WHEN l.part > 0 THEN split_part(k.turn, '/', l.part + 1) ELSE '' END AS key,
                 l.tag = split_part(k.turn, '/', 1) AS filed
             FROM unnest(known_lanes, known_turns) WITH ORDINALITY AS k (lane, turn, no)
-            JOIN outbox_schema.limits AS l ON l.namespace = p_namespace AND outbox_schema.lane(l.topic) | (1 << 30) = k.lane
+            JOIN outbox_schema.limits_in_force AS l ON l.namespace = p_namespace AND l.lane = k.lane
         ),
         locked AS MATERIALIZED (
             SELECT d.counted_as, d.per, d.key, u.place, u.n, u.place IS NOT NULL OR EXISTS (
@@ -716,7 +727,7 @@ BEGIN
                AND NOT f.tenant_id::text = ANY (p_paused)
                AND NOT f.topic || '/' || f.tenant_id::text = ANY (p_paused)
     ),
-    wanted AS MATERIALIZED (
+    numbered AS MATERIALIZED (
         SELECT g.lane, g.turn, g.due, g.id, g.known, row_number() OVER (ORDER BY g.known, g.ord, g.lane, g.turn) AS no
         FROM (
             SELECT e.lane, e.turn, bool_or(e.known) AS known, max(e.due) AS due,
@@ -724,6 +735,67 @@ BEGIN
             FROM seen AS e
             GROUP BY e.lane, e.turn
         ) AS g
+    ),
+    -- New turns whose limit is reached are left without a look at their events, unless a lease of theirs has run out. The
+    -- others are counted again below.
+    key_of_turn AS MATERIALIZED (
+        SELECT n.no, l.counted_as, l.per, l.key, l.concurrency, l.rate, l.period,
+            dense_rank() OVER (ORDER BY l.counted_as, l.per, l.key) AS k
+        FROM numbered AS n
+        LEFT JOIN LATERAL (
+            SELECT o.counted_as, o.per, CASE WHEN o.part > 0 THEN split_part(n.turn, '/', o.part + 1) ELSE '' END AS key,
+                o.concurrency, o.rate, o.period
+            FROM outbox_schema.limits_in_force AS o
+            WHERE o.namespace = p_namespace
+              AND o.lane = n.lane
+              AND o.tag = split_part(n.turn, '/', 1)
+        ) AS l ON true
+        WHERE NOT n.known
+    ),
+    reached AS MATERIALIZED (
+        SELECT array_agg(k.full ORDER BY k.k) AS full, array_agg(k.at ORDER BY k.k) AS at
+        FROM (
+            SELECT d.k, coalesce(c.full, false) OR coalesce(r.used >= d.rate, false) AS full,
+                CASE WHEN r.used >= d.rate THEN r.first + d.period END AS at
+            FROM (SELECT DISTINCT ON (t.k) t.k, t.counted_as, t.per, t.key, t.concurrency, t.rate, t.period
+                FROM key_of_turn AS t ORDER BY t.k) AS d
+            LEFT JOIN LATERAL (
+                SELECT u.running, u.starts_at, u.starts
+                FROM outbox_schema.limit_usage AS u
+                WHERE u.namespace = p_namespace
+                  AND u.topic = d.counted_as
+                  AND u.per = d.per
+                  AND u.key = d.key
+                LIMIT 1
+            ) AS u ON true
+            LEFT JOIN LATERAL (
+                SELECT count(DISTINCT i.id) >= d.concurrency AND NOT bool_or(p_reclaims > 0 AND q.locked_until < statement_timestamp()) AS full
+                FROM unnest(u.running) AS i (id)
+                CROSS JOIN LATERAL (
+                    SELECT q.locked_until FROM outbox_schema.queue AS q WHERE q.id = i.id AND q.locked_until IS NOT NULL LIMIT 1) AS q
+                WHERE cardinality(u.running) >= d.concurrency
+            ) AS c ON true
+            LEFT JOIN LATERAL (
+                SELECT sum(t.n) AS used, min(t.at) AS first
+                FROM unnest(u.starts_at, u.starts) AS t (at, n)
+                WHERE t.at >= clock_timestamp() - d.period
+            ) AS r ON true
+        ) AS k
+    ),
+    full_turns AS MATERIALIZED (
+        SELECT array_agg(y.full ORDER BY y.no) AS full, array_agg(y.at ORDER BY y.no) AS at
+        FROM (
+            SELECT t.no, bool_or(r.full[t.k]) AS full, max(r.at[t.k]) AS at
+            FROM key_of_turn AS t
+            CROSS JOIN reached AS r
+            GROUP BY t.no
+        ) AS y
+    ),
+    wanted AS MATERIALIZED (
+        SELECT n.lane, n.turn, n.due, n.id, n.known, coalesce(f.full[n.no], false) AS full, f.at[n.no] AS at,
+            row_number() OVER (ORDER BY coalesce(f.full[n.no], false), n.no) AS no
+        FROM numbered AS n
+        CROSS JOIN full_turns AS f
     ),
     visited AS MATERIALIZED (
         SELECT w.lane, w.turn, w.due, w.id,
@@ -734,7 +806,7 @@ BEGIN
             END AS depth
         FROM wanted AS w
         WHERE w.known
-           OR w.no <= p_starts
+           OR NOT w.full AND w.no <= p_starts
     ),
     met AS MATERIALIZED (
         SELECT v.s, v.lane, v.turn, v.depth, c.id, c.next_attempt_at, c.topic, c.n, c.claimable, c.late, c.last
@@ -794,9 +866,9 @@ BEGIN
         WHERE m.claimable
     )
     SELECT e.lane, e.turn, e.topic, e.more, e.due, e.id, e.late, c.id, c.s, c.late, c.last, x.lane, x.turn, h.lane, h.turn,
-        f.lane, f.due, f.id
+        f.lane, f.due, f.id, r.lane, r.turn, r.at
     INTO s_lane, s_turn, s_topic, s_more, s_due, s_id, s_late, c_id, c_s, c_late, c_last, x_lane, x_turn, h_lane, h_turn,
-        f_lane, f_due, f_id
+        f_lane, f_due, f_id, e_lane, e_turn, e_at
     FROM (
         SELECT array_agg(e.lane ORDER BY e.s) AS lane, array_agg(e.turn ORDER BY e.s) AS turn,
             array_agg(e.topic ORDER BY e.s) AS topic, array_agg(e.more ORDER BY e.s) AS more,
@@ -812,8 +884,14 @@ BEGIN
         SELECT array_agg(w.lane ORDER BY w.no) AS lane, array_agg(w.turn ORDER BY w.no) AS turn
         FROM wanted AS w
         WHERE NOT w.known
+          AND NOT w.full
           AND w.no > p_starts
     ) AS x
+    CROSS JOIN (
+        SELECT array_agg(w.lane ORDER BY w.no) AS lane, array_agg(w.turn ORDER BY w.no) AS turn, array_agg(w.at ORDER BY w.no) AS at
+        FROM wanted AS w
+        WHERE w.full
+    ) AS r
     CROSS JOIN (
         SELECT array_agg(d.lane) AS lane, array_agg(d.turn) AS turn
         FROM (
@@ -843,13 +921,8 @@ BEGIN
             CROSS JOIN generate_series(1, (
                 SELECT max(l.nth) FROM outbox_schema.limits AS l WHERE l.namespace = p_namespace)) AS n (n)
             LEFT JOIN LATERAL (
-                SELECT l.tag, l.part, l.counted_as, l.per,
-                    CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_concurrency, l.concurrency)
-                        ELSE l.concurrency END AS max,
-                    CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_rate, l.rate) ELSE l.rate END AS rate,
-                    CASE WHEN l.set_until > statement_timestamp() THEN coalesce(l.set_period, l.period)
-                        ELSE l.period END AS period
-                FROM outbox_schema.limits AS l
+                SELECT l.tag, l.part, l.counted_as, l.per, l.concurrency AS max, l.rate, l.period
+                FROM outbox_schema.limits_in_force AS l
                 WHERE l.namespace = p_namespace
                   AND l.topic = s.topic
                   AND l.nth = n.n
@@ -1011,7 +1084,8 @@ BEGIN
             ) AS x;
             SELECT array_agg((
                 SELECT min(extract(epoch FROM greatest(k_period[k.k] / 32, least(k_period[k.k] / 4, p_slack))) * 1000000)::bigint
-                FROM unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k)) ORDER BY s.s)
+                FROM unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k)
+                WHERE k_period[k.k] IS NOT NULL) ORDER BY s.s)
             INTO s_until
             FROM generate_series(1, cardinality(s_turn)) AS s (s);
         END IF;
@@ -1138,6 +1212,8 @@ BEGIN
         SELECT 11, f.lane, '', f.id, f.due, true, NULL FROM unnest(f_lane, f_due, f_id) AS f (lane, due, id)
         UNION ALL
         SELECT 5, x.lane, x.turn, NULL, NULL, true, NULL FROM unnest(x_lane, x_turn) AS x (lane, turn)
+        UNION ALL
+        SELECT 2, e.lane, e.turn, NULL, NULL, true, e.at FROM unnest(e_lane, e_turn, e_at) AS e (lane, turn, at)
         UNION ALL
         SELECT 12, 0, '', NULL, statement_timestamp(), true, clock_timestamp()
     ) AS o
