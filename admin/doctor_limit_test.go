@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -100,7 +101,7 @@ func TestDoctorOfRatesOfKeys(t *testing.T) {
 	pgtest.Slow(t)
 	pool := pgtest.Plain(t)
 	topic := runtimetest.LimitedJobs("mail", outbox.Limit{Per: "{secret}", Rate: outbox.Rate{Events: 1, Period: time.Hour}})
-	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.NumberedJobs(3)...)
+	runtimetest.EnqueueJobs(t, pool, topic, slices.Repeat([]runtimetest.Job{{TenantID: uuid.UUID{1}, Secret: "a"}}, 3)...)
 	defer hold(t, pool, topic, 1)()
 	pgtest.Execute(t, pool, agoSQL)
 	const text = "^2 events wait at the limit of jobs/mail per {secret} \\(rate 1/1h\\), the oldest since "

@@ -16,6 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/postgres/turn"
 	"github.com/outboxgen/outboxgen/payload"
 )
 
@@ -314,7 +315,7 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 	if t.spec.Keys != nil {
 		*doing = "Keys"
 		k := t.spec.Keys(p)
-		if err := k.check(invalid); err != nil {
+		if err := k.check(t.spec.Limits, invalid); err != nil {
 			return m, err
 		}
 		m.TenantID, m.DedupeKey, m.PartitionKey = k.TenantID, k.Dedupe.String(), k.Partition.String()
@@ -349,13 +350,22 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 	return m, nil
 }
 
+// keyName is a key of an event, and the field of it whose value is empty.
+type keyName struct{ name, empty string }
+
 // check returns an error in one line that names each field once whose value is empty, and the keys that it is a part
 // of. It continues invalid, which may name the field already: a required field that is a part of a key. invalid may be
 // nil.
-func (k *Keys) check(invalid error) error {
-	keys := [...]struct{ name, empty string }{
-		{"dedupe key", k.Dedupe.EmptyField()}, {"partition key", k.Partition.EmptyField()},
-		{"entity id", k.EntityID.EmptyField()},
+func (k *Keys) check(limits []Limit, invalid error) error {
+	keys := make([]keyName, 0, 3+MaxLimits)
+	keys = append(keys, keyName{"dedupe key", k.Dedupe.EmptyField()}, keyName{"partition key", k.Partition.EmptyField()},
+		keyName{"entity id", k.EntityID.EmptyField()})
+	next := 0
+	for _, l := range limits {
+		if turn.Keyed(l.Per) && next < len(k.Limits) {
+			keys = append(keys, keyName{fmt.Sprintf("key of the limit per %q", l.Per), k.Limits[next].EmptyField()})
+			next++
+		}
 	}
 	var told []string
 	err := invalid

@@ -121,6 +121,32 @@ var refusals = []struct {
 	{name: "panic of Keys", change: func(p *shipped) { p.Panic = "Keys" }, text: "Keys panicked: a hole in the keys"},
 }
 
+// TestEmptyKeyOfALimit: a field of a limit's template that is empty is refused like that of another key.
+func TestEmptyKeyOfALimit(t *testing.T) {
+	t.Parallel()
+	topic := outbox.NewTopic[shipped](outbox.TopicSpec{
+		Namespace: "test", Name: "limited",
+		Limits: []outbox.Limit{{Concurrency: 5}, {Per: "{number}", Concurrency: 1}, {Per: "{buyer}", Concurrency: 1}},
+		Keys: func(v any) outbox.Keys {
+			k, p := shippedKeys(v), v.(*shipped)
+			k.Limits = []eventkey.Key{
+				eventkey.NewKey(eventkey.StringPart("number", p.Number)), eventkey.NewKey(eventkey.StringPart("buyer", p.Buyer)),
+			}
+			return k
+		},
+	})
+	for text, p := range map[string]shipped{
+		`field number: empty key part`: {Tenant: stranger, Buyer: "b"},
+		`render partition key, key of the limit per "{buyer}": field buyer: empty key part`: {Tenant: stranger, Number: "1"},
+	} {
+		pgtest.InTx(t, pgtest.Database(t), func(tx pgx.Tx) {
+			_, err := topic.Enqueue(t.Context(), tx, p)
+			require.ErrorIs(t, err, outbox.ErrEmptyKeyPart)
+			require.ErrorContains(t, err, text)
+		})
+	}
+}
+
 // TestTopicEnqueues: a Topic writes its events into the queue and into the log, alone, many at once and in a batch. What
 // it refuses is refused before anything is sent, with the texts that generated functions have, and leaves the
 // transaction usable.

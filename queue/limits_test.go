@@ -320,7 +320,7 @@ func TestWrongLimits(t *testing.T) {
 		`a limit per tenant needs the tenant of the event, which has none: set TenantID`: {{Per: outbox.PerTenant, Concurrency: 1}},
 	} {
 		topic := runtimetest.LimitedJobs("wrong", limits...)
-		job := runtimetest.Job{TenantID: uuid.UUID{1}}
+		job := runtimetest.Job{TenantID: uuid.UUID{1}, Secret: "s"}
 		if _, err := queue.NewDispatcher(pool, queue.Config{}, runtimetest.OnJob(topic, nil)); err != nil {
 			require.ErrorContains(t, err, want)
 			continue
