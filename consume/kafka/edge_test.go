@@ -158,18 +158,16 @@ func TestSlowPartition(t *testing.T) {
 			}
 			c.produce(append(list, &kgo.Record{Topic: "single", Key: []byte("a"), Headers: record("a", 2).Headers, Value: record("a", 2).Value})...)
 			e, in := &effects{}, make(chan struct{}, 1)
-			finish := make(chan struct{})
-			var calls atomic.Int64
-			e.set(func(ctx context.Context, _ pgx.Tx, _ consume.Delivery[counted]) error {
-				if calls.Add(1) == 1 {
-					in <- struct{}{}
-					select {
-					case <-finish:
-					case <-ctx.Done():
-						return ctx.Err()
-					}
+			finish, cancelled := make(chan struct{}), make(chan struct{}, 1)
+			e.set(func(ctx context.Context, _ pgx.Tx, _ consume.Delivery[counted]) error { // also after a rebalance at the start
+				signal(in)
+				select {
+				case <-finish:
+					return nil
+				case <-ctx.Done():
+					signal(cancelled)
+					return ctx.Err()
 				}
-				return nil
 			})
 			hook := &polled{}
 			cfg := c.config()
@@ -189,15 +187,27 @@ func TestSlowPartition(t *testing.T) {
 			time.Sleep(500 * time.Millisecond) // in which more would come
 			require.Less(t, hook.n.Load(), int64(8000))
 			if lost {
+				select {
+				case <-cancelled: // of a rebalance at the start
+				default:
+				}
 				c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID, TopLevel: true})
-			} else {
-				close(finish)
+				pgtest.Receive(t, cancelled, "the loss of the partition")
 			}
+			close(finish)
 			awaitCaughtUp(t, r)
 			require.NoError(t, stop())
 			require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*) FROM effects"))
 			require.Zero(t, twice.Load())
 		})
+	}
+}
+
+// signal sends to a channel that has room for one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
