@@ -490,6 +490,9 @@ func (t *turns) onTurns(now time.Time, q *TurnClaim, f *Found, last map[Turn]Pla
 		began[s.Turn] = s.After
 	}
 	for _, end := range f.Turns {
+		if end.State != TurnFull { // a limit that another process had filled, perhaps
+			delete(t.full, end.Turn)
+		}
 		switch end.State {
 		case TurnMore:
 			if (end.After == Place{}) {

@@ -199,7 +199,8 @@ func TestBusyKeys(t *testing.T) {
 }
 
 // TestTurnsAtTheirLimits: a turn at its limit is visited again when one of its events is settled, with the one that has
-// waited longest in its lane if turns of it share a limit, or when its rate allows more.
+// waited longest in its lane if turns of it share a limit; when its rate allows more; and when a claim has found that its
+// limit is not reached any more.
 func TestTurnsAtTheirLimits(t *testing.T) {
 	t.Parallel()
 	w := turned()
@@ -222,6 +223,8 @@ func TestTurnsAtTheirLimits(t *testing.T) {
 	require.Contains(t, w.known, c)
 	w.fill(a, time.Time{})
 	require.NotContains(t, w.known, a)
+	w.answered(start, &TurnClaim{}, nil, ended(a, TurnSeen))
+	require.Contains(t, w.known, a, "another process had filled it")
 	apart := turnAt(8, "a")
 	w.fill(apart, time.Time{})
 	w.fill(turnAt(8, "b"), time.Time{})
