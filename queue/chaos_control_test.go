@@ -22,7 +22,7 @@ import (
 
 // Negative controls: claims that lack one guard. They show that the referee of limits finds what it is there to find.
 
-// guard is a part of the function claim_turns that is replaced, and what the referee then says.
+// guard is a part of the function claim_turns that is replaced, or with set of the view limits_in_force, and what the referee then says.
 type guard struct {
 	from, to string
 	found    string
@@ -62,9 +62,9 @@ func guards() map[string]guard {
 		},
 		"only the first limit": {from: "FOR n IN 1..n_max LOOP", to: "FOR n IN 1..1 LOOP", found: `per ""`, limits: places},
 		"set concurrency is ignored": {
-			from: "coalesce(l.set_concurrency, l.concurrency)", to: "l.concurrency", found: "leases of", limits: places, set: true,
+			from: "COALESCE(l.set_concurrency, l.concurrency)", to: "l.concurrency", found: "leases of", limits: places, set: true,
 		},
-		"set rate is ignored": {from: "coalesce(l.set_rate, l.rate)", to: "l.rate", found: "starts in 1s", limits: rates, set: true},
+		"set rate is ignored": {from: "COALESCE(l.set_rate, l.rate)", to: "l.rate", found: "starts in 1s", limits: rates, set: true},
 	}
 }
 
@@ -74,12 +74,17 @@ func (g guard) edit(t *testing.T, pool *pgxpool.Pool) {
 	if g.from == "" {
 		return
 	}
-	source := pgtest.Value[string](t, pool, "SELECT pg_get_functiondef('outbox.claim_turns'::regproc)")
-	require.True(t, strings.Contains(source, g.from), "claim_turns does not contain %q", g.from)
-	pgtest.Execute(t, pool, strings.ReplaceAll(source, g.from, g.to))
+	object, source := "claim_turns", "SELECT pg_get_functiondef('outbox.claim_turns'::regproc)"
+	if g.set {
+		object = "limits_in_force"
+		source = "SELECT 'CREATE OR REPLACE VIEW outbox.limits_in_force AS ' || pg_get_viewdef('outbox.limits_in_force'::regclass)"
+	}
+	text := pgtest.Value[string](t, pool, source)
+	require.True(t, strings.Contains(text, g.from), "%s does not contain %q: %s", object, g.from, text)
+	pgtest.Execute(t, pool, strings.ReplaceAll(text, g.from, g.to))
 }
 
-// TestRefereeFindsMissingGuards: if the function claim_turns lacks a guard, four dispatchers break a limit within seconds,
+// TestRefereeFindsMissingGuards: if the function claim_turns, or the view that it reads, lacks a guard, four dispatchers break a limit within seconds,
 // and the referee says so. With all of them it finds nothing.
 func TestRefereeFindsMissingGuards(t *testing.T) {
 	t.Parallel()
