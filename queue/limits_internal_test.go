@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -144,6 +145,84 @@ func TestFullTurnsAreNotVisited(t *testing.T) {
 		require.Equal(t, want, claimed)
 		require.GreaterOrEqual(t, len(reached), full-1)
 	}
+}
+
+// claimTurns claims up to size events of known turns of tenants, and returns the kinds of what the claim says of each turn.
+func claimTurns(t *testing.T, d *Dispatcher, size, reclaims int, tenants ...uuid.UUID) map[string][]int32 {
+	t.Helper()
+	var known []core.TurnStart
+	for _, tenant := range tenants {
+		known = append(known, core.TurnStart{Turn: core.Turn{Lane: topiclane.OfTurns("letter"), Key: d.limited[0].shape.Of(tenant.String(), nil)}})
+	}
+	rows, err := d.store.db.Each(d.pool).EventClaimTurns(t.Context(), d.store.turnsParams(&claim{
+		Claim: core.Claim{Size: size, Reclaims: reclaims, Turns: &core.TurnClaim{Known: known, Idle: size}}, lease: time.Minute,
+	}))
+	require.NoError(t, err)
+	kinds := make(map[string][]int32)
+	for _, r := range rows {
+		kinds[r.Turn] = append(kinds[r.Turn], r.Kind)
+	}
+	return kinds
+}
+
+// TestLimitReachedDuringAClaim: a claim that finds a limit reached only when it has locked the key says so. If it said nothing,
+// the turn would be forgotten until a round.
+func TestLimitReachedDuringAClaim(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []outbox.Limit{
+		{Per: outbox.PerTenant, Concurrency: 1}, {Per: outbox.PerTenant, Rate: outbox.Rate{Events: 1, Period: time.Hour}},
+	} {
+		pool := pgtest.Database(t)
+		d, of := letters(t, pgtest.URL(t, pool), limit)
+		tenant := uuid.UUID{1}
+		pgtest.InTx(t, pool, func(tx pgx.Tx) {
+			_, err := of.EnqueueMany(t.Context(), tx, []letter{{tenant}, {tenant}})
+			require.NoError(t, err)
+		})
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), `WITH first AS (
+				UPDATE outbox.queue SET locked_until = now() + interval '1 h', locked_by = gen_random_uuid(), attempts = 1, claim_no = 1
+				WHERE id = (SELECT id FROM outbox.queue ORDER BY next_attempt_at, id LIMIT 1) RETURNING id)
+			INSERT INTO outbox.limit_usage (namespace, topic, per, key, running, starts_at, starts)
+			SELECT 'test', 'letter', 'tenant', $1, array[id], array[now()], array[1] FROM first`, tenant.String())
+		require.NoError(t, err)
+		said := make(chan map[string][]int32)
+		go func() { said <- claimTurns(t, d, 10, 0, tenant) }()
+		pgtest.Settles(t, pool, 1, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+		require.NoError(t, tx.Commit(t.Context()))
+		require.Equal(t, []int32{2}, pgtest.Receive(t, said, "what the claim says")[d.limited[0].shape.Of(tenant.String(), nil)])
+	}
+}
+
+// TestTurnsOfWhichSomethingIsLeft: a turn of which a full claim has left something has more.
+func TestTurnsOfWhichSomethingIsLeft(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	d, of := letters(t, pgtest.URL(t, pool), outbox.Limit{Per: outbox.PerTenant, Concurrency: 1000})
+	var tenants []uuid.UUID
+	var all []letter
+	for n := range byte(12) {
+		tenants = append(tenants, uuid.UUID{n + 1})
+		all = append(all, slices.Repeat([]letter{{uuid.UUID{n + 1}}}, 10)...)
+	}
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
+		_, err := of.EnqueueMany(t.Context(), tx, all)
+		require.NoError(t, err)
+	})
+	kinds := claimTurns(t, d, 100, 1, tenants...)
+	claimed, more := 0, 0
+	for _, turn := range tenants {
+		of := kinds[d.limited[0].shape.Of(turn.String(), nil)]
+		n := len(of)
+		if slices.Contains(of, 1) {
+			n, more = n-1, more+1
+		}
+		require.Equal(t, n < 10, slices.Contains(of, 1), "%d of a turn are claimed", n)
+		claimed += n
+	}
+	require.Equal(t, 100, claimed)
+	require.Positive(t, more)
 }
 
 // TestSlackOfARate: an event may begin as late as its claim asks for, between a 32nd and a quarter of the period, and its start

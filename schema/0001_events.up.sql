@@ -1069,7 +1069,7 @@ BEGIN
             -- Turns whose limit is reached with this claim.
             SELECT array_agg(x.full ORDER BY x.s) INTO s_full
             FROM (
-                SELECT s.s, coalesce(bool_or(k_room[k.k] <= t.n), false) AS full
+                SELECT s.s, coalesce(bool_or(k_starts[k.k] <= 0 OR k_room[k.k] <= coalesce(t.n, 0)), false) AS full
                 FROM generate_series(1, cardinality(s_turn)) AS s (s)
                 LEFT JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k) ON k.k IS NOT NULL
                 LEFT JOIN (
@@ -1104,6 +1104,17 @@ BEGIN
     -- An event that was reclaimed for its last attempt comes alone.
     IF true = ANY (c_last) THEN
         chosen := coalesce((SELECT array[c.i] FROM unnest(chosen) AS c (i) WHERE c_late[c.i] AND c_last[c.i] LIMIT 1), chosen);
+    END IF;
+
+    -- Turns of which something is left have more.
+    IF cardinality(c_id) > coalesce(cardinality(chosen[1 : p_batch_size]), 0) THEN
+        SELECT array_agg(t.more OR t.met > t.taken ORDER BY t.s) INTO s_more
+        FROM (
+            SELECT s.s, s_more[s.s] AS more, count(c.i) AS met, count(c.i) FILTER (WHERE c.i = ANY (chosen[1 : p_batch_size])) AS taken
+            FROM generate_series(1, cardinality(s_turn)) AS s (s)
+            LEFT JOIN unnest(c_s) WITH ORDINALITY AS c (s, i) ON c.s = s.s
+            GROUP BY s.s
+        ) AS t;
     END IF;
 
     RETURN QUERY
@@ -1198,7 +1209,7 @@ BEGIN
                 WHEN s_full[s.no] THEN 2
                 ELSE 1
             END AS kind, s.lane, s.turn, s.id, s.due, s.more,
-            CASE WHEN NOT s_ok[s.no] THEN (
+            CASE WHEN NOT s_ok[s.no] OR s_full[s.no] THEN (
                 SELECT max(k_at[k.k]) FROM unnest(key_of[(s.no - 1) * n_max + 1 : s.no * n_max]) AS k (k)) END AS at
         FROM unnest(s_lane, s_turn, s_more, s_due, s_id) WITH ORDINALITY AS s (lane, turn, more, due, id, no)
         CROSS JOIN LATERAL (

@@ -32,7 +32,8 @@ type TurnClaim struct {
 	Idle  int           // how many events of limited rate may begin now
 	Slack time.Duration // how long after the claim they may begin
 
-	others bool   // it visits more than known turns
+	others bool // it visits more than known turns
+	size   int
 	beside []Turn // of events that other passes settle meanwhile, so it may have counted them or not
 }
 
@@ -45,8 +46,9 @@ const (
 	fewestHops, usualHops, mostHops = 16, 64, 1024
 	// A claim passes a piece of the front, events of each lane.
 	smallestFront, usualFront, largestFront = 100, 500, 8000
-	// A claim visits at most a turn for every turnShare events that it may take, so that it takes several of each.
-	turnShare = 8
+	// A claim visits a known turn for every mostShare events that it may take, so that it takes several of each. While the
+	// turns give few, because their limits allow no more, it visits more of them: down to one for every leastShare events.
+	leastShare, mostShare = 2, 8
 	// maxTurns limits how many turns are remembered: those that have more, and those whose limit is reached. Rounds find
 	// the others.
 	maxTurns = 10_000
@@ -109,6 +111,7 @@ type turns struct {
 	piece  int            // of the front
 	clock  bool           // front knows the time of the database
 
+	share int // a claim visits a known turn for so many events
 	known map[Turn]*knownTurn
 	ring  []*knownTurn // known in the order in which they are visited, and some that are not known any more
 
@@ -158,7 +161,7 @@ type round struct {
 func newTurns(lanes []int32, active bool) *turns {
 	t := &turns{
 		lanes: lanes, active: active, front: NewWalk(lanes), known: make(map[Turn]*knownTurn), full: make(map[Turn]bool), shared: make(map[int32]bool),
-		waiting: make(map[int32][]Turn), piece: usualFront, every: newTurnsEvery, round: round{count: usualHops},
+		waiting: make(map[int32][]Turn), share: mostShare, piece: usualFront, every: newTurnsEvery, round: round{count: usualHops},
 	}
 	if active {
 		t.begin()
@@ -387,10 +390,10 @@ func (t *turns) request(now time.Time, size, idle int, known bool, in func(lane 
 	if idle > 0 {
 		t.idle()
 	}
-	q := &TurnClaim{Idle: idle, Slack: t.slack}
+	q := &TurnClaim{Idle: idle, Slack: t.slack, size: size}
 	n := 0
 	if known {
-		n = min(len(t.known), max(size/turnShare, 1))
+		n = min(len(t.known), max(size/t.share, 1))
 		if now.Before(t.halves) {
 			n = min(n, (len(t.known)+1)/2) // the rest is for a claim at the same time
 		}
@@ -447,6 +450,12 @@ func (t *turns) onClaim(now time.Time, q *TurnClaim, f *Found) {
 		if slices.ContainsFunc(f.Rows, func(e Seen) bool { return t.known[e.turn()] == nil }) {
 			t.every = newTurnsEvery
 		}
+	}
+	switch {
+	case len(f.Rows) == q.size:
+		t.share = min(2*t.share, mostShare)
+	case 2*len(f.Rows) < q.size && len(q.Known) == q.size/t.share:
+		t.share = max(t.share/2, leastShare)
 	}
 	t.onTurns(now, q, f, last)
 	for _, turn := range q.beside {

@@ -272,6 +272,32 @@ func TestSettledBesideAClaim(t *testing.T) {
 	}
 }
 
+// TestManyTurnsThatGiveFew: while turns give few events, claims visit more of them, and fewer again when that fills a claim.
+func TestManyTurnsThatGiveFew(t *testing.T) {
+	t.Parallel()
+	w := turned()
+	w.answered(start, w.request(start, 100, 0, true, everywhere), nil)
+	for i := range 100 {
+		w.know(TurnStart{Turn: turnAt(7, fmt.Sprint(i))})
+	}
+	step := func(each int) (visited int) {
+		q := w.request(start, 100, 0, true, everywhere)
+		var found []Turn
+		var ends []TurnEnd
+		for _, s := range q.Known {
+			for range each {
+				found = append(found, s.Turn)
+			}
+			ends = append(ends, ended(s.Turn, TurnMore))
+		}
+		w.answered(start, q, found[:min(len(found), 100)], ends...)
+		return len(q.Known)
+	}
+	require.Equal(t, []int{12, 25, 50, 50}, []int{step(1), step(1), step(1), step(2)})
+	require.Equal(t, []int{25, 12}, []int{step(5), step(9)})
+	require.Equal(t, []int{12, 12, 25}, []int{step(5), step(4), step(3)}, "more than half of a claim is enough")
+}
+
 // TestTurnsOfOtherClaims: a turn that another claim has locked is visited again soon.
 func TestTurnsOfOtherClaims(t *testing.T) {
 	t.Parallel()
