@@ -50,10 +50,10 @@ func guards() map[string]guard {
 		"what runs is not noted":                    {from: ") END || d.ids,", to: ") END,", found: "leases of", limits: places[2:]},
 		"starts are counted when they are claimed": {
 			from:  "date_bin(k_period[k.k] / 64, now_at + greatest(k_period[k.k] / 32, least(k_period[k.k] / 4, p_slack)), 'epoch')",
-			to:    "now_at - k_period[k.k] / 64",
+			to:    "date_bin(k_period[k.k] / 64, now_at - k_period[k.k] / 8, 'epoch')",
 			found: "in 1s", limits: rates,
 		},
-		"a shorter window": {from: "WHERE t.at >= now_at - k.period", to: "WHERE t.at >= now_at - k.period * 0.9", found: "starts in 1s", limits: rates},
+		"a shorter window": {from: "WHERE t.at >= now_at - k.period", to: "WHERE t.at >= now_at - k.period * 0.5", found: "starts in 1s", limits: rates},
 		"starts are not counted in a claim": {
 			from: "AND f.place <= coalesce(k_starts[f.k], f.place)", to: "", found: "starts in 1s", limits: rates,
 		},
