@@ -59,9 +59,14 @@ func (c *Cursor) end() {
 	c.turns.End()
 }
 
-// next sets what the next claim visits: first the events that have no turns, then the others.
+// next sets what the next claim visits: first the events that have no turns, then the others. After the end it begins
+// again.
 func (c *Cursor) next(part *claim) *claim {
-	if c.walk.More() || !c.turns.More() {
+	ended := !c.more()
+	if ended {
+		c.turns.Again(time.Now())
+	}
+	if ended || c.walk.More() || !c.turns.More() {
 		part.Starts = c.walk.Pieces(part.Size, false)
 	} else if part.Turns = c.turns.Next(part.Size); len(part.Turns.Hops) == 0 {
 		part.Reclaims = 0
@@ -81,7 +86,7 @@ func (c *Cursor) failed(part *claim) {
 // advance moves to where the claim of part has ended, which found f.
 func (c *Cursor) advance(part *claim, f *core.Found) {
 	if part.Turns != nil {
-		c.turns.Advance(part.Turns, part.Size, f)
+		c.turns.Advance(time.Now(), part.Turns, part.Size, f)
 	} else {
 		c.walk.Advance(time.Now(), &part.Claim, f)
 	}

@@ -306,6 +306,48 @@ func TestLateCommitIsFoundWhileBusy(t *testing.T) {
 	}
 }
 
+// TestCursorGoesOnAfterTheEnd: a caller that claims again and again with one Cursor gets what was enqueued after it had come to
+// the end, and what waited at a limit then.
+func TestCursorGoesOnAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := runtimetest.LimitedJobs("limited", outbox.Limit{Per: "{secret}", Concurrency: 1})
+	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, nil)))
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.limits")
+	require.NoError(t, stop())
+	s, err := queue.NewStore(pool, queue.StoreConfig{Namespace: "jobs"})
+	require.NoError(t, err)
+	cursor := new(queue.Cursor)
+	claim := func() []queue.Claimed {
+		t.Helper()
+		claimed, err := s.Claim(t.Context(), queue.ClaimConfig{Topics: []string{"limited"}, Cursor: cursor})
+		require.NoError(t, err)
+		return claimed
+	}
+	next := func() (found []queue.Claimed) {
+		t.Helper()
+		pgtest.Eventually(t, func() bool {
+			found = claim()
+			return len(found) > 0
+		})
+		return found
+	}
+	for first := true; first || !cursor.Done(); first = false {
+		require.Empty(t, claim())
+	}
+	runtimetest.EnqueueJobs(t, pool, topic, runtimetest.Job{TenantID: uuid.New(), N: 1, Secret: "a"}, runtimetest.Job{TenantID: uuid.New(), N: 2, Secret: "a"})
+	first := next()
+	require.Len(t, first, 1)
+	for range 10 {
+		require.Empty(t, claim(), "the limit is reached")
+	}
+	_, err = s.Ack(t.Context(), first...)
+	require.NoError(t, err)
+	second := next()
+	require.Len(t, second, 1)
+	require.NotEqual(t, first[0].ID, second[0].ID)
+}
+
 // TestCursorComesToAllTurns: claims with a cursor do not end before all turns have been claimed, also when they find more of
 // them than a claim takes.
 func TestCursorComesToAllTurns(t *testing.T) {

@@ -517,7 +517,7 @@ func TestTurnWalk(t *testing.T) {
 		for _, turn := range found {
 			f.Rows = append(f.Rows, Seen{Lane: turn.Lane, Turn: turn.Key, At: Place{Due: start}})
 		}
-		w.Advance(q, 100, f)
+		w.Advance(start, q, 100, f)
 	}
 	step(w.Next(8), "a", []Turn{a}, ended(a, TurnMore))
 	q := w.Next(8)

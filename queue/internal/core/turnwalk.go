@@ -8,7 +8,9 @@ import (
 // TurnWalk is how far the claims of a caller have come from turn to turn. NewTurnWalk makes one.
 type TurnWalk struct {
 	turns *turns
-	again bool // when it has come to the end
+	again bool          // when it has come to the end
+	spent time.Duration // in the round
+	next  time.Time     // when another may begin; zero during one
 }
 
 // NewTurnWalk returns a walk that is at the beginning of each of lanes.
@@ -43,6 +45,18 @@ func (w *TurnWalk) End() {
 	}
 }
 
+// Again makes a walk that has come to the end go on: with what has fallen due since, and now and then from the beginning,
+// since others make room in limits, release events, and commit late.
+func (w *TurnWalk) Again(now time.Time) {
+	switch {
+	case w.turns == nil || len(w.turns.lanes) == 0:
+	case now.Before(w.next):
+		w.turns.wake()
+	default:
+		w.Restart()
+	}
+}
+
 // Failed takes note that a claim has failed: the walk begins again, in short pieces.
 func (w *TurnWalk) Failed() {
 	if w.Restart(); w.turns != nil {
@@ -59,10 +73,15 @@ func (w *TurnWalk) Next(size int) *TurnClaim {
 // Advance moves the walk to where the claim q of up to size events has ended, which found f. At the end the walk begins again
 // if some claim may have left events that it has met: a full one, and one with events whose lease has run out, of which it
 // takes few, and the last attempt of one alone.
-func (w *TurnWalk) Advance(q *TurnClaim, size int, f *Found) {
+func (w *TurnWalk) Advance(now time.Time, q *TurnClaim, size int, f *Found) {
 	w.turns.onClaim(time.Time{}, q, f)
+	w.spent += f.Took
 	w.again = w.again || len(f.Rows) >= size || slices.ContainsFunc(f.Rows, func(e Seen) bool { return e.Reclaimed })
-	if w.again && !w.More() {
+	switch {
+	case w.More():
+	case w.again:
 		w.Restart()
+	case w.next.IsZero():
+		w.next = now.Add(max(lookEvery, lookShare*w.spent))
 	}
 }
