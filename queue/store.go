@@ -59,7 +59,7 @@ type ClaimConfig struct {
 	TenantIDs []uuid.UUID
 	// Cursor, if not nil, is where the claim begins, and is set to where it stopped. Such a claim takes a bounded time,
 	// whatever stands between the events: it may return none although some are due. A loop that drains continues until
-	// Cursor.Done. A claim without a Cursor begins at the head and ends when the batch is full, or at the end.
+	// Cursor.Done; one that polls goes on with the same Cursor. A claim without a Cursor begins at the head and ends when the batch is full, or at the end.
 	Cursor *Cursor
 }
 
