@@ -81,7 +81,7 @@ const (
 type process struct {
 	dbos.Context
 	pool      *pgxpool.Pool
-	producers *pgxpool.Pool // as the benchmark's own producers have one beside that of the dispatcher
+	producers *pgxpool.Pool // of their own, like the producers of the benchmark
 }
 
 // open makes the process and its tables. It dequeues nothing before launch.

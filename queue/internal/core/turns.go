@@ -32,8 +32,8 @@ type TurnClaim struct {
 	Idle  int           // how many events of limited rate may begin now
 	Slack time.Duration // how long after the claim they may begin
 
-	others bool // it visits more than known turns
-	size   int
+	others bool   // it visits more than known turns
+	size   int    // of the claim
 	beside []Turn // of events that other passes settle meanwhile, so it may have counted them or not
 }
 
@@ -62,9 +62,9 @@ const (
 	hurryShare = 4
 	// busyPause is the pause after a claim that has met nothing but turns that another claim had locked.
 	busyPause = time.Millisecond
-	// An event of limited rate may begin later by as much as slackPart times what the latest claims took. A rate loses that
+	// An event of limited rate may begin later by as much as slackFactor times what the latest claims took. A rate loses that
 	// much, and the whole start of an event that could not begin in time.
-	leastSlack, slackPart = 25 * time.Millisecond, 8
+	leastSlack, slackFactor = 25 * time.Millisecond, 8
 	// halvesFor and contendedFor are how long a dispatcher remembers that it has met keys that another had locked.
 	halvesFor, contendedFor = time.Second, 100 * time.Millisecond
 )
@@ -356,7 +356,7 @@ func (t *turns) freed(turn Turn) {
 }
 
 // took takes note of how long a claim took.
-func (t *turns) took(d time.Duration) { t.slack = max(leastSlack, slackPart*d, t.slack-t.slack/8) }
+func (t *turns) took(d time.Duration) { t.slack = max(leastSlack, slackFactor*d, t.slack-t.slack/8) }
 
 // idle makes those turns known that wait for an idle worker.
 func (t *turns) idle() {
