@@ -33,7 +33,7 @@ type chaosTopic struct {
 
 // chaosTopics returns the topics as an edition of the program has them: limits of the whole topic, per tenant, per field
 // and per destination, each with a concurrency, with a rate, or with both. Edition 1 has other values, and the turns of
-// edition 2 differ. fast adds topics with wide limits.
+// edition 2 differ. The rates are so low that a machine that is busy reaches them. fast adds topics with wide limits.
 func chaosTopics(edition int, fast bool) []chaosTopic {
 	rate := func(n int) outbox.Rate { return outbox.Rate{Events: n, Period: chaosPeriod} }
 	v := func(usual, other int) int {
@@ -43,8 +43,8 @@ func chaosTopics(edition int, fast bool) []chaosTopic {
 		return usual
 	}
 	limited := runtimetest.LimitedJobs("limited", outbox.Limit{Concurrency: v(8, 5)}, outbox.Limit{Per: outbox.PerTenant, Concurrency: v(3, 2)},
-		outbox.Limit{Per: "{secret}", Concurrency: 1, Rate: rate(v(10, 6))})
-	batched := runtimetest.LimitedJobs("batched", outbox.Limit{Rate: rate(v(40, 30))}, outbox.Limit{Per: outbox.PerTenant, Concurrency: 4, Rate: rate(12)})
+		outbox.Limit{Per: "{secret}", Concurrency: 1, Rate: rate(v(6, 4))})
+	batched := runtimetest.LimitedJobs("batched", outbox.Limit{Rate: rate(v(16, 12))}, outbox.Limit{Per: outbox.PerTenant, Concurrency: 4, Rate: rate(6)})
 	sent := runtimetest.LimitedJobs("sent", outbox.Limit{Per: outbox.PerTenant, Rate: rate(v(15, 12))},
 		outbox.Limit{Per: outbox.PerDestination, Concurrency: v(2, 1), Rate: rate(v(8, 6))})
 	all := []chaosTopic{
