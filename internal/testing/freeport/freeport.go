@@ -15,12 +15,12 @@ import (
 const first, last = 15_000, 32_000
 
 var (
-	mu    sync.Mutex
-	found = make(map[int]bool) // by this process
+	mu      sync.Mutex
+	claimed []net.PacketConn // which a finalizer would close otherwise
 )
 
-// Find returns a TCP port of 127.0.0.1 that nobody listens at, and that this process has not found before. Unlike the
-// port that a system hands out it stays free while a server that had it is stopped: no outgoing connection gets it.
+// Find returns a TCP port of 127.0.0.1 that nobody listens at, and that no process that runs has found. Unlike the port
+// that a system hands out it stays free while a server that had it is stopped: no outgoing connection gets it.
 func Find() (int, error) {
 	low, high := first, last
 	// https://docs.kernel.org/networking/ip-sysctl.html#ip-variables
@@ -60,13 +60,15 @@ func try(port int) error {
 	return l.Close()
 }
 
-// claim reports whether port was not claimed before.
+// claim reports whether no process that runs has claimed port. A claim is the UDP port of the same number, which the
+// process keeps until it ends.
 func claim(port int) bool {
-	mu.Lock()
-	defer mu.Unlock()
-	if found[port] {
+	c, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
 		return false
 	}
-	found[port] = true
+	mu.Lock()
+	defer mu.Unlock()
+	claimed = append(claimed, c)
 	return true
 }
