@@ -74,7 +74,7 @@ func besideDBOS(n int) []workload {
 	}
 	quantiles := []float64{0.5, 0.99, 0.999}
 	mineOf := together(len(quantiles), func(ctx context.Context, db *database) ([]float64, error) {
-		waits, err := manyTenants(n, rate, events.OrderBilledTopic.Untyped())(ctx, db)
+		waits, err := manyTenants(n, rate, fast, events.OrderBilledTopic.Untyped())(ctx, db)
 		if err != nil {
 			return nil, err
 		}
