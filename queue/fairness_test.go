@@ -18,6 +18,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/queue"
 )
 
@@ -28,8 +29,12 @@ func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	const burst, few = 3000, 10
-	for _, fairness := range []outbox.Fairness{outbox.FairnessTenant, ""} {
-		t.Run(fmt.Sprintf("fairness %q", fairness), func(t *testing.T) {
+	for _, c := range []struct {
+		fairness  outbox.Fairness
+		published bool
+	}{{outbox.FairnessTenant, false}, {"", false}, {outbox.FairnessTenant, true}} {
+		fairness := c.fairness
+		t.Run(fmt.Sprintf("fairness %q, published %t", fairness, c.published), func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
 			topic := runtimetest.Altered(runtimetest.JobTopic("burst"), func(s *outbox.TopicSpec) { s.Fairness = fairness })
@@ -50,8 +55,7 @@ func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 			began, enqueued, done := make(chan struct{}), make(chan struct{}), make(chan int64, 1)
 			cfg := runtimetest.QuickConfig()
 			cfg.BatchSize, cfg.Concurrency = 50, 5
-			handle := func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
-				<-time.After(2 * time.Millisecond)
+			handle := func(tenant uuid.UUID) {
 				n := handled.Add(1)
 				if n == 100 {
 					close(began)
@@ -59,12 +63,20 @@ func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 				if n >= 100 {
 					<-enqueued
 				}
-				if d.TenantID.UUID == quiet && served.Add(1) == few {
+				if tenant == quiet && served.Add(1) == few {
 					done <- n
 				}
-				return nil
 			}
-			stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, runtimetest.OnJob(topic, handle)))
+			handler := runtimetest.OnJob(topic, func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
+				<-time.After(2 * time.Millisecond)
+				handle(d.TenantID.UUID)
+				return nil
+			})
+			if c.published {
+				handler = queue.Publish(topic, publish.Publication{Broker: "hook", Destination: "all"})
+				cfg.Publishers = map[string]publish.Publisher{"hook": eachPublished(handle)}
+			}
+			stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg, handler))
 			pgtest.Receive(t, began, "the burst to be under way")
 			enqueue(quiet, few)
 			close(enqueued)
@@ -77,6 +89,17 @@ func TestNoTenantWaitsBehindAnothersBurst(t *testing.T) {
 			require.NoError(t, stop())
 		})
 	}
+}
+
+// eachPublished is a publisher that is called with the tenant of each event.
+type eachPublished func(tenant uuid.UUID)
+
+func (f eachPublished) Publish(_ context.Context, events []publish.Outgoing) []error {
+	<-time.After(20 * time.Millisecond)
+	for _, e := range events {
+		f(e.TenantID.UUID)
+	}
+	return make([]error, len(events))
 }
 
 // TestNoTopicWaitsBehindAnother: topics are in lanes of their own anyway.
