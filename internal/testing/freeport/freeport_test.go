@@ -14,7 +14,7 @@ import (
 func TestFindIsNotWhatTheSystemHandsOut(t *testing.T) {
 	t.Parallel()
 	found := make(map[int]bool)
-	const times = 500
+	const times = 1000
 	for range times {
 		port, err := freeport.Find()
 		require.NoError(t, err)
