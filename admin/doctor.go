@@ -91,6 +91,7 @@ func doctorChecks() []doctorCheck {
 		{"migrations", checkMigrations},
 		{"schema", checkSchema},
 		{"server", checkServer},
+		{"replication", checkReplication},
 		{"settings", checkSettings},
 		{"clock", checkClock},
 		{"privileges", checkPrivileges},

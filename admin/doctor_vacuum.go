@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -140,46 +139,4 @@ func checkBloat(ctx context.Context, e *examination) (found []Finding, err error
 		found = append(found, f)
 	}
 	return found, err
-}
-
-// The ages of a table, in transactions, of which PostgreSQL has 2^31 until it refuses to write.
-const (
-	oldXIDs   = 1_000_000_000
-	finalXIDs = 1_600_000_000
-)
-
-// checkWraparound: no table of ours is near the end of the transaction ids.
-func checkWraparound(ctx context.Context, e *examination) (found []Finding, err error) {
-	type table struct {
-		Name string
-		Age  int64
-	}
-	var rows []table
-	err = e.read(ctx, func(ctx context.Context, tx pgx.Tx, _ *queries.Queries) error {
-		rows, err = rowsOf[table](ctx, tx,
-			`SELECT r.relname::text, greatest(age(c.relfrozenxid), mxid_age(c.relminmxid))::bigint
-			FROM (`+ownRelations+`) AS r JOIN pg_catalog.pg_class AS c ON c.oid = r.oid
-			WHERE greatest(age(c.relfrozenxid), mxid_age(c.relminmxid)) >= $3
-			ORDER BY 2 DESC`, e.db.Name(), ownTables(), oldXIDs)
-		return err
-	})
-	if len(rows) == 0 {
-		return nil, err
-	}
-	f := Finding{
-		Severity: SeverityWarning,
-		Means: "PostgreSQL refuses all writes at 2,147,000,000; " +
-			"autovacuum should have frozen it at autovacuum_freeze_max_age",
-	}
-	var names, fixes []string
-	for _, t := range rows {
-		if t.Age >= finalXIDs {
-			f.Severity = SeverityError
-		}
-		names = append(names, fmt.Sprintf("%s (%d)", t.Name, t.Age))
-		fixes = append(fixes, fmt.Sprintf("VACUUM (FREEZE) %s.%s;", pgx.Identifier{e.db.Name()}.Sanitize(), t.Name))
-	}
-	f.Text = "tables hold transaction ids that are old: " + strings.Join(names, ", ")
-	f.Fix = "end what pins old versions (check old snapshots), then: " + strings.Join(fixes, " ")
-	return []Finding{f}, nil
 }

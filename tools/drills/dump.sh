@@ -35,7 +35,7 @@ cut -f 1 orders | psql -Xq -d "$db" -c "COPY orders FROM STDIN"
 psql -Xq -d "$db" -c "COPY items FROM STDIN" <items
 doctor "$db"
 doctor_says "error: listeners: the database was restored"
-if drills work -db "$db" -dir "$work" >worker.out; then fail "a worker has started"; fi
+if drills work -db "$db" -dir "$work" >worker.out 2>&1; then fail "a worker has started"; fi
 say "a worker says: $(tail -n 1 worker.out)"
 
 step "Rebase: first see what it would do"
