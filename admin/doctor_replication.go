@@ -73,7 +73,7 @@ func asynchronous(ctx context.Context, tx pgx.Tx) (found []Finding, err error) {
 		Behind int64
 	}
 	rows, err := rowsOf[standby](ctx, tx,
-		`SELECT coalesce(r.application_name, ''), coalesce(pg_current_wal_lsn() - r.flush_lsn, 0)::bigint
+		`SELECT coalesce(r.application_name, ''), greatest(pg_current_wal_lsn() - coalesce(r.flush_lsn, r.sent_lsn), 0)::bigint
 		FROM pg_catalog.pg_stat_replication AS r
 		WHERE r.state = 'streaming'
 		  AND NOT EXISTS (

@@ -25,6 +25,18 @@ import (
 // standby connects as a standby whose oldest query has the snapshot of now, with or without a slot.
 func standby(t testing.TB, pool *pgxpool.Pool, slot string) {
 	t.Helper()
+	front := stream(t, pool, slot)
+	xid := pgtest.Value[int64](t, pool, "SELECT pg_current_xact_id()::text::bigint")
+	feedback := append([]byte{'h'}, make([]byte, 8)...)
+	feedback = binary.BigEndian.AppendUint32(feedback, uint32(xid))
+	feedback = append(feedback, make([]byte, 12)...) // the epoch, and no snapshot of the catalogs
+	front.Send(&pgproto3.CopyData{Data: feedback})
+	require.NoError(t, front.Flush())
+}
+
+// stream connects as a standby, with or without a slot.
+func stream(t testing.TB, pool *pgxpool.Pool, slot string) *pgproto3.Frontend {
+	t.Helper()
 	cfg, err := pgconn.ParseConfig(pgtest.URL(t, pool))
 	require.NoError(t, err)
 	cfg.RuntimeParams["replication"], cfg.RuntimeParams["application_name"] = "true", "reports"
@@ -41,12 +53,7 @@ func standby(t testing.TB, pool *pgxpool.Pool, slot string) {
 	message, err := front.Receive()
 	require.NoError(t, err)
 	require.IsType(t, &pgproto3.CopyBothResponse{}, message)
-	xid := pgtest.Value[int64](t, pool, "SELECT pg_current_xact_id()::text::bigint")
-	feedback := append([]byte{'h'}, make([]byte, 8)...)
-	feedback = binary.BigEndian.AppendUint32(feedback, uint32(xid))
-	feedback = append(feedback, make([]byte, 12)...) // the epoch, and no snapshot of the catalogs
-	front.Send(&pgproto3.CopyData{Data: feedback})
-	require.NoError(t, front.Flush())
+	return front
 }
 
 // TestDoctorOfOldSnapshots: what pins old row versions is named, with its age and what ends it.
@@ -89,14 +96,82 @@ func TestDoctorOfOldSnapshots(t *testing.T) {
 	for severity, bound := range map[admin.Severity]int64{admin.SeverityError: 1, admin.SeverityWarning: 10} {
 		var found []admin.Finding
 		pgtest.Eventually(t, func() bool {
-			found = diagnose(t, pool, admin.DoctorConfig{}.WithPinned(bound))
+			found = without(diagnose(t, pool, admin.DoctorConfig{}.WithPinned(bound)), "replication")
 			return len(found) == 2
 		})
 		f = requireOne(t, found[:1], "old snapshots", severity, `^replication slot reports \(physical, active\) is \d+ transactions behind$`)
 		require.Contains(t, f.Fix, "SELECT pg_drop_replication_slot('reports');")
 		requireOne(t, found[1:], "old snapshots", severity, `^standby "reports" \(pid \d+\) has a query that is \d+ transactions old`)
 	}
-	require.Empty(t, diagnose(t, pool, admin.DoctorConfig{}), "not a million behind")
+	require.Empty(t, without(diagnose(t, pool, admin.DoctorConfig{}), "replication"), "not a million behind")
+}
+
+// without leaves out the findings of a check.
+func without(found []admin.Finding, check string) []admin.Finding {
+	return slices.DeleteFunc(found, func(f admin.Finding) bool { return f.Check == check })
+}
+
+// TestDoctorOfReplication: a standby for which no commit waits is named while no other one exists, and a promotion is, for a
+// day.
+func TestDoctorOfReplication(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	server := pgtest.Server(t, pgserver.Options{})
+	pool := pgtest.Pool(t, server.URL())
+	_, err := migrate.Up(t.Context(), pool, "outbox")
+	require.NoError(t, err)
+	require.Empty(t, diagnose(t, pool, admin.DoctorConfig{}))
+
+	front := stream(t, pool, "")
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
+	f := requireOne(t, diagnose(t, pool, admin.DoctorConfig{}), "replication", admin.SeverityNotice, `^standby "reports" replicates asynchronously, and is \d+ kB behind$`)
+	require.Contains(t, f.Fix, "synchronous_standby_names")
+	status := []byte{'r'}
+	for range 3 { // written, flushed and applied: more than there will be, so that no commit waits
+		status = binary.BigEndian.AppendUint64(status, 1<<40)
+	}
+	front.Send(&pgproto3.CopyData{Data: append(status, make([]byte, 9)...)}) // without a time, and without a request for an answer
+	require.NoError(t, front.Flush())
+	pgtest.Execute(t, pool, "ALTER SYSTEM SET synchronous_standby_names = 'reports'")
+	pgtest.Execute(t, pool, "SELECT pg_reload_conf()")
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'")
+	require.Empty(t, diagnose(t, pool, admin.DoctorConfig{}))
+
+	require.NoError(t, os.Remove(filepath.Join(server.Dir(), "data", "postgresql.auto.conf")))
+	require.NoError(t, os.WriteFile(filepath.Join(server.Dir(), "data", "standby.signal"), nil, 0o644))
+	require.NoError(t, server.Restart())
+	pool.Reset()
+	pgtest.Execute(t, pool, "SELECT pg_promote()")
+	f = requireOne(t, diagnose(t, pool, admin.DoctorConfig{}), "replication", admin.SeverityNotice, `^timeline 00000002 began \d+ s ago, at `)
+	require.Contains(t, f.Means, "what had not reached this server is lost")
+	history := filepath.Join(server.Dir(), "data", "pg_wal", "00000002.history")
+	yesterday := time.Now().Add(-25 * time.Hour)
+	require.NoError(t, os.Chtimes(history, yesterday, yesterday))
+	require.Empty(t, diagnose(t, pool, admin.DoctorConfig{}))
+}
+
+// TestDoctorOfWraparound: any database of the server that is old is named, with what keeps its rows from being frozen.
+func TestDoctorOfWraparound(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	server := pgtest.Server(t, pgserver.Options{Settings: map[string]string{"autovacuum_freeze_max_age": "2000000000", "max_prepared_transactions": "1"}})
+	pool := pgtest.Pool(t, server.URL())
+	_, err := migrate.Up(t.Context(), pool, "outbox")
+	require.NoError(t, err)
+	for age, severity := range map[string]admin.Severity{"1100000000": admin.SeverityWarning, "1700000000": admin.SeverityError} {
+		pgtest.Execute(t, pool, `UPDATE pg_database SET datfrozenxid = ((pg_current_xact_id()::text::bigint + 4294967296 - `+age+`) % 4294967296)::text::xid WHERE datname = 'template1'`)
+		f := requireOne(t, diagnose(t, pool, admin.DoctorConfig{}), "wraparound", severity, `^databases hold transaction ids that are old: template1 \(1[17]\d{8}\)$`)
+		require.Contains(t, f.Fix, "find what pins old versions (check old snapshots), then: vacuumdb --all --freeze;")
+	}
+	pgtest.InTx(t, pool, func(tx pgx.Tx) {
+		_, err := tx.Exec(t.Context(), "CREATE TABLE mine (); PREPARE TRANSACTION 'forgotten'", pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+	})
+	for range 10 {
+		pgtest.Execute(t, pool, "SELECT pg_current_xact_id()")
+	}
+	f := requireOne(t, diagnose(t, pool, admin.DoctorConfig{}.WithPinned(5)), "wraparound", admin.SeverityError, "template1")
+	require.Regexp(t, `^end prepared transaction 'forgotten', which is \d+ transactions old, then: `, f.Fix)
 }
 
 // TestDoctorOfServers: the settings of a server that cannot be those of one database.

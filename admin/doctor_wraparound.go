@@ -63,9 +63,12 @@ func checkWraparound(ctx context.Context, e *examination) (found []Finding, err 
 		})
 	}
 	if len(tables) > 0 {
-		var fixes []string
-		for _, t := range tables {
-			fixes = append(fixes, fmt.Sprintf("VACUUM (FREEZE) %s.%s;", pgx.Identifier{e.db.Name()}.Sanitize(), t.Name))
+		fixes := []string{"VACUUM (FREEZE);"}
+		if len(tables) <= shownHolders {
+			fixes = nil
+			for _, t := range tables {
+				fixes = append(fixes, fmt.Sprintf("VACUUM (FREEZE) %s.%s;", pgx.Identifier{e.db.Name()}.Sanitize(), t.Name))
+			}
 		}
 		found = append(found, Finding{
 			Severity: severityOfXIDs(tables), Text: "tables hold transaction ids that are old: " + namesOf(tables),
@@ -76,23 +79,25 @@ func checkWraparound(ctx context.Context, e *examination) (found []Finding, err 
 }
 
 // oldestHolder is the session, prepared transaction, slot or standby that has the oldest transaction id, if it is $1
-// transactions old.
+// transactions old. Each session sees what others have pinned, too, so sessions come last.
 const oldestHolder = `SELECT h.name, h.age::bigint
 	FROM (
-		SELECT format('session %s', a.pid) AS name, greatest(age(a.backend_xid), age(a.backend_xmin)) AS age
-		FROM pg_catalog.pg_stat_activity AS a
-		WHERE a.backend_type NOT IN ('autovacuum worker', 'walsender')
+		SELECT 1 AS place, format('prepared transaction %L', p.gid) AS name, age(p.transaction) AS age
+		FROM pg_catalog.pg_prepared_xacts AS p
 		UNION ALL
-		SELECT format('prepared transaction %L', p.gid), age(p.transaction) FROM pg_catalog.pg_prepared_xacts AS p
-		UNION ALL
-		SELECT format('replication slot %s', s.slot_name), greatest(age(s.xmin), age(s.catalog_xmin))
+		SELECT 2, format('replication slot %s', s.slot_name), greatest(age(s.xmin), age(s.catalog_xmin))
 		FROM pg_catalog.pg_replication_slots AS s
 		UNION ALL
-		SELECT format('the query of standby %s', r.application_name), age(r.backend_xmin)
+		SELECT 3, format('the query of standby %s', r.application_name), age(r.backend_xmin)
 		FROM pg_catalog.pg_stat_replication AS r
+		UNION ALL
+		SELECT 4, format('session %s', a.pid), greatest(age(a.backend_xid), age(a.backend_xmin))
+		FROM pg_catalog.pg_stat_activity AS a
+		WHERE a.pid <> pg_backend_pid()
+		  AND a.backend_type NOT IN ('autovacuum worker', 'walsender')
 	) AS h
 	WHERE h.age >= $1
-	ORDER BY h.age DESC
+	ORDER BY h.age DESC, h.place
 	LIMIT 1`
 
 func severityOfXIDs(oldestFirst []aged) Severity {

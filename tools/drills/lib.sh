@@ -48,20 +48,25 @@ fi
 as() { if [ -n "$user" ]; then runuser -u "$user" -- "$@"; else "$@"; fi; }
 
 has_tools() { for tool in initdb pg_ctl pg_basebackup pg_dump pg_restore psql pg_upgrade pg_resetwal; do [ -x "$1/$tool" ] || return 1; done; }
-find_tools() {
-	[ -z "${DRILLS_PG_BIN:-}" ] || { has_tools "$DRILLS_PG_BIN" && echo "$DRILLS_PG_BIN" && return || return 1; }
-	found=
+major_of() { "$1/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; }
+# all_tools prints the folders of PostgreSQL's programs, as "MAJOR FOLDER".
+all_tools() {
 	while read -r place; do
-		for dir in $place; do has_tools "$dir" && found="$dir"; done
-	done <"$tree/internal/testing/pgserver/places.txt"
-	dir="$(pg_config --bindir 2>/dev/null)" && has_tools "$dir" && found="$dir"
-	[ -n "$found" ] && echo "$found"
+		for dir in $place "$(pg_config --bindir 2>/dev/null)"; do ! has_tools "$dir" || echo "$(major_of "$dir") $dir"; done
+	done <"$tree/internal/testing/pgserver/places.txt" | sort -n -u
+}
+oldest_tools() { all_tools | head -n 1 | cut -d ' ' -f 2-; }
+find_tools() {
+	if [ -n "${DRILLS_PG_BIN:-}" ]; then
+		has_tools "$DRILLS_PG_BIN" && echo "$DRILLS_PG_BIN"
+	else
+		all_tools | tail -n 1 | cut -d ' ' -f 2- | grep .
+	fi
 }
 pg_bin="$(find_tools)" || {
 	echo "drill $drill: no PostgreSQL with its programs (pg_basebackup, pg_dump, pg_upgrade, psql) found: install it, or set DRILLS_PG_BIN" >&2
 	exit 2
 }
-major_of() { "$1/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'; }
 
 # All of a drill is in one folder, which only the user of the servers and root can read. Servers listen on sockets in it, and
 # on no port.
