@@ -2,7 +2,7 @@
 // that handles them. The scripts start it beside a PostgreSQL that they break, and compare what it has recorded with what
 // the database says.
 //
-//	drills write -db URL -dir DIR [-writers 4] [-orders N] [-pause 5ms]
+//	drills write -db URL -dir DIR [-writers 4] [-orders N] [-pause 5ms] [-open]
 //	drills work  -db URL -dir DIR [-inbox URL] [-listen URL] [-poll]
 //
 // Both end at SIGTERM, write also after its orders. They append a line per order to files of DIR, which stand for what the
@@ -42,7 +42,7 @@ type options struct {
 	db, dir, inbox, listen string
 	writers, orders        int
 	pause                  time.Duration
-	poll                   bool
+	poll, open             bool
 }
 
 func run(ctx context.Context, args []string) error {
@@ -56,6 +56,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.inbox, "inbox", "", "connection string of a database with an inbox, where each order is billed once")
 	flags.StringVar(&o.listen, "listen", "", "connection string for LISTEN, if that of the database leads through a pooler")
 	flags.BoolVar(&o.poll, "poll", false, "poll for events, and do not wait for notifications")
+	flags.BoolVar(&o.open, "open", false, "open a connection for each writer, and keep it, before the first order")
 	flags.IntVar(&o.writers, "writers", 4, "how many write at the same time, each with a connection")
 	flags.IntVar(&o.orders, "orders", 0, "end after so many orders; 0 means at SIGTERM")
 	flags.DurationVar(&o.pause, "pause", 5*time.Millisecond, "how long a writer waits after each order")
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("%q is not a command", args[0])
 }
 
-// connect opens a pool of up to n connections. Through a pooler, statements must not be prepared.
+// connect makes a pool of up to n connections. Through a pooler, statements must not be prepared.
 func connect(ctx context.Context, url string, n int) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {

@@ -41,6 +41,11 @@ func write(ctx context.Context, o options) error {
 		return err
 	}
 	defer pool.Close()
+	if o.open {
+		if err := open(ctx, pool, o.writers); err != nil {
+			return err
+		}
+	}
 	acknowledged, err := openRecord(o.dir, "acknowledged")
 	if err != nil {
 		return err
@@ -84,6 +89,18 @@ func write(ctx context.Context, o options) error {
 	writers.Wait()
 	if err := mistakes.Load(); err != nil {
 		return *err
+	}
+	return nil
+}
+
+// open makes a pool open all its connections.
+func open(ctx context.Context, pool *pgxpool.Pool, n int) error {
+	for range n {
+		c, err := pool.Acquire(ctx)
+		if err != nil {
+			return fmt.Errorf("open %d connections: %w", n, err)
+		}
+		defer c.Release()
 	}
 	return nil
 }
