@@ -5,7 +5,7 @@
 //	drills write -db URL -dir DIR [-writers 4] [-orders N] [-pause 5ms] [-open]
 //	drills work  -db URL -dir DIR [-inbox URL] [-listen URL] [-poll]
 //
-// Both end at SIGTERM, write also after its orders. They append a line per order to files of DIR, which stand for what the
+// Both end at SIGTERM, write also after its orders unless -open is given. They append a line per order to files of DIR, which stand for what the
 // world outside of the database knows:
 //
 //	acknowledged  the commit was confirmed to the writer
@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.inbox, "inbox", "", "connection string of a database with an inbox, where each order is billed once")
 	flags.StringVar(&o.listen, "listen", "", "connection string for LISTEN, if that of the database leads through a pooler")
 	flags.BoolVar(&o.poll, "poll", false, "poll for events, and do not wait for notifications")
-	flags.BoolVar(&o.open, "open", false, "open a connection for each writer, and keep it, before the first order")
+	flags.BoolVar(&o.open, "open", false, "open a connection for each writer before the first order, and keep it until SIGTERM")
 	flags.IntVar(&o.writers, "writers", 4, "how many write at the same time, each with a connection")
 	flags.IntVar(&o.orders, "orders", 0, "end after so many orders; 0 means at SIGTERM")
 	flags.DurationVar(&o.pause, "pause", 5*time.Millisecond, "how long a writer waits after each order")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,7 @@ func write(ctx context.Context, o options) error {
 	var mistakes atomic.Pointer[error]
 	for range o.writers {
 		writers.Go(func() {
+			wait(ctx, rand.N(o.pause+1)) // not all at once
 			for ctx.Err() == nil {
 				if o.orders > 0 && left.Add(-1) < 0 {
 					return
@@ -79,14 +81,14 @@ func write(ctx context.Context, o options) error {
 					mistakes.Store(&err)
 					return
 				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(o.pause):
-				}
+				wait(ctx, o.pause)
 			}
 		})
 	}
 	writers.Wait()
+	if o.open {
+		<-ctx.Done()
+	}
 	if err := mistakes.Load(); err != nil {
 		return *err
 	}
@@ -108,11 +110,18 @@ func open(ctx context.Context, pool *pgxpool.Pool, n int) error {
 // items is how many rows the table items has.
 const items = 50
 
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
 var errCommit = errors.New("the commit failed")
 
 // place writes an order of an item and its two events in one transaction.
 func place(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID, item int) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tx, err := pool.Begin(ctx)
 	if err != nil {
