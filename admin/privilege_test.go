@@ -66,6 +66,10 @@ func TestOperatorRoles(t *testing.T) {
 		require.NoError(t, err)
 		_, _, err = a.ParkedMessage(ctx, "cards", 1)
 		require.NoError(t, err)
+		_, err = a.Drained(ctx, "jobs/mail", 1)
+		require.NoError(t, err)
+		_, err = a.ConsumerGroups(ctx)
+		require.NoError(t, err)
 	}
 	look(t.Context(), reader, roles[migrate.Reader])
 	look(t.Context(), operator, roles[migrate.Operator])

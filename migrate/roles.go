@@ -121,7 +121,7 @@ func Grants(role Role) []Grant {
 			table("entity_versions", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("inbox_quarantined", "SELECT", "INSERT", "UPDATE (event_id)", "DELETE"),
 			table("inbox_messages", "SELECT", "INSERT", "UPDATE", "DELETE"),
-			function(claimTurnsFunction),
+			function(claimTurnsFunction), function(laneFunction),
 			Grant{Kind: "SEQUENCE", Object: "dead_letters_no_seq", Privileges: []string{"USAGE"}})
 	case Operator:
 		return append(grants,
@@ -141,6 +141,8 @@ func Grants(role Role) []Grant {
 			table("limits_in_force", "SELECT"),
 			table("limit_usage", "SELECT"),
 			table("inbox_messages", "SELECT", "UPDATE", "DELETE"),
+			table("processed_events", "SELECT (consumer_group)"),
+			table("inbox_quarantined", "SELECT (event_id)"),
 			table("audit", "SELECT", "INSERT", "UPDATE (events)"), // an act that takes several transactions counts
 			function(laneFunction),
 			appliedRecords())

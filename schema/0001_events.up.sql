@@ -1234,3 +1234,7 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_schema.claim_turns IS 'Claims events of topics that take turns or have limits. Dispatchers call it.';
+
+-- Roles get the functions that they need by name. The default of PostgreSQL is that everybody may call them.
+REVOKE EXECUTE ON FUNCTION outbox_schema.lane, outbox_schema.check_event, outbox_schema.event_id, outbox_schema.wake,
+    outbox_schema.enqueue, outbox_schema.claim_turns FROM PUBLIC;

@@ -270,3 +270,5 @@ END
 $$;
 
 COMMENT ON FUNCTION outbox_schema.enqueue_log IS 'Enqueues an event of a log topic in the caller''s transaction.';
+
+REVOKE EXECUTE ON FUNCTION outbox_schema.bucket, outbox_schema.enqueue_log FROM PUBLIC;

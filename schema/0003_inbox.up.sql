@@ -153,3 +153,5 @@ COMMENT ON COLUMN outbox_schema.inbox_messages.attempts IS 'How often it was tri
 COMMENT ON COLUMN outbox_schema.inbox_messages.max_attempts IS 'The attempts that it has, as the latest process that tried it is configured; 0 if none has said so.';
 COMMENT ON COLUMN outbox_schema.inbox_messages.next_attempt_at IS 'Of parked messages: when it is due; infinity if it waits behind another one.';
 COMMENT ON COLUMN outbox_schema.inbox_messages.failed_at IS 'The latest failure; the retention of a dead message counts from here.';
+
+REVOKE EXECUTE ON FUNCTION outbox_schema.processed_events_owned FROM PUBLIC;
