@@ -250,7 +250,8 @@ func (e *examination) try(
 	// an error of the connection is found by the next statement
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	ms := checkTime.Milliseconds()
-	if _, err := tx.Exec(within, fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d", ms, ms),
+	if _, err := tx.Exec(within, fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d; "+
+		"SET LOCAL search_path = pg_catalog, pg_temp", ms, ms),
 		pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}

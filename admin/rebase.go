@@ -66,6 +66,9 @@ func (a *Admin) Rebase(ctx context.Context) (RebaseReport, error) {
 		r = RebaseReport{Needed: true}
 		err := pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 			q := a.db.On(tx)
+			if err := q.SessionPath(ctx); err != nil {
+				return err
+			}
 			if err := a.rebase(ctx, q, &r); err != nil {
 				return err
 			}

@@ -48,8 +48,9 @@ func (s *shard) commit(a *core.End) core.Event {
 	defer cancel()
 	moved := false
 	b := &pgx.Batch{}
-	s.l.db.Guard(b) // for these statements, not for those of handlers
-	s.queueEnd(b, a, errclass.EncodingOf(s.tx.Conn()), &moved)
+	s.l.db.GuardBetween(b, func() { // for these statements, not for those of handlers
+		s.queueEnd(b, a, errclass.EncodingOf(s.tx.Conn()), &moved)
+	})
 	err := s.tx.SendBatch(ctx, b).Close()
 	if err == nil && moved {
 		err = s.tx.Commit(ctx)

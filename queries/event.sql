@@ -34,18 +34,18 @@ RETURNING
 -- Returns how many were written and, if not all were, their ids; the others are duplicates.
 WITH wanted AS (
     SELECT
-        unnest(@ids::uuid[]) AS id,
-        unnest(@tenant_ids::uuid[]) AS tenant_id,
-        unnest(@dedupe_keys::text[]) AS dedupe_key,
-        unnest(@partition_keys::text[]) AS partition_key,
-        unnest(@entity_types::text[]) AS entity_type,
-        unnest(@entity_ids::text[]) AS entity_id,
-        unnest(@entity_versions::bigint[]) AS entity_version,
-        unnest(@headers::jsonb[]) AS headers,
-        unnest(@payloads::jsonb[]) AS payload,
-        unnest(@turns::text[]) AS turn,
-        unnest(@max_attempts::integer[]) AS max_attempts,
-        unnest(@not_before::timestamptz[]) AS not_before
+        pg_catalog.unnest(@ids::uuid[]) AS id,
+        pg_catalog.unnest(@tenant_ids::uuid[]) AS tenant_id,
+        pg_catalog.unnest(@dedupe_keys::text[]) AS dedupe_key,
+        pg_catalog.unnest(@partition_keys::text[]) AS partition_key,
+        pg_catalog.unnest(@entity_types::text[]) AS entity_type,
+        pg_catalog.unnest(@entity_ids::text[]) AS entity_id,
+        pg_catalog.unnest(@entity_versions::bigint[]) AS entity_version,
+        pg_catalog.unnest(@headers::jsonb[]) AS headers,
+        pg_catalog.unnest(@payloads::jsonb[]) AS payload,
+        pg_catalog.unnest(@turns::text[]) AS turn,
+        pg_catalog.unnest(@max_attempts::integer[]) AS max_attempts,
+        pg_catalog.unnest(@not_before::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
@@ -71,7 +71,7 @@ queued AS (
 )
 SELECT
     count(*) AS written,
-    (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE WHEN count(*) < pg_catalog.cardinality(@ids::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT @wake::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
@@ -84,18 +84,18 @@ FROM inserted;
 -- would still cost each row a lock and a second record in the WAL.
 WITH wanted AS (
     SELECT
-        unnest(@ids::uuid[]) AS id,
-        unnest(@tenant_ids::uuid[]) AS tenant_id,
-        unnest(@dedupe_keys::text[]) AS dedupe_key,
-        unnest(@partition_keys::text[]) AS partition_key,
-        unnest(@entity_types::text[]) AS entity_type,
-        unnest(@entity_ids::text[]) AS entity_id,
-        unnest(@entity_versions::bigint[]) AS entity_version,
-        unnest(@headers::jsonb[]) AS headers,
-        unnest(@payloads::jsonb[]) AS payload,
-        unnest(@turns::text[]) AS turn,
-        unnest(@max_attempts::integer[]) AS max_attempts,
-        unnest(@not_before::timestamptz[]) AS not_before
+        pg_catalog.unnest(@ids::uuid[]) AS id,
+        pg_catalog.unnest(@tenant_ids::uuid[]) AS tenant_id,
+        pg_catalog.unnest(@dedupe_keys::text[]) AS dedupe_key,
+        pg_catalog.unnest(@partition_keys::text[]) AS partition_key,
+        pg_catalog.unnest(@entity_types::text[]) AS entity_type,
+        pg_catalog.unnest(@entity_ids::text[]) AS entity_id,
+        pg_catalog.unnest(@entity_versions::bigint[]) AS entity_version,
+        pg_catalog.unnest(@headers::jsonb[]) AS headers,
+        pg_catalog.unnest(@payloads::jsonb[]) AS payload,
+        pg_catalog.unnest(@turns::text[]) AS turn,
+        pg_catalog.unnest(@max_attempts::integer[]) AS max_attempts,
+        pg_catalog.unnest(@not_before::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
@@ -118,7 +118,7 @@ queued AS (
 )
 SELECT
     count(*) AS written,
-    (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE WHEN count(*) < pg_catalog.cardinality(@ids::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT @wake::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
@@ -170,7 +170,7 @@ FROM (SELECT EXISTS (SELECT FROM queued WHERE woke IS NOT NULL) AS written) AS n
 -- unique, but it holds the planner to one probe of events_dedupe_key per key. The statement runs in the caller's
 -- transaction, with the caller's settings, and with poor statistics would read the whole topic.
 SELECT e.id, e.dedupe_key::text AS dedupe_key
-FROM (SELECT unnest(@dedupe_keys::text[]) AS dedupe_key) AS w
+FROM (SELECT pg_catalog.unnest(@dedupe_keys::text[]) AS dedupe_key) AS w
 CROSS JOIN LATERAL (
     SELECT o.id, o.dedupe_key
     FROM outbox_schema.events AS o

@@ -11,7 +11,7 @@ ON CONFLICT (consumer_group, event_id) DO NOTHING;
 -- for each other in one order and cannot deadlock. Returns the ids that were recorded; the others are duplicates.
 INSERT INTO outbox_schema.processed_events (consumer_group, event_id)
 SELECT @consumer_group::text, w.event_id
-FROM (SELECT unnest(@event_ids::uuid[]) AS event_id) AS w
+FROM (SELECT pg_catalog.unnest(@event_ids::uuid[]) AS event_id) AS w
 ORDER BY w.event_id
 ON CONFLICT (consumer_group, event_id) DO NOTHING
 RETURNING event_id;

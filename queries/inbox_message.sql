@@ -3,7 +3,7 @@
 -- not be applied, and one whose key has a parked message must wait behind it. Run it in the transaction of the effects, before
 -- them. Each lookup is an index scan of one row: the limits keep the planner off a join.
 SELECT w.message_id::text AS message_id, ''::text AS key, k.status::text AS status
-FROM (SELECT unnest(@message_ids::text[]) AS message_id) AS w
+FROM (SELECT pg_catalog.unnest(@message_ids::text[]) AS message_id) AS w
 CROSS JOIN LATERAL (
     SELECT m.status
     FROM outbox_schema.inbox_messages AS m
@@ -13,7 +13,7 @@ CROSS JOIN LATERAL (
 ) AS k
 UNION ALL
 SELECT '', w.key::text, 'parked'
-FROM (SELECT unnest(@keys::text[]) AS key) AS w
+FROM (SELECT pg_catalog.unnest(@keys::text[]) AS key) AS w
 CROSS JOIN LATERAL (
     SELECT m.no
     FROM outbox_schema.inbox_messages AS m
@@ -32,26 +32,26 @@ INSERT INTO outbox_schema.inbox_messages (
     status, attempts, max_attempts, next_attempt_at, error)
 SELECT @consumer_group::text, w.message_id, w.place, nullif(w.key, ''), w.event_id, w.type, w.namespace, w.topic, w.version, w.tenant_id,
     w.envelope::json, w.body, w.status, w.attempts, @max_attempts::integer,
-    CASE WHEN w.delay_us < 0 THEN 'infinity' ELSE statement_timestamp() + w.delay_us * interval '1 microsecond' END,
+    CASE WHEN w.delay_us < 0 THEN 'infinity' ELSE statement_timestamp() + w.delay_us::double precision * interval '1 microsecond' END,
     w.error
 FROM (
     SELECT
-        unnest(@numbers::integer[]) AS n,
-        unnest(@message_ids::text[]) AS message_id,
-        unnest(@places::text[]) AS place,
-        unnest(@keys::text[]) AS key,
-        unnest(@event_ids::uuid[]) AS event_id,
-        unnest(@types::text[]) AS type,
-        unnest(@namespaces::text[]) AS namespace,
-        unnest(@topics::text[]) AS topic,
-        unnest(@versions::integer[]) AS version,
-        unnest(@tenant_ids::uuid[]) AS tenant_id,
-        unnest(@envelopes::text[]) AS envelope,
-        unnest(@bodies::bytea[]) AS body,
-        unnest(@statuses::text[]) AS status,
-        unnest(@attempts::integer[]) AS attempts,
-        unnest(@delays_us::bigint[]) AS delay_us,
-        unnest(@errors::text[]) AS error
+        pg_catalog.unnest(@numbers::integer[]) AS n,
+        pg_catalog.unnest(@message_ids::text[]) AS message_id,
+        pg_catalog.unnest(@places::text[]) AS place,
+        pg_catalog.unnest(@keys::text[]) AS key,
+        pg_catalog.unnest(@event_ids::uuid[]) AS event_id,
+        pg_catalog.unnest(@types::text[]) AS type,
+        pg_catalog.unnest(@namespaces::text[]) AS namespace,
+        pg_catalog.unnest(@topics::text[]) AS topic,
+        pg_catalog.unnest(@versions::integer[]) AS version,
+        pg_catalog.unnest(@tenant_ids::uuid[]) AS tenant_id,
+        pg_catalog.unnest(@envelopes::text[]) AS envelope,
+        pg_catalog.unnest(@bodies::bytea[]) AS body,
+        pg_catalog.unnest(@statuses::text[]) AS status,
+        pg_catalog.unnest(@attempts::integer[]) AS attempts,
+        pg_catalog.unnest(@delays_us::bigint[]) AS delay_us,
+        pg_catalog.unnest(@errors::text[]) AS error
 ) AS w
 ORDER BY w.n
 ON CONFLICT (consumer_group, message_id) DO NOTHING;
@@ -63,7 +63,7 @@ UPDATE outbox_schema.inbox_messages AS m
 SET next_attempt_at = statement_timestamp()
 FROM (
     SELECT o.no
-    FROM (SELECT unnest(@keys::text[]) AS key) AS w
+    FROM (SELECT pg_catalog.unnest(@keys::text[]) AS key) AS w
     CROSS JOIN LATERAL (
         SELECT p.no, p.next_attempt_at
         FROM outbox_schema.inbox_messages AS p
@@ -166,7 +166,7 @@ ORDER BY m.no;
 -- Deletes messages that were applied, by their primary key. They are parked, because InboxMessageTake has locked the first of
 -- them. A condition for that would let the planner read all parked messages by a partial index.
 DELETE FROM outbox_schema.inbox_messages AS m
-USING (SELECT unnest(@nos::bigint[]) AS no) AS w
+USING (SELECT pg_catalog.unnest(@nos::bigint[]) AS no) AS w
 WHERE m.no = w.no;
 
 -- name: InboxMessageFail :execrows
@@ -197,7 +197,7 @@ SELECT
         WHERE m.consumer_group = @consumer_group::text AND m.status = 'dead'
         ORDER BY m.no + 0
         LIMIT @most::bigint) AS d)::bigint AS dead,
-    (SELECT coalesce(extract(epoch FROM statement_timestamp() - min(o.received_at)) * 1000000, 0) FROM (
+    (SELECT coalesce(extract(epoch FROM statement_timestamp() - min(o.received_at)) * 1000000::numeric, 0::numeric) FROM (
         SELECT m.received_at FROM outbox_schema.inbox_messages AS m
         WHERE m.consumer_group = @consumer_group::text AND m.status = 'parked'
         ORDER BY m.no + 0

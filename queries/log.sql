@@ -21,17 +21,17 @@ RETURNING
 -- call, which is the order in which listeners get them. The xid is taken before, as by the default of seq.
 WITH wanted AS (
     SELECT
-        unnest(@ids::uuid[]) AS id,
-        unnest(@tenant_ids::uuid[]) AS tenant_id,
-        unnest(@dedupe_keys::text[]) AS dedupe_key,
-        unnest(@partition_keys::text[]) AS partition_key,
-        unnest(@entity_types::text[]) AS entity_type,
-        unnest(@entity_ids::text[]) AS entity_id,
-        unnest(@entity_versions::bigint[]) AS entity_version,
-        unnest(@headers::jsonb[]) AS headers,
-        unnest(@payloads::jsonb[]) AS payload,
-        unnest(@buckets::smallint[]) AS bucket,
-        unnest(@places::integer[]) AS place
+        pg_catalog.unnest(@ids::uuid[]) AS id,
+        pg_catalog.unnest(@tenant_ids::uuid[]) AS tenant_id,
+        pg_catalog.unnest(@dedupe_keys::text[]) AS dedupe_key,
+        pg_catalog.unnest(@partition_keys::text[]) AS partition_key,
+        pg_catalog.unnest(@entity_types::text[]) AS entity_type,
+        pg_catalog.unnest(@entity_ids::text[]) AS entity_id,
+        pg_catalog.unnest(@entity_versions::bigint[]) AS entity_version,
+        pg_catalog.unnest(@headers::jsonb[]) AS headers,
+        pg_catalog.unnest(@payloads::jsonb[]) AS payload,
+        pg_catalog.unnest(@buckets::smallint[]) AS bucket,
+        pg_catalog.unnest(@places::integer[]) AS place
 ),
 numbered AS MATERIALIZED (
     SELECT
@@ -61,7 +61,7 @@ inserted AS (
 )
 SELECT
     count(*) AS written,
-    (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE WHEN count(*) < pg_catalog.cardinality(@ids::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT @wake::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
@@ -73,17 +73,17 @@ FROM inserted;
 -- EventInsertManyKeyless for a log topic. Rows are inserted in the order of the call, and seq's default numbers them in it.
 WITH wanted AS (
     SELECT
-        unnest(@ids::uuid[]) AS id,
-        unnest(@tenant_ids::uuid[]) AS tenant_id,
-        unnest(@dedupe_keys::text[]) AS dedupe_key,
-        unnest(@partition_keys::text[]) AS partition_key,
-        unnest(@entity_types::text[]) AS entity_type,
-        unnest(@entity_ids::text[]) AS entity_id,
-        unnest(@entity_versions::bigint[]) AS entity_version,
-        unnest(@headers::jsonb[]) AS headers,
-        unnest(@payloads::jsonb[]) AS payload,
-        unnest(@buckets::smallint[]) AS bucket,
-        unnest(@places::integer[]) AS place
+        pg_catalog.unnest(@ids::uuid[]) AS id,
+        pg_catalog.unnest(@tenant_ids::uuid[]) AS tenant_id,
+        pg_catalog.unnest(@dedupe_keys::text[]) AS dedupe_key,
+        pg_catalog.unnest(@partition_keys::text[]) AS partition_key,
+        pg_catalog.unnest(@entity_types::text[]) AS entity_type,
+        pg_catalog.unnest(@entity_ids::text[]) AS entity_id,
+        pg_catalog.unnest(@entity_versions::bigint[]) AS entity_version,
+        pg_catalog.unnest(@headers::jsonb[]) AS headers,
+        pg_catalog.unnest(@payloads::jsonb[]) AS payload,
+        pg_catalog.unnest(@buckets::smallint[]) AS bucket,
+        pg_catalog.unnest(@places::integer[]) AS place
 ),
 inserted AS (
     INSERT INTO outbox_schema.log (
@@ -100,7 +100,7 @@ inserted AS (
 )
 SELECT
     count(*) AS written,
-    (CASE WHEN count(*) < cardinality(@ids::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE WHEN count(*) < pg_catalog.cardinality(@ids::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT @wake::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
@@ -140,7 +140,7 @@ FROM (SELECT EXISTS (SELECT FROM inserted WHERE woke IS NOT NULL) AS written) AS
 -- name: LogIDByKey :many
 -- EventIDByKey for a log topic.
 SELECT g.id, g.dedupe_key::text AS dedupe_key
-FROM (SELECT unnest(@dedupe_keys::text[]) AS dedupe_key) AS w
+FROM (SELECT pg_catalog.unnest(@dedupe_keys::text[]) AS dedupe_key) AS w
 CROSS JOIN LATERAL (
     SELECT o.id, o.dedupe_key
     FROM outbox_schema.log AS o

@@ -4,8 +4,9 @@
 -- The planner is held to the index walks that the statements are written for, because statistics taken while the table
 -- was empty make a scan of the backlog look free. Those walks do not depend on the parameters. So planning them for each
 -- execution would gain nothing, and takes longer than running them for a few events. What they need and the role has
--- switched off is switched on.
+-- switched off is switched on. With the path of SessionPath.
 SELECT
+    set_config('search_path', 'pg_catalog, pg_temp', true),
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
     set_config('enable_indexscan', 'on', true),
     set_config('enable_indexonlyscan', 'on', true),
@@ -16,6 +17,21 @@ SELECT
     set_config('enable_mergejoin', 'off', true),
     set_config('plan_cache_mode', 'force_generic_plan', true),
     set_config('jit', 'off', true);
+
+-- name: SessionPath :exec
+-- The path for the rest of one of our transactions. PostgreSQL prefers a function or operator whose arguments match exactly
+-- to one of pg_catalog that takes any type, in whatever schema of the path it is. Somebody who may create functions there
+-- would have them called with the privileges of our role. Statements that run in transactions of others, whose path stays
+-- as it is, must call nothing that could be taken for another function: they name pg_catalog and cast.
+SELECT set_config('search_path', 'pg_catalog, pg_temp', true);
+
+-- name: SessionPathKeep :exec
+-- Remembers the path for SessionPathRestore.
+SELECT set_config('outboxgen.search_path', current_setting('search_path'), true);
+
+-- name: SessionPathRestore :exec
+-- Gives the code of others, such as a deferred trigger, its path back for the commit.
+SELECT set_config('search_path', current_setting('outboxgen.search_path'), true);
 
 -- name: BellTryLock :one
 -- Takes the doorbell for a sleeper. Refused while another sleeper holds it, or while a transaction that has enqueued is

@@ -243,7 +243,7 @@ BEGIN
     ELSIF tenant_id = '00000000-0000-0000-0000-000000000000' THEN
         RAISE invalid_parameter_value USING MESSAGE = what || 'tenant is the zero UUID';
     ELSIF dedupe_key IS NOT NULL AND NOT starts_with(dedupe_key, prefix) THEN
-        RAISE invalid_parameter_value USING MESSAGE = what || 'dedupe key does not start with tenant ' || tenant_id || ' and a slash';
+        RAISE invalid_parameter_value USING MESSAGE = what || 'dedupe key does not start with tenant ' || tenant_id::text || ' and a slash';
     ELSIF dedupe_key = prefix THEN
         RAISE invalid_parameter_value USING MESSAGE = what || 'dedupe key has nothing after its tenant';
     ELSIF headers IS NOT NULL AND jsonb_typeof(headers) <> 'object' THEN
@@ -253,7 +253,7 @@ BEGIN
         FOR field, value IN VALUES ('dedupe key', dedupe_key), ('partition key', partition_key), ('entity type', entity_type), ('entity id', entity_id)
         LOOP
             IF octet_length(value) > 512 THEN
-                RAISE invalid_parameter_value USING MESSAGE = what || field || ' has ' || octet_length(value) || ' bytes of at most 512';
+                RAISE invalid_parameter_value USING MESSAGE = what || field || ' has ' || octet_length(value)::text || ' bytes of at most 512';
             END IF;
         END LOOP;
     END IF;
@@ -280,10 +280,10 @@ $$;
 CREATE FUNCTION outbox_schema.event_id() RETURNS uuid
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    us bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    us bigint := extract(epoch FROM clock_timestamp()) * 1000000::numeric;
 BEGIN
     RETURN encode(overlay(uuid_send(gen_random_uuid())
-        PLACING substr(int8send(us / 1000), 3) || substr(int8send(28672 + us % 1000 * 4096 / 1000), 7) FROM 1 FOR 8), 'hex')::uuid;
+        PLACING substr(int8send(us / 1000), 3) || substr(int8send(28672 + us % 1000::bigint * 4096 / 1000), 7) FROM 1 FOR 8), 'hex')::uuid;
 END
 $$;
 
@@ -301,7 +301,8 @@ END
 $$;
 
 -- The way into queue topics from other languages and from SQL: the checks of the Go functions, both rows, and the wake-up.
--- Call it in the transaction of the business change. On a duplicate, id is that of the event that has the key.
+-- Call it in the transaction of the business change. On a duplicate, id is that of the event that has the key. With the
+-- path of its caller it might call functions and operators of others; the functions that it calls do not.
 CREATE FUNCTION outbox_schema.enqueue(
     namespace      text,
     topic          text,
@@ -320,7 +321,7 @@ CREATE FUNCTION outbox_schema.enqueue(
     wake           boolean     DEFAULT true,
     OUT id         uuid,
     OUT duplicate  boolean
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     what text := 'enqueue ' || coalesce(enqueue.namespace, 'NULL') || '/' || coalesce(enqueue.topic, 'NULL') || ': ';

@@ -208,9 +208,9 @@ DECLARE
     hash  bigint := 2166136261;
 BEGIN
     FOR i IN 0..length(bytes) - 1 LOOP
-        hash := ((hash # get_byte(bytes, i)) * 16777619) & 4294967295;
+        hash := ((hash # get_byte(bytes, i)::bigint) * 16777619) & 4294967295;
     END LOOP;
-    RETURN (hash # (hash >> 15)) & 32767;
+    RETURN (hash # (hash >> 15)) & 32767::bigint;
 END
 $$;
 
@@ -230,7 +230,7 @@ CREATE FUNCTION outbox_schema.enqueue_log(
     wake           boolean     DEFAULT true,
     OUT id         uuid,
     OUT duplicate  boolean
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     what text := 'enqueue ' || coalesce(enqueue_log.namespace, 'NULL') || '/' || coalesce(enqueue_log.topic, 'NULL') || ': ';

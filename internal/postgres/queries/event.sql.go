@@ -1001,7 +1001,7 @@ func (q *Queries) EventExtend(ctx context.Context, arg EventExtendParams) ([]Eve
 
 const EventIDByKey = `-- name: EventIDByKey :many
 SELECT e.id, e.dedupe_key::text AS dedupe_key
-FROM (SELECT unnest($1::text[]) AS dedupe_key) AS w
+FROM (SELECT pg_catalog.unnest($1::text[]) AS dedupe_key) AS w
 CROSS JOIN LATERAL (
     SELECT o.id, o.dedupe_key
     FROM outbox_schema.events AS o
@@ -1127,18 +1127,18 @@ func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool,
 const EventInsertMany = `-- name: EventInsertMany :one
 WITH wanted AS (
     SELECT
-        unnest($1::uuid[]) AS id,
-        unnest($5::uuid[]) AS tenant_id,
-        unnest($6::text[]) AS dedupe_key,
-        unnest($7::text[]) AS partition_key,
-        unnest($8::text[]) AS entity_type,
-        unnest($9::text[]) AS entity_id,
-        unnest($10::bigint[]) AS entity_version,
-        unnest($11::jsonb[]) AS headers,
-        unnest($12::jsonb[]) AS payload,
-        unnest($13::text[]) AS turn,
-        unnest($14::integer[]) AS max_attempts,
-        unnest($15::timestamptz[]) AS not_before
+        pg_catalog.unnest($1::uuid[]) AS id,
+        pg_catalog.unnest($5::uuid[]) AS tenant_id,
+        pg_catalog.unnest($6::text[]) AS dedupe_key,
+        pg_catalog.unnest($7::text[]) AS partition_key,
+        pg_catalog.unnest($8::text[]) AS entity_type,
+        pg_catalog.unnest($9::text[]) AS entity_id,
+        pg_catalog.unnest($10::bigint[]) AS entity_version,
+        pg_catalog.unnest($11::jsonb[]) AS headers,
+        pg_catalog.unnest($12::jsonb[]) AS payload,
+        pg_catalog.unnest($13::text[]) AS turn,
+        pg_catalog.unnest($14::integer[]) AS max_attempts,
+        pg_catalog.unnest($15::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
@@ -1164,7 +1164,7 @@ queued AS (
 )
 SELECT
     count(*) AS written,
-    (CASE WHEN count(*) < cardinality($1::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT $2::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
@@ -1239,18 +1239,18 @@ func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams
 const EventInsertManyKeyless = `-- name: EventInsertManyKeyless :one
 WITH wanted AS (
     SELECT
-        unnest($1::uuid[]) AS id,
-        unnest($5::uuid[]) AS tenant_id,
-        unnest($6::text[]) AS dedupe_key,
-        unnest($7::text[]) AS partition_key,
-        unnest($8::text[]) AS entity_type,
-        unnest($9::text[]) AS entity_id,
-        unnest($10::bigint[]) AS entity_version,
-        unnest($11::jsonb[]) AS headers,
-        unnest($12::jsonb[]) AS payload,
-        unnest($13::text[]) AS turn,
-        unnest($14::integer[]) AS max_attempts,
-        unnest($15::timestamptz[]) AS not_before
+        pg_catalog.unnest($1::uuid[]) AS id,
+        pg_catalog.unnest($5::uuid[]) AS tenant_id,
+        pg_catalog.unnest($6::text[]) AS dedupe_key,
+        pg_catalog.unnest($7::text[]) AS partition_key,
+        pg_catalog.unnest($8::text[]) AS entity_type,
+        pg_catalog.unnest($9::text[]) AS entity_id,
+        pg_catalog.unnest($10::bigint[]) AS entity_version,
+        pg_catalog.unnest($11::jsonb[]) AS headers,
+        pg_catalog.unnest($12::jsonb[]) AS payload,
+        pg_catalog.unnest($13::text[]) AS turn,
+        pg_catalog.unnest($14::integer[]) AS max_attempts,
+        pg_catalog.unnest($15::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
@@ -1273,7 +1273,7 @@ queued AS (
 )
 SELECT
     count(*) AS written,
-    (CASE WHEN count(*) < cardinality($1::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT $2::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false

@@ -148,7 +148,7 @@ func (q *Queries) ProcessedInsert(ctx context.Context, arg ProcessedInsertParams
 const ProcessedInsertMany = `-- name: ProcessedInsertMany :many
 INSERT INTO outbox_schema.processed_events (consumer_group, event_id)
 SELECT $1::text, w.event_id
-FROM (SELECT unnest($2::uuid[]) AS event_id) AS w
+FROM (SELECT pg_catalog.unnest($2::uuid[]) AS event_id) AS w
 ORDER BY w.event_id
 ON CONFLICT (consumer_group, event_id) DO NOTHING
 RETURNING event_id

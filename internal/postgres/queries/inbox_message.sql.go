@@ -91,7 +91,7 @@ SELECT
         WHERE m.consumer_group = $1::text AND m.status = 'dead'
         ORDER BY m.no + 0
         LIMIT $2::bigint) AS d)::bigint AS dead,
-    (SELECT coalesce(extract(epoch FROM statement_timestamp() - min(o.received_at)) * 1000000, 0) FROM (
+    (SELECT coalesce(extract(epoch FROM statement_timestamp() - min(o.received_at)) * 1000000::numeric, 0::numeric) FROM (
         SELECT m.received_at FROM outbox_schema.inbox_messages AS m
         WHERE m.consumer_group = $1::text AND m.status = 'parked'
         ORDER BY m.no + 0
@@ -120,7 +120,7 @@ func (q *Queries) InboxMessageCount(ctx context.Context, arg InboxMessageCountPa
 
 const InboxMessageDelete = `-- name: InboxMessageDelete :exec
 DELETE FROM outbox_schema.inbox_messages AS m
-USING (SELECT unnest($1::bigint[]) AS no) AS w
+USING (SELECT pg_catalog.unnest($1::bigint[]) AS no) AS w
 WHERE m.no = w.no
 `
 
@@ -333,7 +333,7 @@ func (q *Queries) InboxMessageKeys(ctx context.Context, arg InboxMessageKeysPara
 
 const InboxMessageKnown = `-- name: InboxMessageKnown :many
 SELECT w.message_id::text AS message_id, ''::text AS key, k.status::text AS status
-FROM (SELECT unnest($1::text[]) AS message_id) AS w
+FROM (SELECT pg_catalog.unnest($1::text[]) AS message_id) AS w
 CROSS JOIN LATERAL (
     SELECT m.status
     FROM outbox_schema.inbox_messages AS m
@@ -343,7 +343,7 @@ CROSS JOIN LATERAL (
 ) AS k
 UNION ALL
 SELECT '', w.key::text, 'parked'
-FROM (SELECT unnest($3::text[]) AS key) AS w
+FROM (SELECT pg_catalog.unnest($3::text[]) AS key) AS w
 CROSS JOIN LATERAL (
     SELECT m.no
     FROM outbox_schema.inbox_messages AS m
@@ -395,7 +395,7 @@ UPDATE outbox_schema.inbox_messages AS m
 SET next_attempt_at = statement_timestamp()
 FROM (
     SELECT o.no
-    FROM (SELECT unnest($1::text[]) AS key) AS w
+    FROM (SELECT pg_catalog.unnest($1::text[]) AS key) AS w
     CROSS JOIN LATERAL (
         SELECT p.no, p.next_attempt_at
         FROM outbox_schema.inbox_messages AS p
@@ -477,26 +477,26 @@ INSERT INTO outbox_schema.inbox_messages (
     status, attempts, max_attempts, next_attempt_at, error)
 SELECT $1::text, w.message_id, w.place, nullif(w.key, ''), w.event_id, w.type, w.namespace, w.topic, w.version, w.tenant_id,
     w.envelope::json, w.body, w.status, w.attempts, $2::integer,
-    CASE WHEN w.delay_us < 0 THEN 'infinity' ELSE statement_timestamp() + w.delay_us * interval '1 microsecond' END,
+    CASE WHEN w.delay_us < 0 THEN 'infinity' ELSE statement_timestamp() + w.delay_us::double precision * interval '1 microsecond' END,
     w.error
 FROM (
     SELECT
-        unnest($3::integer[]) AS n,
-        unnest($4::text[]) AS message_id,
-        unnest($5::text[]) AS place,
-        unnest($6::text[]) AS key,
-        unnest($7::uuid[]) AS event_id,
-        unnest($8::text[]) AS type,
-        unnest($9::text[]) AS namespace,
-        unnest($10::text[]) AS topic,
-        unnest($11::integer[]) AS version,
-        unnest($12::uuid[]) AS tenant_id,
-        unnest($13::text[]) AS envelope,
-        unnest($14::bytea[]) AS body,
-        unnest($15::text[]) AS status,
-        unnest($16::integer[]) AS attempts,
-        unnest($17::bigint[]) AS delay_us,
-        unnest($18::text[]) AS error
+        pg_catalog.unnest($3::integer[]) AS n,
+        pg_catalog.unnest($4::text[]) AS message_id,
+        pg_catalog.unnest($5::text[]) AS place,
+        pg_catalog.unnest($6::text[]) AS key,
+        pg_catalog.unnest($7::uuid[]) AS event_id,
+        pg_catalog.unnest($8::text[]) AS type,
+        pg_catalog.unnest($9::text[]) AS namespace,
+        pg_catalog.unnest($10::text[]) AS topic,
+        pg_catalog.unnest($11::integer[]) AS version,
+        pg_catalog.unnest($12::uuid[]) AS tenant_id,
+        pg_catalog.unnest($13::text[]) AS envelope,
+        pg_catalog.unnest($14::bytea[]) AS body,
+        pg_catalog.unnest($15::text[]) AS status,
+        pg_catalog.unnest($16::integer[]) AS attempts,
+        pg_catalog.unnest($17::bigint[]) AS delay_us,
+        pg_catalog.unnest($18::text[]) AS error
 ) AS w
 ORDER BY w.n
 ON CONFLICT (consumer_group, message_id) DO NOTHING

@@ -14,7 +14,7 @@ import (
 
 const LogIDByKey = `-- name: LogIDByKey :many
 SELECT g.id, g.dedupe_key::text AS dedupe_key
-FROM (SELECT unnest($1::text[]) AS dedupe_key) AS w
+FROM (SELECT pg_catalog.unnest($1::text[]) AS dedupe_key) AS w
 CROSS JOIN LATERAL (
     SELECT o.id, o.dedupe_key
     FROM outbox_schema.log AS o
@@ -122,17 +122,17 @@ func (q *Queries) LogInsert(ctx context.Context, arg LogInsertParams) (bool, err
 const LogInsertMany = `-- name: LogInsertMany :one
 WITH wanted AS (
     SELECT
-        unnest($1::uuid[]) AS id,
-        unnest($5::uuid[]) AS tenant_id,
-        unnest($6::text[]) AS dedupe_key,
-        unnest($7::text[]) AS partition_key,
-        unnest($8::text[]) AS entity_type,
-        unnest($9::text[]) AS entity_id,
-        unnest($10::bigint[]) AS entity_version,
-        unnest($11::jsonb[]) AS headers,
-        unnest($12::jsonb[]) AS payload,
-        unnest($13::smallint[]) AS bucket,
-        unnest($14::integer[]) AS place
+        pg_catalog.unnest($1::uuid[]) AS id,
+        pg_catalog.unnest($5::uuid[]) AS tenant_id,
+        pg_catalog.unnest($6::text[]) AS dedupe_key,
+        pg_catalog.unnest($7::text[]) AS partition_key,
+        pg_catalog.unnest($8::text[]) AS entity_type,
+        pg_catalog.unnest($9::text[]) AS entity_id,
+        pg_catalog.unnest($10::bigint[]) AS entity_version,
+        pg_catalog.unnest($11::jsonb[]) AS headers,
+        pg_catalog.unnest($12::jsonb[]) AS payload,
+        pg_catalog.unnest($13::smallint[]) AS bucket,
+        pg_catalog.unnest($14::integer[]) AS place
 ),
 numbered AS MATERIALIZED (
     SELECT
@@ -162,7 +162,7 @@ inserted AS (
 )
 SELECT
     count(*) AS written,
-    (CASE WHEN count(*) < cardinality($1::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT $2::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
@@ -227,17 +227,17 @@ func (q *Queries) LogInsertMany(ctx context.Context, arg LogInsertManyParams) (L
 const LogInsertManyKeyless = `-- name: LogInsertManyKeyless :one
 WITH wanted AS (
     SELECT
-        unnest($1::uuid[]) AS id,
-        unnest($5::uuid[]) AS tenant_id,
-        unnest($6::text[]) AS dedupe_key,
-        unnest($7::text[]) AS partition_key,
-        unnest($8::text[]) AS entity_type,
-        unnest($9::text[]) AS entity_id,
-        unnest($10::bigint[]) AS entity_version,
-        unnest($11::jsonb[]) AS headers,
-        unnest($12::jsonb[]) AS payload,
-        unnest($13::smallint[]) AS bucket,
-        unnest($14::integer[]) AS place
+        pg_catalog.unnest($1::uuid[]) AS id,
+        pg_catalog.unnest($5::uuid[]) AS tenant_id,
+        pg_catalog.unnest($6::text[]) AS dedupe_key,
+        pg_catalog.unnest($7::text[]) AS partition_key,
+        pg_catalog.unnest($8::text[]) AS entity_type,
+        pg_catalog.unnest($9::text[]) AS entity_id,
+        pg_catalog.unnest($10::bigint[]) AS entity_version,
+        pg_catalog.unnest($11::jsonb[]) AS headers,
+        pg_catalog.unnest($12::jsonb[]) AS payload,
+        pg_catalog.unnest($13::smallint[]) AS bucket,
+        pg_catalog.unnest($14::integer[]) AS place
 ),
 inserted AS (
     INSERT INTO outbox_schema.log (
@@ -254,7 +254,7 @@ inserted AS (
 )
 SELECT
     count(*) AS written,
-    (CASE WHEN count(*) < cardinality($1::uuid[]) THEN (SELECT array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
+    (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
         WHEN count(*) = 0 OR NOT $2::boolean THEN false
         WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false

@@ -84,6 +84,7 @@ func (q *Queries) BellUnlock(ctx context.Context, lockKey int64) (bool, error) {
 
 const SessionGuard = `-- name: SessionGuard :exec
 SELECT
+    set_config('search_path', 'pg_catalog, pg_temp', true),
     set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),
     set_config('enable_indexscan', 'on', true),
     set_config('enable_indexonlyscan', 'on', true),
@@ -101,9 +102,42 @@ SELECT
 // The planner is held to the index walks that the statements are written for, because statistics taken while the table
 // was empty make a scan of the backlog look free. Those walks do not depend on the parameters. So planning them for each
 // execution would gain nothing, and takes longer than running them for a few events. What they need and the role has
-// switched off is switched on.
+// switched off is switched on. With the path of SessionPath.
 func (q *Queries) SessionGuard(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, SessionGuard)
+	return err
+}
+
+const SessionPath = `-- name: SessionPath :exec
+SELECT set_config('search_path', 'pg_catalog, pg_temp', true)
+`
+
+// The path for the rest of one of our transactions. PostgreSQL prefers a function or operator whose arguments match exactly
+// to one of pg_catalog that takes any type, in whatever schema of the path it is. Somebody who may create functions there
+// would have them called with the privileges of our role. Statements that run in transactions of others, whose path stays
+// as it is, must call nothing that could be taken for another function: they name pg_catalog and cast.
+func (q *Queries) SessionPath(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, SessionPath)
+	return err
+}
+
+const SessionPathKeep = `-- name: SessionPathKeep :exec
+SELECT set_config('outboxgen.search_path', current_setting('search_path'), true)
+`
+
+// Remembers the path for SessionPathRestore.
+func (q *Queries) SessionPathKeep(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, SessionPathKeep)
+	return err
+}
+
+const SessionPathRestore = `-- name: SessionPathRestore :exec
+SELECT set_config('search_path', current_setting('outboxgen.search_path'), true)
+`
+
+// Gives the code of others, such as a deferred trigger, its path back for the commit.
+func (q *Queries) SessionPathRestore(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, SessionPathRestore)
 	return err
 }
 

@@ -44,9 +44,15 @@ func (s *Schema) InTx(ctx context.Context, db Beginner, call func(*queries.Queri
 	})
 }
 
-// InTxPlanned is like InTx, but without the settings of SessionGuard, which restrict the planner to index scans.
+// InTxPlanned is like InTx, but without the settings of SessionGuard that restrict the planner to index scans.
 func (s *Schema) InTxPlanned(ctx context.Context, db Beginner, call func(*queries.Queries) error) error {
-	return pgx.BeginTxFunc(ctx, db, ReadCommitted, func(tx pgx.Tx) error { return call(s.On(tx)) })
+	return pgx.BeginTxFunc(ctx, db, ReadCommitted, func(tx pgx.Tx) error {
+		q := s.On(tx)
+		if err := q.SessionPath(ctx); err != nil {
+			return err
+		}
+		return call(q)
+	})
 }
 
 // InSnapshot runs call in a read-only transaction with the settings of SessionGuard, whose statements all see the
@@ -89,6 +95,15 @@ func (s *Schema) begin(b *pgx.Batch, text string) {
 // Guard adds the settings of SessionGuard to b, for the rest of a transaction that has begun.
 func (s *Schema) Guard(b *pgx.Batch) { b.Queue(s.Text(queries.SessionGuard)) }
 
+// GuardBetween adds the settings of SessionGuard to b, the statements of call, and the path that the transaction had before
+// them: what runs at its commit may be the code of others.
+func (s *Schema) GuardBetween(b *pgx.Batch, call func()) {
+	b.Queue(s.Text(queries.SessionPathKeep))
+	s.Guard(b)
+	call()
+	b.Queue(s.Text(queries.SessionPathRestore))
+}
+
 // Commit adds the end of a transaction to b.
 func (s *Schema) Commit(b *pgx.Batch) { b.Queue(commit) }
 
@@ -98,7 +113,7 @@ func (s *Schema) Each(db Sender) *queries.Queries {
 	return queries.New(each{db: db, schema: s, guarded: true})
 }
 
-// EachPlanned is like Each, but without the settings of SessionGuard, which restrict the planner to index scans. Use it
+// EachPlanned is like Each, but without the settings of SessionGuard that restrict the planner to index scans. Use it
 // for statements that read whole tables.
 func (s *Schema) EachPlanned(db Sender) *queries.Queries { return queries.New(each{db: db, schema: s}) }
 
@@ -111,17 +126,17 @@ type each struct {
 // send sends query between a BEGIN and a COMMIT, and reads the answers up to that of query.
 func (e each) send(ctx context.Context, query string, args []any) (pgx.BatchResults, error) {
 	b := &pgx.Batch{}
-	skip := 1
+	b.Queue(begin)
 	if e.guarded {
-		e.schema.Begin(b)
-		skip++
+		e.schema.Guard(b)
 	} else {
-		b.Queue(begin)
+		b.Queue(e.schema.Text(queries.SessionPath))
 	}
+	before := b.Len()
 	b.Queue(e.schema.Text(query), args...)
 	e.schema.Commit(b)
 	results := e.db.SendBatch(ctx, b)
-	for range skip {
+	for range before {
 		if _, err := results.Exec(); err != nil {
 			_ = results.Close() // the same error
 			return nil, err
