@@ -19,29 +19,33 @@ var (
 	fenced   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 )
 
-// TestConformanceNamesTests checks that every rule in docs/inside/conformance.md names a test and that these tests
-// exist.
+// TestConformanceNamesTests checks that every rule in docs/inside/conformance.md, and every threat in
+// docs/operate/security.md, names a test and that these tests exist.
 func TestConformanceNamesTests(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/inside/conformance.md")
-	require.NoError(t, err)
-	named := testName.FindAllStringSubmatch(string(text), -1)
-	require.Greater(t, len(named), 100, "the table has lost its tests")
 	tests := make(map[string]map[string]bool) // by package, each read once
-	for _, m := range named {
-		if tests[m[1]] == nil {
-			tests[m[1]] = testsOf(t, m[1])
+	for _, page := range []struct {
+		name, head string
+		least      int
+	}{{"docs/inside/conformance.md", "| rule", 100}, {"docs/operate/security.md", "| who", 30}} {
+		text, err := os.ReadFile("../../../" + page.name)
+		require.NoError(t, err)
+		named := testName.FindAllStringSubmatch(string(text), -1)
+		require.Greater(t, len(named), page.least, "the table has lost its tests")
+		for _, m := range named {
+			if tests[m[1]] == nil {
+				tests[m[1]] = testsOf(t, m[1])
+			}
+			require.True(t, tests[m[1]][m[2]], "%s names %s, which %s does not have", page.name, m[2], m[1])
 		}
-		require.True(t, tests[m[1]][m[2]], "docs/inside/conformance.md names %s, which %s does not have", m[2], m[1])
-	}
-	for _, m := range goldens.FindAllStringSubmatch(string(text), -1) {
-		require.DirExists(t, filepath.Join("../../../generator/testdata", m[1]))
-	}
-	// Every rule names a test.
-	for n, line := range strings.Split(string(text), "\n") {
-		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| rule") {
-			require.True(t, testName.MatchString(line) || goldens.MatchString(line),
-				"docs/inside/conformance.md:%d names no test", n+1)
+		for _, m := range goldens.FindAllStringSubmatch(string(text), -1) {
+			require.DirExists(t, filepath.Join("../../../generator/testdata", m[1]))
+		}
+		// Every line of a table names a test.
+		for n, line := range strings.Split(string(text), "\n") {
+			if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, page.head) {
+				require.True(t, testName.MatchString(line) || goldens.MatchString(line), "%s:%d names no test", page.name, n+1)
+			}
 		}
 	}
 }
