@@ -1,0 +1,6 @@
+package wire
+
+// upcastStockMovedV1 counts in pieces, as all movements of version 1 did.
+func upcastStockMovedV1(old StockMovedV1) (StockMoved, error) {
+	return StockMoved{TenantID: old.TenantID, Item: old.Item, N: old.N, Mood: old.Mood, Unit: "piece"}, nil
+}

@@ -1,0 +1,101 @@
+package shop
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/consume"
+	"github.com/outboxgen/outboxgen/internal/testing/faults/check"
+	"github.com/outboxgen/outboxgen/outbox"
+)
+
+// The moods of events: how handlers treat them.
+const (
+	fine   = "fine"
+	flaky  = "flaky" // the first attempt fails
+	slow   = "slow"
+	panics = "panics" // the first attempt panics
+	Doomed = "doomed" // every attempt fails for good
+	exits  = "exits"  // the first three attempts end the process
+)
+
+const deadlyAttempts = 3
+
+// drawMood returns the mood of an event.
+func drawMood(r *rand.Rand) string {
+	switch n := r.IntN(1000); {
+	case n < 20:
+		return flaky
+	case n < 23:
+		return panics
+	case n < 25:
+		return Doomed
+	case n < 29:
+		return slow
+	}
+	return fine
+}
+
+var (
+	errRefused = errors.New("this is refused for good")
+	errFlaky   = errors.New("not this time")
+)
+
+// got is an event as a handler has it.
+type got struct {
+	id          uuid.UUID
+	attempt     int
+	topic, item string
+	n           int64
+	mood        string
+}
+
+func received(e *outbox.Event, item string, n int64, mood string) *got {
+	return &got{e.ID, e.Attempt, e.Topic, item, n, mood}
+}
+
+func consumed(e *consume.Event, item string, n int64, mood string) *got {
+	return &got{e.ID, 1, e.Topic, item, n, mood}
+}
+
+// handle does what the mood of the event says, and says so.
+func (w *work) handle(ctx context.Context, handler string, g *got) error {
+	w.journal.call(handler, g, check.Start)
+	err := misbehave(ctx, g)
+	switch {
+	case err == nil:
+		w.journal.call(handler, g, check.Done)
+	case errors.Is(err, errRefused):
+		w.journal.call(handler, g, check.Gone)
+		return outbox.Permanent(err)
+	default:
+		w.journal.call(handler, g, check.Fail)
+	}
+	return err
+}
+
+func misbehave(ctx context.Context, g *got) error {
+	first := g.attempt == 1
+	switch {
+	case g.mood == Doomed:
+		return errRefused
+	case g.mood == flaky && first:
+		return errFlaky
+	case g.mood == panics && first:
+		panic("the handler of " + g.item)
+	case g.mood == exits && g.attempt <= deadlyAttempts && g.topic == OrderPlaced:
+		os.Exit(exitPoison)
+	case g.mood == slow:
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return nil
+}
