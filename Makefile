@@ -1,7 +1,7 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod bench/*/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
-EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod bench/*/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
+EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml internal/testing/faults/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
 
@@ -181,6 +181,13 @@ chaos-million: postgres ## a million attempts of worker processes with limits, w
 	@cd tools && $(GO) run ./stepclock "$(CLOCKS)"
 	OUTBOXGEN_CHAOS_ATTEMPTS=1000000 OUTBOXGEN_CHAOS_ROUNDS=20 OUTBOXGEN_CHAOS_CLOCKS=1 $(GO) test -overlay "$(CLOCKS)/overlay.json" ./queue -count=1 \
 		-timeout 2h -v -run '^TestChaosOfLimits$$'
+
+# The clocks of some of the worker processes jump, too.
+.PHONY: faults
+faults: postgres ## do all kinds of faults to the processes of a shop and check what they saw; TIME=10m SEED=1, or EVENTS=1000000 FAULTS=2000 as for a release
+	@cd tools && $(GO) run ./stepclock "$(CLOCKS)" >/dev/null
+	@cd internal/testing/faults && $(GO) build -overlay "$(CLOCKS)/overlay.json" -o "$(CLOCKS)/faults" .
+	@"$(CLOCKS)/faults" $(if $(FAULTS),-faults $(FAULTS),-time $(or $(TIME),10m)) $(if $(EVENTS),-events $(EVENTS)) $(if $(SEED),-seed $(SEED)) $(if $(KEEP),-keep "$(KEEP)")
 
 .PHONY: release
 release: ## commit and tag a release, for example VERSION=v0.1.0, after all checks; CHECKS=none leaves out test and verify; pushes nothing

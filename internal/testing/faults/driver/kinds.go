@@ -108,16 +108,24 @@ func told(role, word string, ends bool) func(context.Context, *driver, *rand.Ran
 			return err
 		}
 		defer s.fault.Unlock()
-		s.awaitReady()
-		_, _, ended := s.now()
-		if err := s.tell(word); err != nil || !ends {
-			return err
-		}
-		select {
-		case <-ended:
-			return nil
-		case <-time.After(20 * time.Second):
-			return fmt.Errorf("%s does not end: %w", s.name, s.signal(syscall.SIGKILL))
+		for { // another one if this one ends for another reason
+			s.awaitReady()
+			_, _, ended := s.now()
+			if err := s.tell(word); err != nil {
+				if pause(ctx, 50*time.Millisecond) != nil {
+					return err
+				}
+				continue
+			}
+			if !ends {
+				return nil
+			}
+			select {
+			case <-ended:
+				return nil
+			case <-time.After(20 * time.Second):
+				return fmt.Errorf("%s does not end: %w", s.name, s.signal(syscall.SIGKILL))
+			}
 		}
 	}
 }

@@ -76,7 +76,7 @@ func operatorKinds() []fault {
 			if err == nil {
 				err = pause(ctx, upTo(r, 3*time.Second))
 			}
-			return errors.Join(err, persist(ctx, func(ctx context.Context) error {
+			return errors.Join(err, undo(ctx, func(ctx context.Context) error {
 				_, err := d.operator.Resume(ctx, s, act)
 				return err
 			}))
@@ -125,7 +125,7 @@ func operatorKinds() []fault {
 			if err == nil {
 				err = pause(ctx, upTo(r, 3*time.Second))
 			}
-			return errors.Join(err, persist(ctx, func(ctx context.Context) error {
+			return errors.Join(err, undo(ctx, func(ctx context.Context) error {
 				_, err := d.operator.ResetLimit(ctx, s, false, act)
 				return err
 			}))

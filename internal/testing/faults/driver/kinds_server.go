@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
@@ -71,6 +72,21 @@ func persist(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
+// undo repeats f until it succeeds, however long what has to be undone has taken.
+func undo(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
+	defer cancel()
+	return persist(ctx, f)
+}
+
+// unset is exec for the end of a fault.
+func (d *driver) unset(ctx context.Context, sql string) error {
+	return undo(ctx, func(ctx context.Context) error {
+		_, err := d.root.Exec(ctx, sql)
+		return err
+	})
+}
+
 // exec runs a statement in the database of the shop, as the superuser.
 func (d *driver) exec(ctx context.Context, sql string, args ...any) error {
 	return persist(ctx, func(ctx context.Context) error {
@@ -111,7 +127,7 @@ func role(set, reset string, length time.Duration) func(context.Context, *driver
 		if err == nil {
 			err = pause(ctx, length)
 		}
-		return errors.Join(err, d.exec(ctx, "ALTER ROLE "+application+" RESET "+reset), d.terminate(ctx, "true", 1000))
+		return errors.Join(err, d.unset(ctx, "ALTER ROLE "+application+" RESET "+reset), d.terminate(context.WithoutCancel(ctx), "true", 1000))
 	}
 }
 
@@ -123,7 +139,7 @@ func connectionLimit(ctx context.Context, d *driver, _ *rand.Rand) error {
 	if err == nil {
 		err = pause(ctx, 2*time.Second)
 	}
-	return errors.Join(err, d.exec(ctx, "ALTER ROLE "+application+" CONNECTION LIMIT -1"))
+	return errors.Join(err, d.unset(ctx, "ALTER ROLE "+application+" CONNECTION LIMIT -1"))
 }
 
 // tooMany takes all connections that the server has for users, and ends those of the processes.
@@ -183,7 +199,19 @@ func prepared(ctx context.Context, d *driver, r *rand.Rand) error {
 		return err
 	}
 	err := pause(ctx, upTo(r, 5*time.Second))
-	return errors.Join(err, d.exec(ctx, "ROLLBACK PREPARED '"+name+"'"))
+	return errors.Join(err, d.rollbackPrepared(ctx, name))
+}
+
+// rollbackPrepared rolls a prepared transaction back, also if an earlier attempt has, whose answer was lost.
+func (d *driver) rollbackPrepared(ctx context.Context, name string) error {
+	return undo(ctx, func(ctx context.Context) error {
+		_, err := d.root.Exec(ctx, "ROLLBACK PREPARED '"+name+"'")
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && refused.Code == "42704" { // there is none
+			return nil
+		}
+		return err
+	})
 }
 
 func tableLocked(ctx context.Context, d *driver, r *rand.Rand) error {

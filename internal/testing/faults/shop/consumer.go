@@ -92,7 +92,7 @@ func (o *Orders) consume(ctx context.Context, j *Journal) error {
 
 func receiving() receive.Config {
 	return receive.Config{
-		BaseDelay: 50 * time.Millisecond, MaxDelay: time.Second, MaxAttempts: 200, PollInterval: 250 * time.Millisecond, ShutdownTimeout: shutdownTimeout,
+		BaseDelay: 50 * time.Millisecond, MaxDelay: time.Second, MaxAttempts: 200, ShutdownTimeout: shutdownTimeout,
 	}
 }
 

@@ -52,17 +52,15 @@ type work struct {
 	publishers map[string]publish.Publisher
 }
 
-const poll = 250 * time.Millisecond
-
 func (w *work) queue() queue.Config {
 	return queue.Config{
-		LeaseDuration: Lease, PollInterval: poll, Concurrency: 8, BatchSize: 100, ShutdownTimeout: shutdownTimeout,
+		LeaseDuration: Lease, Concurrency: 8, BatchSize: 100, ShutdownTimeout: shutdownTimeout,
 		PruneInterval: time.Minute,
 	}
 }
 
 func (w *work) listener() listener.Config {
-	return listener.Config{LeaseDuration: Lease, PollInterval: poll, ShutdownTimeout: shutdownTimeout, PruneInterval: time.Minute}
+	return listener.Config{LeaseDuration: Lease, ShutdownTimeout: shutdownTimeout, PruneInterval: time.Minute}
 }
 
 func (w *work) relay() listener.Config {

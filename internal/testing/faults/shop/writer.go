@@ -30,9 +30,9 @@ type written struct {
 var mix = []struct {
 	topic string
 	n     int
-}{{OrderPlaced, 6}, {ReminderDue, 3}, {StockMoved, 4}, {ParcelSent, 2}, {InvoiceSent, 1}}
+}{{OrderPlaced, 16}, {ReminderDue, 4}, {StockMoved, 12}, {ParcelSent, 6}, {InvoiceSent, 2}}
 
-const perTx = 16
+const perTx = 40
 
 // The ways in which a transaction goes. Most are plain.
 const (
