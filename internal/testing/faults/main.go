@@ -38,9 +38,6 @@ func main() {
 	os.Exit(status)
 }
 
-// diskSize is that of the disk of the server, which is in memory.
-const diskSize = 6 << 30
-
 // withDisk runs this program again with its own mounts, so that it can have a disk that goes away with it. It reports
 // whether it could.
 func withDisk() (status int, ok bool) {
@@ -88,7 +85,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) int {
 		c.Rate = 300
 	}
 	if dir := os.Getenv(diskVariable); dir != "" {
-		if err := driver.Mount(dir, diskSize); err != nil {
+		if err := driver.Mount(dir); err != nil {
 			_, _ = fmt.Fprintln(progress, err)
 		} else {
 			c.Disk = dir

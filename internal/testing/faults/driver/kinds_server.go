@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"syscall"
 	"time"
 
@@ -258,12 +257,11 @@ func maintained(statements ...string) func(context.Context, *driver, *rand.Rand)
 
 // filled leaves no byte on the disk of the server for a while. If the server does not survive that, it is started again.
 func filled(ctx context.Context, d *driver, _ *rand.Rand) error {
-	name := d.Disk + "/filler"
-	err := fill(name)
+	err := fill(d.Disk)
 	if err == nil {
 		err = pause(ctx, 1500*time.Millisecond)
 	}
-	if err := errors.Join(err, os.Remove(name)); err != nil {
+	if err := errors.Join(err, drain(d.Disk)); err != nil {
 		return err
 	}
 	back, cancel := context.WithTimeout(ctx, 10*time.Second)
