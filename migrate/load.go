@@ -76,6 +76,7 @@ func load(files fs.FS) (migrations, error) {
 		if err != nil {
 			return nil, fmt.Errorf("load migration %s: %w", file, err)
 		}
+		text = mutant(file, text)
 		version, _ := strconv.Atoi(match[1]) // four digits
 		m := byVersion[version]
 		if m == nil {

@@ -80,7 +80,7 @@ func (s *Schema) Text(query string) string {
 	if text, ok := s.sql.Load(query); ok {
 		return text.(string)
 	}
-	text := strings.ReplaceAll(query, marker, s.quoted)
+	text := strings.ReplaceAll(mutant(query), marker, s.quoted)
 	s.sql.Store(query, text)
 	return text
 }

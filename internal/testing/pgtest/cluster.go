@@ -167,6 +167,7 @@ func (c *cluster) database(t testing.TB, template string) string {
 		t.Fatalf("pgtest: create database: %v", err)
 	}
 	t.Cleanup(func() {
+		trace(t, dsn)
 		if err := c.drop(name); err != nil {
 			t.Errorf("pgtest: drop database: %v", err)
 		}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// result is how a mutant ended. A later run takes it over while the test binaries are the same.
+type result struct {
+	ID      string
+	Digest  string
+	Outcome string // killed, hung, lives or refused
+	Killer  string `json:",omitempty"`
+	Seconds float64
+}
+
+// campaign runs mutants.
+type campaign struct {
+	suite     *suite
+	server    *server
+	reach     *reach
+	explained map[string]string
+	slow      bool
+
+	mu      sync.Mutex
+	kills   map[string]map[string]int // by unit and test
+	killers map[string]string         // by mutant, of earlier runs
+	file    *os.File
+	results map[string]result
+}
+
+// textual is in the output of tests that edit the text of a statement themselves, and do not find what they edit. That
+// finds no wrong behaviour.
+var textual = []string{"statement does not have exactly once", "mutant changes what this test edits"}
+
+// perTest bounds a test beside what it takes alone. A test that takes longer waits for what does not come.
+const perTest = 20 * time.Second
+
+// run tries one mutant on the tests that use what it changes: first on the test that has killed it before, then on more
+// and more.
+func (c *campaign) run(ctx context.Context, m mutant) result {
+	start := time.Now()
+	r := result{ID: m.id, Digest: c.suite.digest, Outcome: "lives"}
+	if m.goPackage == "" && !c.server.accepts(ctx, m) {
+		r.Outcome = "refused"
+		return r
+	}
+	env, done, err := c.prepare(m)
+	if err != nil {
+		r.Outcome = "error: " + err.Error()
+		return r
+	}
+	defer done()
+	tests := c.order(m)
+	size := 1
+	for len(tests) > 0 && r.Outcome == "lives" {
+		batch := tests[:min(size, len(tests))]
+		tests = tests[len(batch):]
+		r.Outcome, r.Killer = c.try(batch, env)
+		size = min(size*3, 40)
+	}
+	r.Seconds = time.Since(start).Seconds()
+	if err := c.server.forget(ctx, m); err != nil {
+		fmt.Println("drop the templates of a mutant:", err)
+	}
+	return r
+}
+
+// prepare writes the text of m for the tests to read.
+func (c *campaign) prepare(m mutant) (env string, done func(), err error) {
+	if m.goPackage != "" {
+		return "OUTBOXGEN_MUTANT=" + m.unit, func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "outboxgen-mutant-")
+	if err != nil {
+		return "", nil, err
+	}
+	name := m.file
+	if name == "" {
+		name = m.unit + ".query"
+	}
+	path := filepath.Join(dir, name)
+	return "OUTBOXGEN_MUTANT=" + path, func() { _ = os.RemoveAll(dir) }, os.WriteFile(path, []byte(m.text), 0o600)
+}
+
+// order returns the tests for m: those that have killed most mutants of its unit first, then the fastest. A mutant with a
+// reason is not tried on slow tests, which would cost most of the time.
+func (c *campaign) order(m mutant) []test {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	killer, kills := c.killers[m.id], c.kills[m.unit]
+	tests := c.reach.tests(m)
+	limit := int64(60_000)
+	if _, ok := c.explained[m.id]; ok || !c.slow {
+		limit = 6_000
+	}
+	tests = slices.DeleteFunc(tests, func(t test) bool { return t.Millis > limit || t.Slow && !c.slow })
+	weight := func(t test) int64 {
+		switch {
+		case t.String() == killer:
+			return -1
+		case kills[t.String()] > 0:
+			return t.Millis / int64(4*kills[t.String()])
+		}
+		return t.Millis + 100
+	}
+	slices.SortStableFunc(tests, func(a, b test) int { return int(weight(a) - weight(b)) })
+	return tests
+}
+
+var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\w+)`)
+
+// try runs a batch of tests, by package.
+func (c *campaign) try(batch []test, env string) (outcome, killer string) {
+	type group struct {
+		pkg  string
+		slow bool
+	}
+	groups := map[group][]test{}
+	var order []group
+	for _, t := range batch {
+		g := group{t.Package, t.Slow}
+		if groups[g] == nil {
+			order = append(order, g)
+		}
+		groups[g] = append(groups[g], t)
+	}
+	for _, g := range order {
+		var names []string
+		timeout := perTest
+		for _, t := range groups[g] {
+			names = append(names, t.Name)
+			timeout += 5 * time.Duration(t.Millis) * time.Millisecond
+		}
+		out := c.suite.run(g.pkg, "^("+strings.Join(names, "|")+")$", g.slow, timeout, env)
+		switch {
+		case out.ok:
+			continue
+		case slices.ContainsFunc(textual, func(s string) bool { return strings.Contains(out.output, s) }):
+			if len(groups[g]) == 1 {
+				continue
+			}
+			for _, t := range groups[g] {
+				if outcome, killer := c.try([]test{t}, env); outcome != "lives" {
+					return outcome, killer
+				}
+			}
+			continue
+		}
+		name := "?"
+		if found := failed.FindStringSubmatch(out.output); found != nil {
+			name = found[1]
+		} else if len(names) == 1 {
+			name = names[0]
+		}
+		if out.hung {
+			return "hung", g.pkg + "." + name
+		}
+		return "killed", g.pkg + "." + name
+	}
+	return "lives", ""
+}
+
+// keep notes a result.
+func (c *campaign) keep(m mutant, r result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.results[m.id] = r
+	if r.Killer != "" {
+		if c.kills[m.unit] == nil {
+			c.kills[m.unit] = map[string]int{}
+		}
+		c.kills[m.unit][r.Killer]++
+	}
+	line, _ := json.Marshal(r) // strings and numbers
+	_, _ = c.file.Write(append(line, '\n'))
+}
+
+// resume reads the results of earlier runs.
+func (c *campaign) resume(path string, mutants map[string]mutant) error {
+	for _, r := range readLines[result](path) {
+		m, ok := mutants[r.ID]
+		if !ok {
+			continue
+		}
+		if r.Killer != "" {
+			c.killers[r.ID] = r.Killer
+			if c.kills[m.unit] == nil {
+				c.kills[m.unit] = map[string]int{}
+			}
+			c.kills[m.unit][r.Killer]++
+		}
+		if r.Digest == c.suite.digest && !strings.HasPrefix(r.Outcome, "error") {
+			c.results[r.ID] = r
+		} else {
+			delete(c.results, r.ID)
+		}
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	c.file = file
+	return err
+}

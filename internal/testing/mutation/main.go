@@ -1,0 +1,223 @@
+// Program mutation changes one condition of the product at a time, and runs the tests that use it. A change that no test
+// notices is a promise without a test. See docs/inside/testing.md.
+//
+// The test binaries are built once. They contain all mutants of Go, and read those of queries and schema from a file that
+// an environment variable names, so a mutant costs no build.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const explainedFile = "internal/testing/mutation/explained.txt"
+
+type options struct {
+	dir     string
+	workers int
+	sample  int
+	seed    uint64
+	only    string
+	slow    bool
+	list    bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.dir, "dir", "bin/mutation", "the folder for what is built and known")
+	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "how many mutants are tried at a time")
+	flag.IntVar(&o.sample, "sample", 0, "try as many mutants, chosen by -seed; 0 means all")
+	flag.Uint64Var(&o.seed, "seed", 1, "chooses the sample, and the order")
+	flag.StringVar(&o.only, "only", "", "try only mutants whose id contains this text, for example \"EventClaim:\"")
+	flag.BoolVar(&o.slow, "slow", false, "run the tests that -short leaves out, too")
+	flag.BoolVar(&o.list, "list", false, "only list the mutants")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	code, err := run(ctx, o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutation:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(ctx context.Context, o options) (int, error) {
+	var err error
+	if o.dir, err = filepath.Abs(o.dir); err != nil {
+		return 1, err
+	}
+	goDir := filepath.Join(o.dir, "go")
+	if err := os.MkdirAll(goDir, 0o700); err != nil {
+		return 1, err
+	}
+	units, err := allUnits()
+	if err != nil {
+		return 1, err
+	}
+	mutants, err := sqlMutants(units)
+	if err != nil {
+		return 1, err
+	}
+	ofGo, overlay, err := goMutants(goDir)
+	if err != nil {
+		return 1, err
+	}
+	mutants = append(mutants, ofGo...)
+	explained, err := readExplained(explainedFile)
+	if err != nil {
+		return 1, err
+	}
+	chosen, unknown := choose(mutants, explained, o)
+	if o.list {
+		for _, m := range chosen {
+			fmt.Println(m.id)
+		}
+		return 0, nil
+	}
+	s := &suite{dir: o.dir}
+	if err := s.build(overlay); err != nil {
+		return 1, err
+	}
+	server, err := startServer(ctx)
+	if err != nil {
+		return 1, err
+	}
+	defer func() { _ = server.Stop() }()
+	s.url = server.URL()
+	if err := s.learn(ctx, 2*o.workers, o.slow); err != nil {
+		return 1, err
+	}
+	c := &campaign{
+		suite: s, server: server, reach: newReach(s.tests, units), explained: explained, slow: o.slow,
+		kills: map[string]map[string]int{}, killers: map[string]string{}, results: map[string]result{},
+	}
+	byID := map[string]mutant{}
+	for _, m := range mutants {
+		byID[m.id] = m
+	}
+	if err := c.resume(filepath.Join(o.dir, "results.jsonl"), byID); err != nil {
+		return 1, err
+	}
+	defer func() { _ = c.file.Close() }()
+	c.all(ctx, chosen, o.workers)
+	return c.report(chosen, unknown), ctx.Err()
+}
+
+func allUnits() ([]unit, error) {
+	units, err := queryUnits("internal/postgres/queries")
+	if err != nil {
+		return nil, err
+	}
+	objects, err := schemaUnits()
+	return append(units, objects...), err
+}
+
+// choose returns the mutants to try, in a random order, and the reasons whose mutants do not exist.
+func choose(all []mutant, explained map[string]string, o options) (chosen []mutant, unknown []string) {
+	exists := map[string]bool{}
+	for _, m := range all {
+		exists[m.id] = true
+		if strings.Contains(m.id, o.only) {
+			chosen = append(chosen, m)
+		}
+	}
+	for id := range explained {
+		if !exists[id] {
+			unknown = append(unknown, id)
+		}
+	}
+	slices.Sort(unknown)
+	slices.SortFunc(chosen, func(a, b mutant) int { return strings.Compare(a.id, b.id) })
+	r := rand.New(rand.NewPCG(o.seed, 0))
+	r.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+	if o.sample > 0 {
+		chosen = chosen[:min(o.sample, len(chosen))]
+	}
+	return chosen, unknown
+}
+
+// all tries the mutants whose result is not known yet.
+func (c *campaign) all(ctx context.Context, chosen []mutant, workers int) {
+	var wait []mutant
+	for _, m := range chosen {
+		if _, known := c.results[m.id]; !known {
+			wait = append(wait, m)
+		}
+	}
+	start, done := time.Now(), 0
+	parallel(workers, wait, func(m mutant) {
+		if ctx.Err() != nil {
+			return
+		}
+		r := c.run(ctx, m)
+		if ctx.Err() != nil {
+			return // a result after the server was told to stop says nothing
+		}
+		c.keep(m, r)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		done++
+		if _, ok := c.explained[m.id]; r.Outcome == "lives" && !ok {
+			fmt.Printf("lives: %s\n", m.id)
+		}
+		if done%100 == 0 {
+			rate := float64(done) / time.Since(start).Minutes()
+			fmt.Printf("%d of %d mutants, %.0f per minute, %.0f minutes left\n", done, len(wait), rate, float64(len(wait)-done)/rate)
+		}
+	})
+}
+
+// report prints what is wrong, and the counts.
+func (c *campaign) report(chosen []mutant, unknown []string) int {
+	var count, killed, hung, refused, explained, unexplained, wrong int
+	for _, m := range chosen {
+		r, ok := c.results[m.id]
+		reason := c.explained[m.id]
+		switch {
+		case !ok:
+			wrong++
+		case r.Outcome == "refused":
+			refused++
+			continue
+		case r.Outcome == "killed", r.Outcome == "hung":
+			killed++
+			if r.Outcome == "hung" {
+				hung++
+			}
+			if reason != "" {
+				wrong++
+				fmt.Printf("%s has a reason to live, but %s kills it: %s\n", explainedFile, r.Killer, m.id)
+			}
+		case r.Outcome == "lives" && reason != "":
+			explained++
+		case r.Outcome == "lives":
+			unexplained++
+			fmt.Printf("lives, by %d tests: %s\n", len(c.reach.tests(m)), m.id)
+		default:
+			wrong++
+			fmt.Printf("%s: %s\n", r.Outcome, m.id)
+		}
+		count++
+	}
+	for _, id := range unknown {
+		wrong++
+		fmt.Printf("%s explains a mutant that does not exist: %s\n", explainedFile, id)
+	}
+	fmt.Printf("PostgreSQL refused %d texts; of the killed, %d waited in vain\n", refused, hung)
+	fmt.Printf("mutants=%d killed=%d explained=%d unexplained=%d\n", count, killed, explained, unexplained)
+	if unexplained+wrong > 0 {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// sqlPackages are the folders of the packages whose tests use queries and schema.
+var sqlPackages = []string{
+	"queue", "listener", "admin", "inbox", "outbox", "operation", "outboxtest", "migrate", "worker", "dashboard", "consume/receive",
+	"internal/machine/heartbeat", "internal/postgres/advisory", "internal/postgres/topiclane",
+	"internal/testing/runtimetest",
+}
+
+// leftOut are tests that no mutant may be killed by, because they compare texts, with the reason.
+var leftOut = map[string]string{}
+
+// test is what the tool knows about a test.
+type test struct {
+	Package string // folder
+	Name    string
+	Slow    bool // it is left out by -short
+	Millis  int64
+	Hits    []string // what it uses: "query EventClaim", "table queue", "function enqueue", "go-0123abcd"
+}
+
+func (t test) String() string { return t.Package + "." + t.Name }
+
+// suite is the tests, as programs in which every mutant can be switched on.
+type suite struct {
+	dir    string // an absolute path, for what is built and known
+	url    string // of the server
+	tests  []test
+	digest string
+}
+
+func testPackages() []string {
+	all := slices.Clone(sqlPackages)
+	for _, dir := range goPackages {
+		if !slices.Contains(all, dir) {
+			all = append(all, dir)
+		}
+		if sub := filepath.Join(dir, "coresim"); exists(sub) {
+			all = append(all, sub)
+		}
+	}
+	return all
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (s *suite) binary(pkg string) string {
+	return filepath.Join(s.dir, strings.ReplaceAll(pkg, "/", "_")+".test")
+}
+
+// build compiles the tests.
+func (s *suite) build(overlay string) error {
+	sum := sha256.New()
+	for _, pkg := range testPackages() {
+		cmd := exec.Command(goCommand(), "test", "-vet=off", "-tags", "mutation", "-overlay", overlay, "-c", "-o", s.binary(pkg), "./"+pkg)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build the tests of %s: %w\n%s", pkg, err, out)
+		}
+		file, err := os.Open(s.binary(pkg))
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(sum, file)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+	}
+	s.digest = fmt.Sprintf("%x", sum.Sum(nil))[:16]
+	return nil
+}
+
+func goCommand() string {
+	if name := os.Getenv("GO"); name != "" {
+		return name
+	}
+	return "go"
+}
+
+// outcome is how a run of tests ended.
+type outcome struct {
+	ok     bool
+	hung   bool
+	output string
+	took   time.Duration
+}
+
+// run runs tests of one package with an environment variable.
+func (s *suite) run(pkg, pattern string, slow bool, timeout time.Duration, env string) outcome {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout+30*time.Second)
+	defer cancel()
+	args := []string{"-test.run", pattern, "-test.failfast", "-test.parallel", "4", "-test.timeout", timeout.String()}
+	if !slow {
+		args = append(args, "-test.short")
+	}
+	if env == "" || strings.HasPrefix(env, "OUTBOXGEN_MUTATION_TRACE") {
+		args = append(args, "-test.v")
+	}
+	cmd := exec.CommandContext(ctx, s.binary(pkg), args...)
+	cmd.Dir = pkg
+	cmd.Env = append(os.Environ(), "OUTBOXGEN_TEST_DATABASE_URL="+s.url, "OUTBOXGEN_SIM_SECONDS=1", env)
+	// Output to a file, because a process that outlives the test would keep a pipe open.
+	out, err := os.CreateTemp("", "outboxgen-mutation-")
+	if err != nil {
+		return outcome{output: err.Error()}
+	}
+	defer func() {
+		_ = out.Close()
+		_ = os.Remove(out.Name())
+	}()
+	cmd.Stdout, cmd.Stderr = out, out
+	start := time.Now()
+	err = cmd.Run()
+	text, _ := os.ReadFile(out.Name()) // without it the outcome is still right
+	return outcome{
+		ok:     err == nil,
+		hung:   ctx.Err() != nil || strings.Contains(string(text), "panic: test timed out"),
+		output: string(text), took: time.Since(start),
+	}
+}
+
+// list returns the names of the tests of a package.
+func (s *suite) list(pkg string) ([]string, error) {
+	cmd := exec.Command(s.binary(pkg), "-test.list", "^(Test|Example)")
+	cmd.Dir = pkg
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the tests of %s: %w", pkg, err)
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// learn runs each test that is not known yet once, alone, and notes what it uses. A test that fails now, with texts that
+// are changed in a comment only, compares texts: it is an error unless leftOut has it.
+func (s *suite) learn(ctx context.Context, workers int, slow bool) error {
+	known := map[string]test{}
+	path := filepath.Join(s.dir, "tests.jsonl")
+	for _, t := range readLines[test](path) {
+		known[t.String()] = t
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var wrong []string
+	var wait []test
+	for _, pkg := range testPackages() {
+		names, err := s.list(pkg)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			t := test{Package: pkg, Name: name}
+			if leftOut[t.String()] != "" {
+				continue
+			}
+			if k, ok := known[t.String()]; ok && (!k.Slow || k.Millis > 0 || !slow) {
+				s.tests = append(s.tests, k)
+				continue
+			}
+			wait = append(wait, t)
+		}
+	}
+	total, done := len(wait), 0
+	parallel(workers, wait, func(t test) {
+		if ctx.Err() != nil {
+			return
+		}
+		t, failed := s.trace(t, slow)
+		if ctx.Err() != nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if done++; done%50 == 0 || done == total {
+			fmt.Printf("learned what %d of %d tests use\n", done, total)
+		}
+		if failed != "" {
+			wrong = append(wrong, t.String())
+			fmt.Printf("%s fails with texts that differ in a comment:\n%s\n", t, failed)
+			return
+		}
+		s.tests = append(s.tests, t)
+		line, _ := json.Marshal(t) // strings and numbers
+		_, _ = file.Write(append(line, '\n'))
+	})
+	if err := errors.Join(file.Close(), ctx.Err()); err != nil {
+		return err
+	}
+	if len(wrong) > 0 {
+		fmt.Printf("%d tests fail without a mutant, and are left out of this run: %s\n", len(wrong), strings.Join(wrong, ", "))
+	}
+	return nil
+}
+
+// trace runs a test alone, first with -short. A slow one runs again without it, if it may.
+func (s *suite) trace(t test, slow bool) (test, string) {
+	const most = 4 * time.Minute
+	trace := filepath.Join(s.dir, "trace-"+strings.ReplaceAll(t.Package, "/", "_")+"-"+t.Name)
+	defer func() { _ = os.Remove(trace) }()
+	env := "OUTBOXGEN_MUTATION_TRACE=" + trace
+	out := s.run(t.Package, "^"+t.Name+"$", false, most, env)
+	if out.ok && strings.Contains(out.output, "--- SKIP: "+t.Name) {
+		if t.Slow = true; !slow {
+			return t, ""
+		}
+		_ = os.Remove(trace)
+		out = s.run(t.Package, "^"+t.Name+"$", true, most, env)
+	}
+	if !out.ok {
+		return t, tail(out.output)
+	}
+	t.Millis = out.took.Milliseconds()
+	text, _ := os.ReadFile(trace) // a test that uses nothing has none
+	t.Hits = strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
+	slices.Sort(t.Hits)
+	t.Hits = slices.Compact(t.Hits)
+	return t, ""
+}
+
+func tail(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, "level=INFO") && !strings.HasPrefix(line, "=== ") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-25):], "")
+}
+
+// parallel calls do for each of list in a number of goroutines, and waits.
+func parallel[T any](workers int, list []T, do func(T)) {
+	work := make(chan T)
+	var wait sync.WaitGroup
+	for range workers {
+		wait.Go(func() {
+			for v := range work {
+				do(v)
+			}
+		})
+	}
+	for _, v := range list {
+		work <- v
+	}
+	close(work)
+	wait.Wait()
+}
+
+// readLines reads a file of JSON lines. What is not one, after a run that was killed, is left out.
+func readLines[T any](path string) []T {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	var all []T
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		var v T
+		if json.Unmarshal(lines.Bytes(), &v) == nil {
+			all = append(all, v)
+		}
+	}
+	return all
+}
