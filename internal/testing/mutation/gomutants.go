@@ -78,11 +78,7 @@ func goMutants(out string) ([]mutant, string, error) {
 			}
 			pkg = file.Name.Name
 			w := &weaver{set: set, src: src, dir: dir, ids: map[string]int{}}
-			for _, d := range file.Decls {
-				if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
-					w.function(f)
-				}
-			}
+			w.file(file)
 			all = append(all, w.mutants...)
 			if err := write(out, name, w.woven(), replaced); err != nil {
 				return nil, "", err
@@ -167,6 +163,14 @@ func (w *weaver) add(n ast.Node, what string) string {
 	_, _ = h.Write([]byte(id)) // a hash never fails
 	w.mutants = append(w.mutants, mutant{id: id, unit: fmt.Sprintf("go-%08x", h.Sum32()), goPackage: w.dir})
 	return fmt.Sprintf("mutantOn(0x%08x)", h.Sum32())
+}
+
+func (w *weaver) file(file *ast.File) {
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
+			w.function(f)
+		}
+	}
 }
 
 func (w *weaver) function(f *ast.FuncDecl) {

@@ -9,6 +9,7 @@ import (
 type edit struct {
 	start, end int
 	new        string
+	says       string // instead of new, in the id of the mutant
 }
 
 // apply returns text with e done.
@@ -57,16 +58,28 @@ func (m *maker) covered(i int) bool {
 	return false
 }
 
-// remove makes an operand true or false.
+// remove makes an operand true or false. The text keeps it, so that the types of its parameters stay known, and the planner
+// leaves it out.
 func (m *maker) remove(i, j int, text string) {
-	m.replace(i, j, text)
+	if i >= j || m.source(i, j) == text {
+		return
+	}
+	operator := " OR "
+	if text == "false" {
+		operator = " AND "
+	}
+	m.replace(i, j, "("+text+operator+"("+m.source(i, j)+"))")
+	m.edits[len(m.edits)-1].says = text
 	m.removed = append(m.removed, [2]int{i, j})
 }
+
+// source returns the text of the tokens from i up to j.
+func (m *maker) source(i, j int) string { return m.sql[m.tokens[i].start:m.tokens[j-1].end] }
 
 // replace replaces the tokens from i up to j.
 func (m *maker) replace(i, j int, text string) {
 	if i < j {
-		m.edits = append(m.edits, edit{m.tokens[i].start, m.tokens[j-1].end, text})
+		m.edits = append(m.edits, edit{start: m.tokens[i].start, end: m.tokens[j-1].end, new: text, says: text})
 	}
 }
 
@@ -81,7 +94,9 @@ func (m *maker) compare(i int) {
 		unary := m.at(i-1).kind == sign && !m.oneOf(i-1, ")", "]") && !strings.HasPrefix(m.at(i-1).text, "$") ||
 			m.oneOf(i-1, "select", "then", "else", "all")
 		bound := t.is("<") || t.is("<=") || t.is(">") || t.is(">=")
-		if bound && !m.clock(i) || !bound && !unary && !m.covered(i) && !m.at(i-1).is("message") {
+		sum := t.is("+") || t.is("-")
+		switch {
+		case bound && !m.clock(i), sum && !unary, !bound && !sum && !m.covered(i) && !m.at(i-1).is("message"):
 			m.replace(i, i+1, other)
 		}
 	}
@@ -195,7 +210,7 @@ func (m *maker) order(i int) {
 	if m.at(key - 1).is("desc") {
 		turned = ""
 	}
-	m.edits = append(m.edits, edit{m.tokens[last-1].end, m.tokens[key-1].end, turned})
+	m.edits = append(m.edits, edit{m.tokens[last-1].end, m.tokens[key-1].end, turned, turned})
 	comma := -1
 	for j := i + 2; j < end; j++ {
 		if m.depth[j] == m.depth[i] && m.tokens[j].is(",") {
@@ -212,8 +227,9 @@ func (m *maker) limitAndLock(i int) {
 	switch t := m.tokens[i]; {
 	case t.is("limit") && i+1 < len(m.tokens):
 		end := m.until(i+1, func(j int) bool { return m.oneOf(j, "for", "union", "offset", "loop", "on") })
-		m.replace(i, end, "")
-		m.replace(i+1, end, "("+m.sql[m.tokens[i+1].start:m.tokens[end-1].end]+") + 1")
+		m.replace(i+1, end, "("+m.source(i+1, end)+") + 1000000000")
+		m.edits[len(m.edits)-1].says = "none"
+		m.replace(i+1, end, "("+m.source(i+1, end)+") + 1")
 	case t.is("for") && (m.oneOf(i+1, "update", "share") || m.oneOf(i+1, "no", "key") && m.oneOf(i+2, "key", "share")):
 		end := m.until(i, func(j int) bool { return m.oneOf(j, "union", "limit", "loop") })
 		m.replace(i, end, "")
@@ -289,7 +305,7 @@ func (m *maker) values(i int) {
 		end := m.until(i+2, func(j int) bool { return m.at(j).is(",") })
 		if m.at(end).is(",") {
 			closing := m.until(i+2, func(int) bool { return false })
-			m.replace(i, closing+1, "("+m.sql[m.tokens[i+2].start:m.tokens[end-1].end]+")")
+			m.replace(i, closing+1, "("+m.source(i+2, end)+")")
 		}
 	}
 }

@@ -152,7 +152,7 @@ func identify(unit, text string, e edit) string {
 	const around = 4
 	before, after = before[max(0, len(before)-around):], after[:min(around, len(after))]
 	return fmt.Sprintf("%s: %s [%s -> %s] %s", unit, strings.Join(before, " "), short(strings.Join(old, " ")),
-		short(strings.TrimSpace(e.new)), strings.Join(after, " "))
+		short(strings.TrimSpace(e.says)), strings.Join(after, " "))
 }
 
 func short(text string) string {
