@@ -174,9 +174,9 @@ chaos: postgres ## run 8 writers against the listeners for a million steps, work
 	OUTBOXGEN_CHAOS_ROUNDS=200 OUTBOXGEN_PLAN_BACKLOG=1000000 OUTBOXGEN_LIMITS_SEEDS=100 $(GO) test ./queue -timeout 3h -v \
 		-run '^(TestChaosOfLimits|TestReferee|TestClaimsDoNotWalk|TestLimitsAgainstAModel)'
 
-# SAMPLE=40 SEED=7 tries as many mutants, ONLY="EventClaim:" those of a statement. A run that was stopped goes on where it was.
+# SAMPLE=40 SEED=7 tries as many mutants, ONLY="^EventClaim:" those of a statement. A run that was stopped goes on where it was.
 .PHONY: mutation
-mutation: postgres ## change each condition of SQL and of what decides in Go, one at a time, and run the tests that use it: hours; SAMPLE=40 SEED=7 for some, ONLY="EventClaim:"
+mutation: postgres ## change each condition of SQL and of what decides in Go, one at a time, and run the tests that use it: hours; SAMPLE=40 SEED=7 for some, ONLY="^EventClaim:"
 	@$(GO) run ./internal/testing/mutation $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only "$(ONLY)") $(MUTATION)
 
 # An overlay of the standard library, with which the clocks of the worker processes jump.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ type options struct {
 	sample  int
 	seed    uint64
 	only    string
-	slow    bool
+	short   bool
 	list    bool
 }
 
@@ -38,8 +39,8 @@ func main() {
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "how many mutants are tried at a time")
 	flag.IntVar(&o.sample, "sample", 0, "try as many mutants, chosen by -seed; 0 means all")
 	flag.Uint64Var(&o.seed, "seed", 1, "chooses the sample, and the order")
-	flag.StringVar(&o.only, "only", "", "try only mutants whose id contains this text, for example \"EventClaim:\"")
-	flag.BoolVar(&o.slow, "slow", false, "run the tests that -short leaves out, too")
+	flag.StringVar(&o.only, "only", "", "try only mutants whose id matches this regular expression, for example \"^EventClaim:\"")
+	flag.BoolVar(&o.short, "short", false, "leave out the tests that go test -short leaves out")
 	flag.BoolVar(&o.list, "list", false, "only list the mutants")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -78,7 +79,10 @@ func run(ctx context.Context, o options) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	chosen, unknown := choose(mutants, explained, o)
+	chosen, unknown, err := choose(mutants, explained, o)
+	if err != nil {
+		return 1, err
+	}
 	if o.list {
 		for _, m := range chosen {
 			fmt.Println(m.id)
@@ -95,11 +99,11 @@ func run(ctx context.Context, o options) (int, error) {
 	}
 	defer func() { _ = server.Stop() }()
 	s.url = server.URL()
-	if err := s.learn(ctx, 2*o.workers, o.slow); err != nil {
+	if err := s.learn(ctx, 2*o.workers, !o.short); err != nil {
 		return 1, err
 	}
 	c := &campaign{
-		suite: s, server: server, reach: newReach(s.tests, units), explained: explained, slow: o.slow,
+		suite: s, server: server, reach: newReach(s.tests, units), explained: explained, slow: !o.short,
 		kills: map[string]map[string]int{}, killers: map[string]string{}, results: map[string]result{},
 	}
 	byID := map[string]mutant{}
@@ -124,11 +128,15 @@ func allUnits() ([]unit, error) {
 }
 
 // choose returns the mutants to try, in a random order, and the reasons whose mutants do not exist.
-func choose(all []mutant, explained map[string]string, o options) (chosen []mutant, unknown []string) {
+func choose(all []mutant, explained map[string]string, o options) (chosen []mutant, unknown []string, err error) {
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return nil, nil, err
+	}
 	exists := map[string]bool{}
 	for _, m := range all {
 		exists[m.id] = true
-		if strings.Contains(m.id, o.only) {
+		if only.MatchString(m.id) {
 			chosen = append(chosen, m)
 		}
 	}
@@ -144,7 +152,7 @@ func choose(all []mutant, explained map[string]string, o options) (chosen []muta
 	if o.sample > 0 {
 		chosen = chosen[:min(o.sample, len(chosen))]
 	}
-	return chosen, unknown
+	return chosen, unknown, nil
 }
 
 // all tries the mutants whose result is not known yet.

@@ -95,6 +95,9 @@ func (m *maker) compare(i int) {
 			m.oneOf(i-1, "select", "then", "else", "all")
 		bound := t.is("<") || t.is("<=") || t.is(">") || t.is(">=")
 		sum := t.is("+") || t.is("-")
+		if sum && m.at(i+1).is("0") {
+			return // it keeps an index from being used, or is the first of a list
+		}
 		switch {
 		case bound && !m.clock(i), sum && !unary, !bound && !sum && !m.covered(i) && !m.at(i-1).is("message"):
 			m.replace(i, i+1, other)
@@ -229,7 +232,9 @@ func (m *maker) limitAndLock(i int) {
 		end := m.until(i+1, func(j int) bool { return m.oneOf(j, "for", "union", "offset", "loop", "on") })
 		m.replace(i+1, end, "("+m.source(i+1, end)+") + 1000000000")
 		m.edits[len(m.edits)-1].says = "none"
-		m.replace(i+1, end, "("+m.source(i+1, end)+") + 1")
+		if !m.at(i + 1).is("1") { // one row more than the first is as wrong as all of them
+			m.replace(i+1, end, "("+m.source(i+1, end)+") + 1")
+		}
 	case t.is("for") && (m.oneOf(i+1, "update", "share") || m.oneOf(i+1, "no", "key") && m.oneOf(i+2, "key", "share")):
 		end := m.until(i, func(j int) bool { return m.oneOf(j, "union", "limit", "loop") })
 		m.replace(i, end, "")
@@ -313,6 +318,9 @@ func (m *maker) values(i int) {
 // bounds reports whether the number at i says something that no other change says: it is not a value of a SELECT, and not
 // beside a comparison that is changed.
 func (m *maker) bounds(i int) bool {
+	if m.at(i).is("0") && m.oneOf(i-1, "+", "-") {
+		return false
+	}
 	item := m.oneOf(i-1, ",", "select", "-", "(") && m.oneOf(i+1, ",", "from", "as", "::", ")") && m.inSelect(i)
 	beside := m.oneOf(i-1, "<", "<=", ">", ">=") || m.oneOf(i+1, "<", "<=", ">", ">=") ||
 		m.oneOf(i-1, "=", "<>") && m.covered(i)

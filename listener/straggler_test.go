@@ -1,0 +1,111 @@
+package listener_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
+	"github.com/outboxgen/outboxgen/listener"
+)
+
+// waits reads what a process waits for that is not the one that gets the next lease of shard 0 of "ears".
+func waits(t *testing.T, pool *pgxpool.Pool) queries.ListenerWaitRow {
+	t.Helper()
+	db, err := schemadb.Open("")
+	require.NoError(t, err)
+	row, err := db.Each(pool).ListenerWait(t.Context(), queries.ListenerWaitParams{
+		WorkerID: pgvalue.UUID(uuid.New()), Listener: "ears",
+	})
+	require.NoError(t, err)
+	return row
+}
+
+// outOfTurn makes a worker that has died the one that gets the next lease of each shard.
+func outOfTurn(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	pgtest.Execute(t, pool, "UPDATE outbox.listeners SET preferred = gen_random_uuid()")
+}
+
+// TestStragglerAtThePositionOfARewind: a cursor goes back to the number that a transaction drew which is still open. When that
+// commits, its event is delivered, although nothing is above it, whether the cursor's snapshot lists the transaction or
+// ends before it. A process that waits for its turn is told.
+func TestStragglerAtThePositionOfARewind(t *testing.T) {
+	t.Parallel()
+	for name, listed := range map[string]bool{"listed": true, "behind the end": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.Database(t)
+			h := runtimetest.NewNotes()
+			l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h)
+			runtimetest.DrainAll(t, l) // attached
+			runtimetest.Put(t, pool, "a", 1)
+			say := func(tx pgx.Tx, key string) {
+				_, err := runtimetest.SaidTopic.Enqueue(t.Context(), tx, runtimetest.Said{Key: key, N: 1})
+				require.NoError(t, err)
+			}
+			late, last := pgtest.Begin(t, pool, pgx.TxOptions{}), pgtest.Begin(t, pool, pgx.TxOptions{})
+			if !listed {
+				pgtest.Value[string](t, last, "SELECT pg_current_xact_id()::text") // before that of late
+			}
+			say(late, "b")
+			say(last, "c")
+			require.NoError(t, last.Commit(t.Context()))
+			require.Equal(t, 2, runtimetest.DrainAll(t, l).Delivered)
+			to := pgtest.Value[time.Time](t, pool, "SELECT created_at FROM outbox.log WHERE seq = 3")
+			runtimetest.Rewind(t, runtimetest.AdminOf(t, pool), to)
+			pgtest.Execute(t, pool, "DELETE FROM outbox.log WHERE seq = 3")
+			require.Equal(t, 2, pgtest.Value[int](t, pool, "SELECT high_seq FROM outbox.listeners"))
+			outOfTurn(t, pool)
+			require.False(t, waits(t, pool).Ready)
+			require.NoError(t, late.Commit(t.Context()))
+			require.True(t, waits(t, pool).Ready)
+			pgtest.Execute(t, pool, "UPDATE outbox.listeners SET preferred = NULL")
+			require.Equal(t, 1, runtimetest.DrainAll(t, l).Delivered)
+			require.Equal(t, []string{"a1", "c1", "b1"}, h.Names())
+			outOfTurn(t, pool)
+			require.False(t, waits(t, pool).Ready, "everything is delivered")
+		})
+	}
+}
+
+// TestListenerWaitsWhilePaused: a pause counts until it ends, that of another listener does not.
+func TestListenerWaitsWhilePaused(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	h := runtimetest.NewNotes()
+	l := runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, h)
+	runtimetest.DrainAll(t, l) // attached
+	pause := func(name string, until any) {
+		pgtest.Execute(t, pool, "DELETE FROM outbox.pauses")
+		pgtest.Execute(t, pool, "INSERT INTO outbox.pauses (listener, until, who) VALUES ($1, $2, 'anna')", name, until)
+	}
+	for n, c := range []struct {
+		listener string
+		until    any
+		paused   bool
+	}{
+		{"ears", nil, true},
+		{"ears", time.Now().Add(time.Hour), true},
+		{"ears", time.Now().Add(-time.Hour), false},
+		{"others", nil, false},
+	} {
+		runtimetest.Put(t, pool, "a", n)
+		outOfTurn(t, pool)
+		pause(c.listener, c.until)
+		row := waits(t, pool)
+		require.Equal(t, c.paused, row.Paused, c)
+		require.Equal(t, !c.paused, row.Ready, c)
+		pgtest.Execute(t, pool, "UPDATE outbox.listeners SET preferred = NULL")
+		require.Equal(t, !c.paused, runtimetest.DrainAll(t, l).Delivered > 0, c)
+	}
+	require.Len(t, h.Names(), 4)
+}
