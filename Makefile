@@ -145,10 +145,10 @@ vet-elsewhere: fetch ## vet all modules that users compile for Windows and macOS
 		MODULES_ELSEWHERE=". $(filter-out bench/% docs/% examples/% internal/% tools/%,$(filter-out .,$(MODULES)))"
 
 .PHONY: generate
-generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/reference/cli.md, examples
+generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/reference/cli.md and rules.md, examples
 	bin/sqlc generate
 	for f in docs/reference/outbox.schema.json $(SCHEMAS); do $(GO) run ./cmd/outboxgen schema > $$f || exit 1; done
-	$(GO) test ./cmd/outboxgen/internal/cli -run '^TestDocsOfTheCommands$$' -update
+	$(GO) test ./cmd/outboxgen/internal/cli -run '^TestDocsOf' -update
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) generate ./...) || exit 1; done
 
 .PHONY: demo

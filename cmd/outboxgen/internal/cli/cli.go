@@ -81,6 +81,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.generateCommand(),
 		a.diffCommand(),
 		a.validateCommand(),
+		a.explainCommand(),
 		a.fmtCommand(),
 		a.vetCommand(),
 		a.listCommand(),

@@ -10,9 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/generator/explain"
 )
 
-var update = flag.Bool("update", false, "write docs/reference/cli.md")
+var update = flag.Bool("update", false, "write docs/reference/cli.md and rules.md")
 
 // docs/reference/cli.md is what the commands say of themselves. `make generate` writes it.
 func TestDocsOfTheCommands(t *testing.T) {
@@ -25,6 +27,18 @@ func TestDocsOfTheCommands(t *testing.T) {
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, want, string(got), "docs/reference/cli.md is out of date: run make generate")
+}
+
+// docs/reference/rules.md is what outboxgen explain prints. `make generate` writes it.
+func TestDocsOfTheRules(t *testing.T) {
+	const file = "../../../../docs/reference/rules.md"
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(explain.Page()), 0o644))
+		return
+	}
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, explain.Page(), string(got), "docs/reference/rules.md is out of date: run make generate")
 }
 
 // Each command explains itself, because docs/reference/cli.md has nothing else.
