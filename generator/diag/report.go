@@ -71,7 +71,31 @@ func Hint(name string) string {
 	if name == "" {
 		return ""
 	}
-	return " (did you mean " + strconv.Quote(name) + "?)"
+	return hintStart + strconv.Quote(name) + hintEnd
+}
+
+const (
+	hintStart = " (did you mean "
+	hintEnd   = "?)"
+)
+
+// Suggestion returns what to write, and in place of which text, if the message of d ends with a Hint. Instead is "" for
+// a message that does not quote the text; then all that stands at the place of d is meant.
+func (d Diagnostic) Suggestion() (instead, better string, ok bool) {
+	what, hint, found := strings.Cut(d.Message, hintStart)
+	if !found || !strings.HasSuffix(hint, hintEnd) {
+		return "", "", false
+	}
+	better, err := strconv.Unquote(strings.TrimSuffix(hint, hintEnd))
+	if err != nil {
+		return "", "", false
+	}
+	if start := strings.IndexByte(what, '"'); start >= 0 {
+		if quoted, err := strconv.QuotedPrefix(what[start:]); err == nil {
+			instead, _ = strconv.Unquote(quoted)
+		}
+	}
+	return instead, better, true
 }
 
 // Nearest returns the candidate that name most likely means, or "" when there is not exactly one. It prefers a

@@ -64,6 +64,7 @@ func BuildFor(s *spec.Spec, folder string, past History) (*Model, diag.List) {
 	}, MaskPayload)
 	b.consumer(s)
 	b.defaults = b.override(builtIn, &s.Defaults, "defaults")
+	b.model.Retry = b.defaults.retry
 	b.horizon(b.defaults, &s.Defaults, "defaults")
 	b.short(b.defaults.retry, &s.Defaults.Retry, "defaults")
 	b.sharedTypes(s.Types.Items)

@@ -10,6 +10,7 @@ type Model struct {
 	Package    string    // Go package of the generated code
 	Schema     string    // PostgreSQL schema of the tables
 	Consumer   *Consumer // nil when the YAML names none
+	Retry      Retry     // of defaults
 	Types      []*Type
 	Namespaces []*Namespace
 	Listeners  []*Listener

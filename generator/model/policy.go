@@ -183,6 +183,9 @@ func firstSet(values ...spec.Value[time.Duration]) diag.Pos {
 	return diag.Pos{}
 }
 
+// ShowDuration returns d as messages show it: 168h, not 168h0m0s.
+func ShowDuration(d time.Duration) string { return showDuration(d) }
+
 // showDuration returns d without the zero units that time.Duration writes: 168h, not 168h0m0s.
 func showDuration(d time.Duration) string {
 	s := d.String()

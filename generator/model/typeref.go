@@ -12,6 +12,9 @@ import (
 // scalars are the built-in types, in the order of the documentation.
 var scalars = []Kind{String, Bool, Int32, Int64, Float64, UUID, Timestamp, Date, Duration, Bytes, JSON}
 
+// Scalars returns the built-in types, in the order of the documentation.
+func Scalars() []Kind { return slices.Clone(scalars) }
+
 // synonyms are names that other systems use for the built-in types.
 var synonyms = map[string]Kind{
 	"int": Int64, "integer": Int64, "long": Int64, "bigint": Int64, "uint64": Int64, "int16": Int32, "uint32": Int64,

@@ -25,7 +25,7 @@ var missingSpace = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*:\S`)
 func plainHint(text string) string {
 	first, _ := utf8.DecodeRuneInString(text)
 	last, _ := utf8.DecodeLastRuneInString(text)
-	hidden := func(r rune) bool { return r != ' ' && (unicode.IsSpace(r) || unicode.Is(unicode.Cf, r)) }
+	hidden := func(r rune) bool { return (r < ' ' || r > '~') && (unicode.IsSpace(r) || unicode.Is(unicode.Cf, r)) }
 	const quotes = "\u201C\u201D\u201E\u2018\u2019\u00AB\u00BB\u00B4"
 	switch at := strings.IndexFunc(text, hidden); {
 	case at >= 0:
@@ -37,7 +37,7 @@ func plainHint(text string) string {
 		return `a comment needs a space before "#"`
 	case last == ',' || last == ';':
 		return fmt.Sprintf("remove the %q at its end", last)
-	case missingSpace.MatchString(text):
+	case strings.Contains(text, ":") && missingSpace.MatchString(text): // the search is quick, and most text has none
 		return "a space is missing after the colon"
 	}
 	return ""

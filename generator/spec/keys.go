@@ -9,24 +9,28 @@ import (
 )
 
 // The key tables: every key of an outbox.yaml, where it is allowed, what its value looks like, and what it means. The
-// decoder, its suggestions, the JSON Schema and Format read them: their order is the one that Format gives the keys. A
-// new key needs a line here, a member of the spec, and its rule in the model.
+// decoder, its suggestions, the JSON Schema, Format and editors read them: their order is the one that Format gives the
+// keys. A new key needs a line here, a member of the spec, and its rule in the model.
 
 var (
-	nameText     shape[Value[string]]        = &text{pattern: namePattern}
-	goName       shape[Value[string]]        = &text{pattern: goNamePattern, example: "TurnFinalized"}
-	freeText     shape[Value[string]]        = &text{}
-	templateText shape[Value[string]]        = &text{example: `"{tenant_id}/{turn_id}"`}
-	typeText     shape[Value[string]]        = &text{pattern: typePattern, example: "uuid"}
-	enumText     shape[Value[string]]        = &text{pattern: enumPattern}
-	topicText    shape[Value[string]]        = &text{pattern: topicPattern, example: "threads/message_created"}
-	wireText     shape[Value[string]]        = &text{pattern: wirePattern, example: "user.created"}
-	dirText      shape[Value[string]]        = &text{pattern: dirPattern, example: "../userevents"}
-	flag         shape[Value[bool]]          = boolean{}
-	span         shape[Value[time.Duration]] = duration{}
-	rateText     shape[Value[Rate]]          = rate{}
-	limit        shape[Value[Bound]]         = bound{}
-	length                                   = whole(0, 1<<31-1)
+	nameText     shape[Value[string]] = &text{pattern: namePattern}
+	goName       shape[Value[string]] = &text{pattern: goNamePattern, example: "TurnFinalized"}
+	freeText     shape[Value[string]] = &text{}
+	fieldText    shape[Value[string]] = &text{pattern: namePattern, refers: FieldThing}
+	headerText   shape[Value[string]] = &text{refers: Template}
+	templateText shape[Value[string]] = &text{example: `"{tenant_id}/{turn_id}"`, refers: Template}
+	typeText     shape[Value[string]] = &text{pattern: typePattern, example: "uuid", refers: TypeThing}
+	enumText     shape[Value[string]] = &text{pattern: enumPattern}
+	topicText    shape[Value[string]] = &text{
+		pattern: topicPattern, example: "threads/message_created", refers: TopicThing,
+	}
+	wireText shape[Value[string]]        = &text{pattern: wirePattern, example: "user.created"}
+	dirText  shape[Value[string]]        = &text{pattern: dirPattern, example: "../userevents"}
+	flag     shape[Value[bool]]          = boolean{}
+	span     shape[Value[time.Duration]] = duration{}
+	rateText shape[Value[Rate]]          = rate{}
+	limit    shape[Value[Bound]]         = bound{}
+	length                               = whole(0, 1<<31-1)
 )
 
 func oneOf(values ...string) shape[Value[string]] { return &option{values} }
@@ -128,6 +132,7 @@ var retention = &record[Retention]{
 
 var types = &dict[Type]{
 	item:  sharedType,
+	of:    TypeThing,
 	name:  func(t *Type) *Value[string] { return &t.Name },
 	label: func(_, name string) string { return "type " + name },
 }
@@ -178,6 +183,7 @@ var enumValue = &shorthand[EnumValue, Value[string]]{
 
 var namespaces = &dict[Namespace]{
 	item:  namespace,
+	of:    NamespaceThing,
 	name:  func(n *Namespace) *Value[string] { return &n.Name },
 	label: func(_, name string) string { return "namespace " + name },
 	some:  true,
@@ -200,6 +206,7 @@ var namespace = &record[Namespace]{
 
 var topics = &dict[Topic]{
 	item: topic,
+	of:   TopicThing,
 	name: func(t *Topic) *Value[string] { return &t.Name },
 	label: func(outer, name string) string {
 		return "topic " + strings.TrimPrefix(outer, "namespace ") + "/" + name
@@ -230,7 +237,7 @@ var topic = &record[Topic]{
 			"queue (default): one handler handles each event. log: any number of listeners read each event."),
 		optional("listeners", oneOf("none"), func(t *Topic) *Value[string] { return &t.Listeners },
 			"none: no listener reads this log topic yet."),
-		optional("tenant", nameText, func(t *Topic) *Value[string] { return &t.Tenant },
+		optional("tenant", fieldText, func(t *Topic) *Value[string] { return &t.Tenant },
 			"Payload field with the tenant that owns the event: a required uuid."),
 		optional("dedupe_key", templateText, func(t *Topic) *Value[string] { return &t.DedupeKey },
 			"Template of the idempotency key: segments of text and {field}, separated by '/'. With a tenant it must start "+
@@ -269,7 +276,7 @@ var limits = &record[Limit]{
 	oneOf: []string{"concurrency", "rate"}, several: true, oneOfRule: diag.LimitEmpty,
 	start: func(l *Limit) *diag.Pos { return &l.Pos },
 	keys: []key[Limit]{
-		optional("per", &text{example: `"{mailbox_id}"`}, func(l *Limit) *Value[string] { return &l.Per },
+		optional("per", &text{example: `"{mailbox_id}"`, refers: LimitKey}, func(l *Limit) *Value[string] { return &l.Per },
 			"Which events share the limit: tenant, destination, or a template of payload fields. Default: all of the topic."),
 		optional("concurrency", whole(1, 1<<31-1), func(l *Limit) *Value[int64] { return &l.Concurrency },
 			"How many events with the same key may be handled at once."),
@@ -301,7 +308,7 @@ var entity = &record[Entity]{
 			"Kind of thing, such as turn."),
 		required("id", templateText, func(e *Entity) *Value[string] { return &e.ID },
 			"Template of its id, like a dedupe_key."),
-		optional("version", nameText, func(e *Entity) *Value[string] { return &e.Version },
+		optional("version", fieldText, func(e *Entity) *Value[string] { return &e.Version },
 			"Payload field with its version: a required int32 or int64."),
 	},
 }
@@ -364,7 +371,7 @@ func broker(name, where, form string, keys ...key[Broker]) *record[Broker] {
 // byField returns r with a key for a payload field, which may be used in place of the key fixed.
 func byField(r *record[Broker], fixed, field, doc string) *record[Broker] {
 	r.oneOf, r.oneOfRule = []string{fixed, field}, diag.PublishDestination
-	r.keys = append(r.keys, optional(field, nameText, func(b *Broker) *Value[string] { return &b.Field }, doc))
+	r.keys = append(r.keys, optional(field, fieldText, func(b *Broker) *Value[string] { return &b.Field }, doc))
 	return r
 }
 
@@ -388,8 +395,9 @@ var (
 func matching(pattern string) shape[Value[string]] { return &text{pattern: pattern} }
 
 var headers = &dict[Header]{
-	item:  &only[Header, Value[string]]{shape: freeText, member: func(h *Header) *Value[string] { return &h.Value }},
+	item:  &only[Header, Value[string]]{shape: headerText, member: func(h *Header) *Value[string] { return &h.Value }},
 	name:  func(h *Header) *Value[string] { return &h.Name },
+	of:    HeaderThing,
 	label: func(outer, name string) string { return "header " + name + " of " + outer },
 	names: headerPattern,
 	form:  `{plan: "{plan}"}`,
@@ -399,6 +407,7 @@ var headers = &dict[Header]{
 func fieldsOf(some bool) *dict[Field] {
 	return &dict[Field]{
 		item:  field,
+		of:    FieldThing,
 		name:  func(f *Field) *Value[string] { return &f.Name },
 		label: func(outer, name string) string { return "field " + name + " of " + outer },
 		some:  some,
@@ -446,6 +455,7 @@ var field = &shorthand[Field, Value[string]]{
 
 var listeners = &dict[Listener]{
 	item:  listener,
+	of:    ListenerThing,
 	name:  func(l *Listener) *Value[string] { return &l.Name },
 	label: func(_, name string) string { return "listener " + name },
 }
@@ -507,6 +517,7 @@ var listener = &record[Listener]{
 
 var operations = &dict[Operation]{
 	item:  operation,
+	of:    OperationThing,
 	name:  func(o *Operation) *Value[string] { return &o.Name },
 	label: func(_, name string) string { return "operation " + name },
 }
@@ -530,6 +541,7 @@ var outcomes = &dict[Outcome]{
 		shape: &list[Value[string]]{item: topicText}, member: func(o *Outcome) *Section[Value[string]] { return &o.Topics },
 	},
 	name:  func(o *Outcome) *Value[string] { return &o.Name },
+	of:    OutcomeThing,
 	label: func(outer, name string) string { return "outcome " + name + " of " + outer },
 	some:  true,
 }

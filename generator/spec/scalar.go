@@ -40,6 +40,7 @@ var (
 type text struct {
 	pattern string
 	example string // shown in the message about a value that is not text
+	refers  Thing  // what it names; "" for nothing
 }
 
 func (t *text) decode(d *decoder, n *node, at place, into *Value[string]) {

@@ -10,10 +10,11 @@ import (
 )
 
 // shape is the form of a value in the file. It decodes a node into a T, with a finding for everything that does
-// not fit, and describes itself in JSON Schema.
+// not fit, and describes itself in JSON Schema and for editors.
 type shape[T any] interface {
 	decode(d *decoder, n *node, at place, into *T)
 	schema(defs *definitions) object
+	slot() *Slot
 }
 
 // record is a mapping with a fixed set of keys.
@@ -39,6 +40,7 @@ type key[T any] struct {
 	required bool
 	decode   func(d *decoder, n *node, at place, into *T)
 	schema   func(defs *definitions) object
+	slot     func() *Slot
 	order    arranger
 }
 
@@ -58,6 +60,7 @@ func optional[T, V any](name string, s shape[V], member func(*T) *V, doc string)
 			s.decode(d, n, at, member(into))
 		},
 		schema: s.schema,
+		slot:   s.slot,
 		order:  arrangerOf(s),
 	}
 }
@@ -169,6 +172,7 @@ type dict[T any] struct {
 	item  shape[T]
 	name  func(*T) *Value[string]
 	label func(outer, name string) string // what messages call an item
+	of    Thing                           // what the names declare
 	some  bool                            // whether there must be an item
 	names string                          // pattern of the names; "" means namePattern
 	form  string                          // optional: an example, shown in the message about a value that is not a mapping

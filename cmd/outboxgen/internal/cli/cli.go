@@ -84,6 +84,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.explainCommand(),
 		a.fmtCommand(),
 		a.vetCommand(),
+		a.lspCommand(),
 		a.listCommand(),
 		a.freezeCommand(),
 		a.breakingCommand(),

@@ -40,15 +40,20 @@ whether files had been modified. outboxgen --version prints the same.`,
 }
 
 func (a *app) printVersion() error {
+	v := currentVersion()
+	if a.json {
+		return a.printJSON(v)
+	}
+	return a.printf("%s\n", v)
+}
+
+func currentVersion() versionInfo {
 	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v.read(info)
 	}
 	v.readStamp(stamp)
-	if a.json {
-		return a.printJSON(v)
-	}
-	return a.printf("%s\n", v)
+	return v
 }
 
 // read takes what the linker recorded.
