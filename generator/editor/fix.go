@@ -95,9 +95,9 @@ func (d *Document) byHint(n *node, isKey bool, message string) (Fix, bool) {
 	if isKey || n.value.end <= n.value.start || d.oneLine(n.value) != n.value.end {
 		return Fix{}, false
 	}
-	raw := d.of(n.value)
+	value, raw := n.value, d.of(n.value)
 	change := func(title, to string) (Fix, bool) {
-		return Fix{title, []Edit{{d.rangeOf(n.value), to}}}, true
+		return Fix{title, []Edit{{d.rangeOf(value), to}}}, true
 	}
 	plain := n.kind == scalar && n.quote == 0
 	switch {
@@ -105,8 +105,12 @@ func (d *Document) byHint(n *node, isKey bool, message string) (Fix, bool) {
 		return change("Put it in [ ]", "["+raw+"]")
 	case strings.HasSuffix(message, "(remove the quotes)") && n.quote != 0:
 		return change("Remove the quotes", d.of(n.inner()))
-	case strings.HasSuffix(message, "(a template needs quotes)") && n.flow:
-		return change("Put it in quotes", `"`+raw+`"`)
+	case strings.HasSuffix(message, "(a template needs quotes)") && n.flow && !n.parent.flow: // text may follow the }
+		line := d.src[n.value.start:d.lineEnd(d.position(n.value.start).Line)]
+		raw, _, _ = strings.Cut(line, " #")
+		raw = strings.TrimRight(raw, " ")
+		value.end = value.start + len(raw)
+		return change("Put it in quotes", strconv.Quote(raw))
 	case strings.Contains(message, " in quotes, not ") && plain:
 		return change("Put it in quotes", strconv.Quote(raw))
 	case strings.HasSuffix(message, "(a space is missing after the colon)") && plain:

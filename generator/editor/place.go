@@ -83,7 +83,7 @@ func (p *place) at(n *node, offset int) {
 func (p *place) inBlock(n *node, start, offset int) bool {
 	p.node = n
 	switch {
-	case n.flow:
+	case n.flow || n.parent == nil:
 		return false
 	case n.item:
 		p.key, p.value = true, true

@@ -140,7 +140,7 @@ func (s *scanner) entry(column int) {
 		s.value(n)
 		return
 	}
-	if parent.kind != empty || parent.value.end > parent.value.start { // a word that is being typed
+	if parent.parent == nil || parent.kind != empty { // a word that is being typed
 		parent = parent.add(&node{indent: column})
 		s.last = parent
 	}
@@ -232,24 +232,24 @@ func (s *scanner) scalar(n *node, value span, quote byte, closed bool) {
 	s.last = n
 }
 
-// quotedValue scans a text in quotes. One that does not end on its line goes on, unless a line looks like a key.
+// longest is how many bytes a text in quotes may have to be taken for one of several lines.
+const longest = 1 << 16
+
+// quotedValue scans a text in quotes. One that does not end on its line goes on up to a line that looks like a key. If
+// it does not end before that, its quote is missing, and it ends with its line.
 func (s *scanner) quotedValue(n *node) {
 	start, quote := s.at, s.src[s.at]
 	_, closed := s.quoted(s.lineEnd(s.at))
-	for end := s.at; !closed && end < len(s.src); {
-		s.at = end
-		s.newline()
-		if s.keyLine(s.at, 1<<30) {
-			s.at = start
-			s.quoted(s.lineEnd(start))
-			break
+	if !closed {
+		limit := s.lineEnd(start)
+		for s.at = start; s.at < len(s.src) && s.at-start < longest && (s.at == start || !s.keyLine(s.at, longest)); {
+			limit = s.lineEnd(s.at)
+			s.newline()
 		}
-		end = s.lineEnd(s.at)
 		s.at = start
-		if _, closed = s.quoted(end); end == len(s.src) && !closed {
+		if _, closed = s.quoted(limit); !closed {
 			s.at = start
 			s.quoted(s.lineEnd(start))
-			break
 		}
 	}
 	s.scalar(n, span{start, s.at}, quote, closed)

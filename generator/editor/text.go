@@ -51,9 +51,12 @@ func newText(src string) *text {
 	return t
 }
 
-// position returns the place of a byte of the source.
+// position returns the place of a byte of the source, and of the first byte of its character.
 func (t *text) position(offset int) Position {
 	offset = min(max(offset, 0), len(t.src))
+	for offset > 0 && offset < len(t.src) && !utf8.RuneStart(t.src[offset]) {
+		offset--
+	}
 	line, found := slices.BinarySearch(t.lines, offset)
 	if !found {
 		line--
