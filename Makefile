@@ -194,6 +194,14 @@ faults: postgres ## do all kinds of faults to the processes of a shop and check 
 	@cd internal/testing/faults && $(GO) build -overlay "$(CLOCKS)/overlay.json" -o "$(CLOCKS)/faults" .
 	@"$(CLOCKS)/faults" $(if $(FAULTS),-faults $(FAULTS),-time $(or $(TIME),10m)) $(if $(EVENTS),-events $(EVENTS)) $(if $(SEED),-seed $(SEED)) $(if $(KEEP),-keep "$(KEEP)")
 
+# DRILLS_PG_NEW is the server that dump and logical move to; upgrade takes the newest PostgreSQL that has pg_upgrade.
+DRILLS := promote restore upgrade dump logical maintenance clock wraparound pgbouncer
+.PHONY: drills $(DRILLS:%=drill-%)
+drills: $(DRILLS:%=drill-%) ## break PostgreSQL in the nine ways of docs/operate/drills.md, and count what is lost or comes twice: 5 minutes; make drill-promote for one. `make test` has all but maintenance, clock and pgbouncer
+$(DRILLS:%=drill-%): drill-%: postgres
+	@test $* != pgbouncer || tools/need.sh pgbouncer
+	@DRILLS_PG_NEW="$$(tools/postgres.sh 17)" tools/drills/$*.sh
+
 .PHONY: release
 release: ## commit and tag a release, for example VERSION=v0.1.0, after all checks; CHECKS=none leaves out test and verify; pushes nothing
 	@cd tools/release && $(GO) run . release -checks "$(or $(CHECKS),test verify)" "$(VERSION)"

@@ -7,7 +7,8 @@
 #
 # DRILLS_PG_BIN    the folder of PostgreSQL's programs; by default the newest that is installed with pg_basebackup
 # DRILLS_BIN       a folder that has the programs outboxgen and drills already
-# DRILLS_LONG=1    more orders
+# DRILLS_ORDERS    how many orders are placed before and after what the drill does, a multiple of 6; by default 300
+# DRILLS_KEEP=1    keeps the folder of the drill
 # shellcheck shell=sh disable=SC2034,SC2154
 set -eu
 exec 2>&1
@@ -16,8 +17,7 @@ unset PGHOST PGPORT PGUSER PGDATABASE PGPASSWORD PGSERVICE PGOPTIONS PGDATA DATA
 
 drill="$(basename "$0" .sh)"
 tree="$(cd "$(dirname "$0")/../.." && pwd)"
-orders=300 # that are placed before and after what the drill does
-[ -z "${DRILLS_LONG:-}" ] || orders=5000
+orders="${DRILLS_ORDERS:-300}"
 
 say() { printf '%s\n' "$*"; }
 step() { printf '\n== %s\n' "$*"; }

@@ -21,9 +21,9 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the database and the connection to it, and say what to fix",
 		Long: `doctor connects as the application would and checks what works: migrations and every difference from them,
-LISTEN through this connection, privileges, row level security, settings, clocks, connections, old
-transactions and slots, vacuum, late events, topics without a handler, listeners, and rows that do not
-fit together. It changes nothing. Use the connection string and the role of the application.
+LISTEN through this connection, privileges, row level security, replication, settings, clocks,
+connections, old transactions and slots, vacuum, transaction ids, late events, topics without a handler,
+listeners, and rows that do not fit together. It changes nothing. Use the connection string and the role of the application.
 
 Each finding says what it means and what fixes it. An error is something that does not work, a warning is
 something that gets slow or will not work soon, and a notice may be as it is meant to be. The exit code is
