@@ -38,7 +38,7 @@ expect "seconds until an event is due" "$most_ahead" -lt 60
 step "What doctor says on the machine whose clock is wrong"
 OUTBOXGEN_CLOCK_WRONG=300 "$work/wrong/outboxgen" doctor --database-url "$db" >doctor.out 2>&1 || :
 cat doctor.out
-doctor_says "^notice: clock: the clock of the database is 5m0s behind"
+doctor_says "^notice: clock: the clock of the database is [45]m.* behind"
 
 step "Both wrong workers are killed in the middle of their work"
 kill -KILL $ahead $behind

@@ -20,13 +20,14 @@ background drills work -db "$both" -dir "$work" -inbox "$(url others consumer)"
 worker=$pid
 more_lines acknowledged $orders
 more_lines delivered $orders
-doctor "$(url primary)"
 
 step "The link to the standby is slow, and then the primary dies"
 sender="$(sql "$(url primary)" "SELECT pid FROM pg_stat_replication")"
 kill -STOP "$sender"
 more_lines acknowledged $((orders / 3))
 more_lines delivered $((orders / 3))
+doctor "$(url primary)"
+doctor_says "^notice: replication: standby .* replicates asynchronously"
 postmaster="$(head -n 1 "$work/primary/data/postmaster.pid")"
 kill -KILL "$postmaster" "$sender"
 say "the primary is gone, with $(lines acknowledged) orders that it has confirmed"
@@ -44,6 +45,7 @@ finish $worker
 
 step "What doctor and rebase say"
 doctor "$db"
+doctor_says "^notice: replication: timeline 00000002 began"
 doctor_has_no "error|warning"
 act outboxgen listener rebase --database-url "$db"
 

@@ -46,6 +46,7 @@ wait_for 60 answers "$db" "SELECT pg_is_in_recovery()" f
 
 step "What doctor and rebase say"
 doctor "$db"
+doctor_says "^notice: replication: timeline 00000002 began"
 doctor_has_no "error|warning"
 act outboxgen listener rebase --database-url "$db"
 
