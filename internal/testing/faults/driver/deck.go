@@ -86,12 +86,10 @@ func (d *driver) possible() []fault {
 }
 
 const (
-	// gap is how long a lane waits on average between two faults.
-	gap = 300 * time.Millisecond
-	// perFault is how long a fault takes on average, with the gap, in the lane that has the most to do.
-	perFault = 700 * time.Millisecond
+	// perFault is how much time there is for a fault, on average over all lanes.
+	perFault = 500 * time.Millisecond
 	// stuck is how long a fault may take.
-	stuck = 2 * time.Minute
+	stuck = 5 * time.Minute
 )
 
 // expected is about how long the faults take.
@@ -126,8 +124,11 @@ func (d *driver) cause(ctx context.Context) error {
 	for lane, faults := range by {
 		busy.Go(func() {
 			r := d.rng(uint64(2 + lane))
+			each, began := d.expected()/time.Duration(max(len(faults), 1)), time.Now()
 			for i, f := range faults {
-				d.one(causing, f, r)
+				// A lane spreads its faults over the time, and does not wait if it is late.
+				at := began.Add(time.Duration(i)*each + time.Duration(r.Int64N(int64(each))))
+				d.one(causing, f, r, time.Until(at))
 				if i%50 == 49 {
 					d.say("%d of %d faults of the lane %s", i+1, len(faults), laneNames[lane])
 				}
@@ -142,13 +143,9 @@ func (d *driver) cause(ctx context.Context) error {
 	return d.write(ctx)
 }
 
-// one causes a fault, after a pause.
-func (d *driver) one(ctx context.Context, f fault, r *rand.Rand) {
-	pause := time.NewTimer(time.Duration(r.Int64N(int64(2 * gap))))
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-	case <-ctx.Done():
+// one causes a fault after a while.
+func (d *driver) one(ctx context.Context, f fault, r *rand.Rand, after time.Duration) {
+	if pause(ctx, after) != nil {
 		return
 	}
 	_ = d.journal.Add(check.Line{Kind: check.Fault, Say: f.kind})

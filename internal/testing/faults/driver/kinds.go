@@ -123,7 +123,7 @@ func told(role, word string, ends bool) func(context.Context, *driver, *rand.Ran
 			select {
 			case <-ended:
 				return nil
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				return fmt.Errorf("%s does not end: %w", s.name, s.signal(syscall.SIGKILL))
 			}
 		}

@@ -57,8 +57,11 @@ const (
 	InvoiceSent = "invoice_sent"
 )
 
-// Lease is that of the topics and listeners.
-const Lease = 3 * time.Second
+// Lease is that of the topics and listeners. Without faults it is CalmLease, so that none runs out on a busy machine.
+const (
+	Lease     = 3 * time.Second
+	CalmLease = 30 * time.Second
+)
 
 const (
 	// Secret signs the webhooks.

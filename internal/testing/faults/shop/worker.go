@@ -50,17 +50,18 @@ func (o *Orders) edition() *edition {
 type work struct {
 	journal    *Journal
 	publishers map[string]publish.Publisher
+	lease      time.Duration
 }
 
 func (w *work) queue() queue.Config {
 	return queue.Config{
-		LeaseDuration: Lease, Concurrency: 8, BatchSize: 100, ShutdownTimeout: shutdownTimeout,
+		LeaseDuration: w.lease, Concurrency: 8, BatchSize: 100, ShutdownTimeout: shutdownTimeout,
 		PruneInterval: time.Minute,
 	}
 }
 
 func (w *work) listener() listener.Config {
-	return listener.Config{LeaseDuration: Lease, ShutdownTimeout: shutdownTimeout, PruneInterval: time.Minute}
+	return listener.Config{LeaseDuration: w.lease, ShutdownTimeout: shutdownTimeout, PruneInterval: time.Minute}
 }
 
 func (w *work) relay() listener.Config {
@@ -94,7 +95,10 @@ func (o *Orders) work(ctx context.Context, j *Journal, told <-chan string) error
 		return err
 	}
 	defer toWebhook.Close()
-	w := &work{j, map[string]publish.Publisher{"kafka": toKafka, "nats": toNATS, "webhook": toWebhook}}
+	w := &work{j, map[string]publish.Publisher{"kafka": toKafka, "nats": toNATS, "webhook": toWebhook}, Lease}
+	if o.Calm {
+		w.lease = CalmLease
+	}
 	e := o.edition()
 	d, err := e.dispatcher(pool, w)
 	if err != nil {
