@@ -187,11 +187,12 @@ chaos-million: postgres ## a million attempts of worker processes with limits, w
 	OUTBOXGEN_CHAOS_ATTEMPTS=1000000 OUTBOXGEN_CHAOS_ROUNDS=20 OUTBOXGEN_CHAOS_CLOCKS=1 $(GO) test -overlay "$(CLOCKS)/overlay.json" ./queue -count=1 \
 		-timeout 2h -v -run '^TestChaosOfLimits$$'
 
-# The clocks of some of the worker processes jump, too.
+# First the control, without faults. Then the clocks of some of the worker processes jump, too.
 .PHONY: faults
 faults: postgres ## do all kinds of faults to the processes of a shop and check what they saw; TIME=10m SEED=1, or EVENTS=1000000 FAULTS=2000 as for a release
 	@cd tools && $(GO) run ./stepclock "$(CLOCKS)" >/dev/null
 	@cd internal/testing/faults && $(GO) build -overlay "$(CLOCKS)/overlay.json" -o "$(CLOCKS)/faults" .
+	@"$(CLOCKS)/faults" -calm -events 5000 $(if $(SEED),-seed $(SEED))
 	@"$(CLOCKS)/faults" $(if $(FAULTS),-faults $(FAULTS),-time $(or $(TIME),10m)) $(if $(EVENTS),-events $(EVENTS)) $(if $(SEED),-seed $(SEED)) $(if $(KEEP),-keep "$(KEEP)")
 
 # DRILLS_PG_NEW is the server that dump and logical move to; upgrade takes the newest PostgreSQL that has pg_upgrade.
