@@ -207,3 +207,58 @@ func FuzzParse(f *testing.F) {
 		require.True(t, r.Entity.Version == 0 || r.Entity.Type != "" && r.Entity.ID != "")
 	})
 }
+
+// FuzzReceive: whatever a broker delivers, in the form of any broker, is an event of the topic or a permanent error in one short
+// line, without the values of the payload.
+func FuzzReceive(f *testing.F) {
+	payloads := []string{`{"id":"7","name":"Zoë"}`, `{"id":7}`, `[[[[`, `{"id":"S3CRET","name":{"a":"S3CRET"}}`, strings.Repeat(`{"a":`, 20000), "\xff", ``}
+	for kind := range uint8(5) {
+		for _, p := range payloads {
+			f.Add(kind, "ce_", "1.0", eventID.String(), "users.user_created", "application/json", "Zo%C3%AB", []byte(p))
+			f.Add(kind, "outbox-", "2", "x", "a.b", "application/cloudevents+json", "%zz%", []byte(p))
+		}
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, prefix, version, id, of, contentType, value string, body []byte) {
+		headers := map[string]string{
+			prefix + "specversion": version, prefix + "id": id, prefix + "type": of, prefix + "dataversion": "2", prefix + "version": version,
+			"content-type": contentType, "x": value, prefix + value: value, "Traceparent": value,
+		}
+		var m consume.Message
+		switch kind % 5 {
+		case 0:
+			var list []clientHeader
+			for name, v := range headers {
+				list = append(list, clientHeader{Key: name, Value: []byte(v)})
+			}
+			m = consume.FromKafka(list, body)
+		case 1, 2:
+			many := make(map[string][]string)
+			for name, v := range headers {
+				many[name] = []string{v, v}
+			}
+			if m = consume.FromNATS(many, body); kind%5 == 2 {
+				m = consume.FromHTTP(many, body)
+			}
+		default:
+			fields := map[string]any{"body": string(body), "data": body}
+			for name, v := range headers {
+				fields[name] = v
+			}
+			if m = consume.FromAMQP(fields, contentType, body); kind%5 == 4 {
+				m = consume.FromRedis(fields)
+			}
+		}
+		r, err := consume.Parse(m)
+		if err == nil {
+			_, err = createdTopic.Decode(r)
+		}
+		if err != nil {
+			require.True(t, consume.IsPermanent(err), "%v", err)
+			require.Less(t, len(err.Error()), 1000)
+			require.NotContains(t, err.Error(), "\n")
+			if !strings.Contains(of+id+prefix+value, "S3CRET") {
+				require.NotContains(t, err.Error(), "S3CRET")
+			}
+		}
+	})
+}

@@ -40,7 +40,7 @@ namespaces:
           token: {type: string, sensitive: true}
 `
 
-func masker(t *testing.T) *yamlmask.Masker {
+func masker(t testing.TB) *yamlmask.Masker {
 	t.Helper()
 	m, findings := model.Load([]byte(yaml), "outbox.yaml")
 	require.False(t, findings.HasErrors(), "%v", findings)

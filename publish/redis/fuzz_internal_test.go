@@ -1,0 +1,24 @@
+package redis
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzURL: the error for a URL does not quote its password, however the URL is written.
+func FuzzURL(f *testing.F) {
+	f.Add("redis://user:", "@localhost:6379/0")
+	f.Add("rediss://:", "@h/1?dial_timeout=x")
+	f.Add("unix://u:", "@/a@b")
+	f.Add("http://a/", "@h")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		const secret = "S3CRET"
+		opts, err := parseURL(before + secret + after)
+		if err != nil {
+			require.NotContains(t, err.Error(), secret)
+			return
+		}
+		require.NotEmpty(t, opts.Addr)
+	})
+}
