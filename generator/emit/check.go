@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/dave/jennifer/jen"
 
@@ -26,9 +27,11 @@ func (e *emitter) addPatterns(g *jen.Group, owner string, fields []*model.Field)
 	}
 }
 
-// rawString writes a pattern in backquotes where Go allows it.
+// rawString writes a pattern in backquotes where Go allows it, unless it has characters that nobody sees, which may reorder
+// what a reviewer reads.
 func rawString(text string) jen.Code {
-	if strconv.CanBackquote(text) {
+	hidden := func(r rune) bool { return r != '\t' && !unicode.IsPrint(r) }
+	if strconv.CanBackquote(text) && !strings.ContainsFunc(text, hidden) {
 		return jen.Id("`" + text + "`")
 	}
 	return jen.Lit(text)
