@@ -276,9 +276,19 @@ func prepare(ctx context.Context, tx pgx.Tx, schema string) error {
 	if number < oldestServer {
 		return fmt.Errorf("PostgreSQL %s is too old: use 14 or later", version)
 	}
-	_, err = tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockKey(schema))
+	_, err = tx.Exec(ctx, `WITH was AS MATERIALIZED (SELECT current_setting('lock_timeout') AS timeout)
+		SELECT set_config('lock_timeout', CASE was.timeout WHEN '0' THEN $2 ELSE was.timeout END, true),
+			pg_advisory_xact_lock($1), set_config('lock_timeout', was.timeout, true)
+		FROM was`, lockKey(schema), lockTimeout)
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == "55P03" { // lock_not_available
+		return fmt.Errorf("another session holds the lock of migrations: pg_locks shows which (locktype advisory, granted): %w", err)
+	}
 	return err
 }
+
+// lockTimeout is how long a migration waits for another one, unless the session has a lock_timeout.
+const lockTimeout = "10min"
 
 // lockKey is the advisory lock of migrations of one schema.
 func lockKey(schema string) int64 {

@@ -1,6 +1,12 @@
 -- name: LimitLock :exec
--- Lets one process after the other declare limits.
-SELECT pg_advisory_xact_lock(@lock_key::bigint);
+-- Lets one process after the other declare limits. It waits for at most 30 s, unless the session has a lock_timeout: any
+-- session may hold the lock for longer, and a process that cannot start must say so.
+WITH was AS MATERIALIZED (SELECT current_setting('lock_timeout') AS timeout)
+SELECT
+    set_config('lock_timeout', CASE was.timeout WHEN '0' THEN '30s' ELSE was.timeout END, true),
+    pg_advisory_xact_lock(@lock_key::bigint),
+    set_config('lock_timeout', was.timeout, true)
+FROM was;
 
 -- name: LimitDeclare :exec
 -- Declares the limits of topics, also that some have none. What operators have set stays.

@@ -6,8 +6,14 @@ LIMIT 0;
 
 -- name: ListenerLock :exec
 -- Keeps registration, rewinding, resharding and pruning apart until the transaction ends. A listener that starts
--- or goes back sees all that pruning has left, and pruning sees where it stands. It assigns no xid.
-SELECT pg_advisory_xact_lock(@lock::bigint);
+-- or goes back sees all that pruning has left, and pruning sees where it stands. It assigns no xid. It waits as LimitLock
+-- does.
+WITH was AS MATERIALIZED (SELECT current_setting('lock_timeout') AS timeout)
+SELECT
+    set_config('lock_timeout', CASE was.timeout WHEN '0' THEN '30s' ELSE was.timeout END, true),
+    pg_advisory_xact_lock(@lock::bigint),
+    set_config('lock_timeout', was.timeout, true)
+FROM was;
 
 -- name: ListenerAttach :execrows
 -- Registers a listener with its shards unless it is there. It is one statement, so that all shards start from one

@@ -401,10 +401,16 @@ func (q *Queries) LimitList(ctx context.Context, arg LimitListParams) ([]LimitLi
 }
 
 const LimitLock = `-- name: LimitLock :exec
-SELECT pg_advisory_xact_lock($1::bigint)
+WITH was AS MATERIALIZED (SELECT current_setting('lock_timeout') AS timeout)
+SELECT
+    set_config('lock_timeout', CASE was.timeout WHEN '0' THEN '30s' ELSE was.timeout END, true),
+    pg_advisory_xact_lock($1::bigint),
+    set_config('lock_timeout', was.timeout, true)
+FROM was
 `
 
-// Lets one process after the other declare limits.
+// Lets one process after the other declare limits. It waits for at most 30 s, unless the session has a lock_timeout: any
+// session may hold the lock for longer, and a process that cannot start must say so.
 func (q *Queries) LimitLock(ctx context.Context, lockKey int64) error {
 	_, err := q.db.Exec(ctx, LimitLock, lockKey)
 	return err

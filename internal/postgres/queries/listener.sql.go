@@ -557,11 +557,17 @@ func (q *Queries) ListenerLeaseState(ctx context.Context, arg ListenerLeaseState
 }
 
 const ListenerLock = `-- name: ListenerLock :exec
-SELECT pg_advisory_xact_lock($1::bigint)
+WITH was AS MATERIALIZED (SELECT current_setting('lock_timeout') AS timeout)
+SELECT
+    set_config('lock_timeout', CASE was.timeout WHEN '0' THEN '30s' ELSE was.timeout END, true),
+    pg_advisory_xact_lock($1::bigint),
+    set_config('lock_timeout', was.timeout, true)
+FROM was
 `
 
 // Keeps registration, rewinding, resharding and pruning apart until the transaction ends. A listener that starts
-// or goes back sees all that pruning has left, and pruning sees where it stands. It assigns no xid.
+// or goes back sees all that pruning has left, and pruning sees where it stands. It assigns no xid. It waits as LimitLock
+// does.
 func (q *Queries) ListenerLock(ctx context.Context, lock int64) error {
 	_, err := q.db.Exec(ctx, ListenerLock, lock)
 	return err

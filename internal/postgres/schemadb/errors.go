@@ -27,6 +27,9 @@ func (s *Schema) Wrap(what string, err error) error {
 		// none.
 		case "42P01", "3F000", "42703", "42883":
 			return fmt.Errorf("%s: %w (run `outboxgen migrate up --schema %s`): %w", what, ErrNotMigrated, s.name, err)
+		case "55P03": // lock_not_available
+			return fmt.Errorf("%s: another session holds a lock for too long: pg_locks shows which (pid, locktype, granted): %w",
+				what, err)
 		case "42501": // insufficient_privilege
 			return fmt.Errorf(
 				"%s: the role lacks a privilege (`outboxgen migrate get --roles --schema %s` prints the grants): %w", what,
