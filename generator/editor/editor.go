@@ -153,7 +153,7 @@ func (d *Document) Findings() []Finding {
 func (d *Document) token(pos diag.Pos) span {
 	at := d.at(pos)
 	r := d.check()
-	if n := r.index.starts[at]; n != nil {
+	if n := r.index.begins(at); n != nil {
 		switch {
 		case n.key.start == at && n.key.end > at:
 			return n.key

@@ -23,7 +23,7 @@ func (d *Document) Fixes(f Finding) (fixes []Fix) {
 		return nil
 	}
 	at := d.at(f.Pos)
-	n := d.check().index.starts[at]
+	n := d.check().index.begins(at)
 	if n == nil {
 		return nil
 	}

@@ -28,17 +28,37 @@ type index struct {
 	symbols  map[string]*symbol
 	order    []*symbol
 	mentions []mention
-	starts   map[int]*node // by where a key, a scalar or a bracket begins
+	starts   []start
+}
+
+// start is where a key, a scalar or a bracket begins. Those of an index are sorted.
+type start struct {
+	at   int
+	node *node
+}
+
+// begins returns the node whose key or value begins at an offset, nil if there is none.
+func (x *index) begins(at int) *node {
+	i, found := slices.BinarySearchFunc(x.starts, at, func(s start, at int) int { return s.at - at })
+	if !found {
+		return nil
+	}
+	return x.starts[i].node
 }
 
 func newIndex(t *text, tree *node) *index {
-	x := &index{symbols: make(map[string]*symbol), starts: make(map[int]*node)}
+	x := &index{symbols: make(map[string]*symbol)}
+	begin := func(at int, n *node) {
+		if last := len(x.starts) - 1; last < 0 || x.starts[last].at < at {
+			x.starts = append(x.starts, start{at, n})
+		}
+	}
 	tree.walk(func(n *node) {
 		if n.key.end > n.key.start {
-			x.starts[n.key.start] = n
+			begin(n.key.start, n)
 		}
-		if n.kind == scalar || n.flow && x.starts[n.value.start] == nil {
-			x.starts[n.value.start] = n
+		if n.kind == scalar || n.flow {
+			begin(n.value.start, n)
 		}
 		if n.parent == nil {
 			return

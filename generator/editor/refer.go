@@ -3,7 +3,6 @@ package editor
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -72,8 +71,6 @@ func (d *Document) renamable(at Position) (*symbol, mention) {
 	return s, m
 }
 
-var validName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
-
 // Rename returns the edits that give the topic, type or field at a position another name, wherever it is used. If the
 // lock has versions of the topic, its present name is added to renamed_from.
 func (d *Document) Rename(at Position, name string) ([]Edit, error) {
@@ -81,7 +78,7 @@ func (d *Document) Rename(at Position, name string) ([]Edit, error) {
 	switch {
 	case s == nil:
 		return nil, errors.New("there is no topic, type or field here, or the file is not valid YAML")
-	case !validName.MatchString(name):
+	case !model.ValidName(name):
 		return nil, fmt.Errorf("%q is not a valid %s name: use a lower-case letter, then up to 40 of a-z, 0-9 or _", name,
 			s.thing)
 	case name == s.name:

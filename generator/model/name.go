@@ -11,18 +11,35 @@ import (
 	"github.com/outboxgen/outboxgen/generator/spec"
 )
 
+// maxName is the longest name in bytes.
+const maxName = 41
+
+// namePattern is what ValidName accepts.
 var (
 	namePattern   = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
 	goNamePattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
 )
 
+// ValidName reports whether a name of the YAML matches ^[a-z][a-z0-9_]{0,40}$. It is faster than the pattern.
+func ValidName(name string) bool {
+	if name == "" || len(name) > maxName || name[0] < 'a' || name[0] > 'z' {
+		return false
+	}
+	for i := range len(name) {
+		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+			return false
+		}
+	}
+	return true
+}
+
 // checkName reports a name of the YAML that does not match namePattern. It returns whether the name is valid.
 func (b *builder) checkName(name spec.Value[string], what string) bool {
-	if namePattern.MatchString(name.V) {
+	if ValidName(name.V) {
 		return true
 	}
 	hint := ""
-	if better := Snake(name.V); better != name.V && namePattern.MatchString(better) && !reserved(better, what) {
+	if better := Snake(name.V); better != name.V && ValidName(better) && !reserved(better, what) {
 		hint = diag.Hint(better)
 	}
 	b.Errorf(name.Pos, diag.BadName,

@@ -70,6 +70,14 @@ func TestCamelMakesExportedIdentifiers(t *testing.T) {
 	})
 }
 
+func TestValidNameIsThePattern(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.OneOf(rapid.StringMatching(`[a-zA-Z0-9_é-]{0,3}[a-z0-9_]{0,45}`), rapid.String()).Draw(t, "name")
+		require.Equal(t, namePattern.MatchString(name), ValidName(name))
+	})
+}
+
 func TestReservedWordsAreLowerCaseNames(t *testing.T) {
 	t.Parallel()
 	for _, set := range []map[string]bool{sqlReserved, initialisms} {

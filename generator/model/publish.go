@@ -250,7 +250,7 @@ func (b *builder) customName(name spec.Value[string], t *Topic) Broker {
 	broker := Broker(name.V)
 	switch {
 	case !name.Set(): // already reported
-	case !namePattern.MatchString(name.V), broker == custom:
+	case !ValidName(name.V), broker == custom:
 		b.Errorf(name.Pos, diag.PublishBroker,
 			"publish.custom.name: %s of topic %s is not a valid name of a publisher: use a lower-case letter, then up to 40 "+
 				"of a-z, 0-9 or _, but not custom", spec.Show(name.V), showTopic(t))

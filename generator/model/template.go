@@ -89,7 +89,7 @@ func quotedPlaceholder(before, part string) string {
 	}
 	name, _, _ = strings.Cut(name, "}")
 	name = strings.TrimSpace(name)
-	if !namePattern.MatchString(name) {
+	if !ValidName(name) {
 		return strconv.Quote(open)
 	}
 	return fmt.Sprintf("%q (did you mean %q?)", open+name+strings.Repeat("}", strings.Count(open, "{")), "{"+name+"}")

@@ -63,7 +63,7 @@ func (b *builder) typeRef(text spec.Value[string], where string) (ref TypeRef, o
 		}
 	}
 	switch {
-	case !typeWord.MatchString(name):
+	case !slices.Contains(scalars, Kind(name)) && !typeWord.MatchString(name):
 		b.Errorf(text.Pos, diag.BadType,
 			"type: %q of %s is not a valid type: use a name, []T or map[string]T, with a ? at the end if it is optional%s",
 			text.V, where, diag.Hint(b.betterType(text.V, 0)))

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +19,7 @@ type, completion, hover, definitions and references, rename, quick fixes, an out
 the editor. It reads outbox.lock.yaml and the generated Go code, and writes no file.`,
 		Args: cobra.NoArgs,
 		RunE: run(func(ctx context.Context, _ []string) error {
+			debug.SetGCPercent(400) // each change makes some megabytes of garbage, and answers should be quick
 			err := lsp.Serve(ctx, a.Stdin, a.Stdout, lsp.Config{
 				Version: currentVersion().Version, Folder: inModule,
 				Module: func(dir string) string {

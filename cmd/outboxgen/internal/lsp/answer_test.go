@@ -216,20 +216,21 @@ func largeYAML(n int) string {
 	return b.String()
 }
 
-// The target is 50 ms from a change to the diagnostics of a file of 500 topics. This test takes the best of several, and
-// fails if that is slower by an order of magnitude; BenchmarkDiagnostics has the figure.
+// The target is 50 ms from a change to the diagnostics of a file of 500 topics. The time of day depends on what else the
+// machine does, so this test measures processor time, and fails if that is more by an order of magnitude.
+// BenchmarkDiagnostics has the figure.
 func TestDiagnosticsOfLargeFile(t *testing.T) { // measures
 	c := start(t)
 	uri := uriOf(filepath.Join(t.TempDir(), "outbox.yaml"))
 	require.Empty(t, c.open(uri, largeYAML(500)))
-	best := time.Hour
-	for i := range 8 {
-		began := time.Now()
+	const n = 8
+	before := processorTime(t)
+	for i := range n {
 		require.Len(t, c.change(uri, &rangeOf{position{9 + 16*i, 16}, position{9 + 16*i, 25}}, "tenant"), i+1)
-		best = min(best, time.Since(began))
 	}
-	require.Less(t, best, 500*time.Millisecond)
-	t.Logf("best: %s", best)
+	spent := (processorTime(t) - before) / n
+	require.Less(t, spent, 500*time.Millisecond)
+	t.Logf("%s of processor time per change", spent.Round(time.Millisecond))
 }
 
 func BenchmarkDiagnostics(b *testing.B) {
