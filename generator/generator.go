@@ -4,6 +4,7 @@ package generator
 
 import (
 	"cmp"
+	"sync"
 
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/emit"
@@ -68,10 +69,12 @@ func Load(source []byte, o Options) (*model.Model, diag.List) {
 func load(source []byte, o Options) (*lock.Lock, *model.Model, diag.List) {
 	name := cmp.Or(o.Source, "outbox.yaml")
 	frozen, locked := &lock.Lock{File: lock.Name(name)}, diag.List(nil)
-	if o.Lock != nil {
-		frozen, locked = lock.Parse(o.Lock, lock.Name(name))
+	var reading sync.WaitGroup
+	if o.Lock != nil { // it takes as long as the YAML, and an editor waits
+		reading.Go(func() { frozen, locked = lock.Parse(o.Lock, lock.Name(name)) })
 	}
 	s, findings := spec.Decode(source, name)
+	reading.Wait()
 	followRenames(frozen, s)
 	m, more := model.BuildFor(s, cmp.Or(o.Folder, "."), frozen.History())
 	findings = diag.Merge(findings, more)

@@ -33,7 +33,7 @@ type Completion struct {
 // fields, topics.
 func (d *Document) Complete(at Position) []Completion {
 	p, ok := d.placeAt(d.offset(at))
-	if !ok || slotOf(p.node) == nil {
+	if !ok {
 		return nil
 	}
 	c := &completing{Document: d, place: p, here: d.offset(at)}
