@@ -70,8 +70,8 @@ func TestLanguageServerIsAProcess(t *testing.T) {
 	receive(&diagnostics)
 	require.Equal(t, "textDocument/publishDiagnostics", diagnostics.Method)
 	require.Equal(t, 7, diagnostics.Params.Version)
-	require.Equal(t, "unknown-key", diagnostics.Params.Diagnostics[2].Code)
-	require.Contains(t, diagnostics.Params.Diagnostics[2].Message, `(did you mean "version"?)`)
+	require.Equal(t, "unknown-key", diagnostics.Params.Diagnostics[0].Code)
+	require.Contains(t, diagnostics.Params.Diagnostics[0].Message, `(did you mean "version"?)`)
 
 	require.NoError(t, stdin.Close())
 	rest, err := io.ReadAll(answers)
