@@ -99,7 +99,7 @@ func (m *maker) compare(i int) {
 			return // it keeps an index from being used, or is the first of a list
 		}
 		switch {
-		case bound && !m.clock(i), sum && !unary, !bound && !sum && !m.covered(i) && !m.at(i-1).is("message"):
+		case bound && !m.clock(i), sum && !unary, !bound && !sum && !m.covered(i) && !m.assigns(i):
 			m.replace(i, i+1, other)
 		}
 	}
@@ -112,6 +112,14 @@ func (m *maker) compare(i int) {
 			m.replace(i, i+1, "IS NOT")
 		}
 	}
+}
+
+// assigns reports whether the = at i is that of an UPDATE ... SET, or of a RAISE.
+func (m *maker) assigns(i int) bool {
+	start := m.since(i-1, func(j int) bool {
+		return m.oneOf(j, "set", "where", "from", "on", "when", "and", "or", "select", "having", "then", "if", "elsif", "case")
+	})
+	return m.at(start-1).is("set") || m.at(i-1).is("message")
 }
 
 // clock reports whether the comparison at i has the time of now on one side. No test can meet its microsecond.
