@@ -29,6 +29,8 @@ type campaign struct {
 	reach     *reach
 	explained map[string]string
 	slow      bool
+	only      *regexp.Regexp // the tests to run
+	keeps     bool           // whether results are kept, which are of all tests
 
 	mu      sync.Mutex
 	kills   map[string]map[string]int // by unit and test
@@ -91,7 +93,8 @@ func (c *campaign) prepare(m mutant) (env string, done func(), err error) {
 	return "OUTBOXGEN_MUTANT=" + path, func() { _ = os.RemoveAll(dir) }, os.WriteFile(path, []byte(m.text), 0o600)
 }
 
-// order returns the tests for m: those that have killed most mutants of its unit first, then the fastest. A mutant with a
+// order returns the tests for m: those that have killed most mutants of its unit first, then the fastest, and of those the
+// ones that use little else, which look more closely at it. A mutant with a
 // reason is not tried on slow tests, which would cost most of the time.
 func (c *campaign) order(m mutant) []test {
 	c.mu.Lock()
@@ -102,7 +105,9 @@ func (c *campaign) order(m mutant) []test {
 	if _, ok := c.explained[m.id]; ok || !c.slow {
 		limit = 6_000
 	}
-	tests = slices.DeleteFunc(tests, func(t test) bool { return t.Millis > limit || t.Slow && !c.slow })
+	tests = slices.DeleteFunc(tests, func(t test) bool {
+		return t.Millis > limit || t.Slow && !c.slow || !c.only.MatchString(t.String())
+	})
 	weight := func(t test) int64 {
 		switch {
 		case t.String() == killer:
@@ -110,7 +115,7 @@ func (c *campaign) order(m mutant) []test {
 		case kills[t.String()] > 0:
 			return t.Millis / int64(4*kills[t.String()])
 		}
-		return t.Millis + 100
+		return t.Millis * int64(5+t.statements()) / 5
 	}
 	slices.SortStableFunc(tests, func(a, b test) int { return int(weight(a) - weight(b)) })
 	return tests
@@ -180,6 +185,9 @@ func (c *campaign) keep(m mutant, r result) {
 		}
 		c.kills[m.unit][r.Killer]++
 	}
+	if !c.keeps {
+		return
+	}
 	line, _ := json.Marshal(r) // strings and numbers
 	_, _ = c.file.Write(append(line, '\n'))
 }
@@ -198,7 +206,7 @@ func (c *campaign) resume(path string, mutants map[string]mutant) error {
 			}
 			c.kills[m.unit][r.Killer]++
 		}
-		if r.Digest == c.suite.digest && !strings.HasPrefix(r.Outcome, "error") {
+		if r.Digest == c.suite.digest && c.keeps && !strings.HasPrefix(r.Outcome, "error") {
 			c.results[r.ID] = r
 		} else {
 			delete(c.results, r.ID)

@@ -29,6 +29,7 @@ type options struct {
 	sample  int
 	seed    uint64
 	only    string
+	tests   string
 	short   bool
 	list    bool
 }
@@ -40,6 +41,7 @@ func main() {
 	flag.IntVar(&o.sample, "sample", 0, "try as many mutants, chosen by -seed; 0 means all")
 	flag.Uint64Var(&o.seed, "seed", 1, "chooses the sample, and the order")
 	flag.StringVar(&o.only, "only", "", "try only mutants whose id matches this regular expression, for example \"^EventClaim:\"")
+	flag.StringVar(&o.tests, "tests", "", "run only the tests whose name, as in queue.TestRun, matches this regular expression; keeps no result")
 	flag.BoolVar(&o.short, "short", false, "leave out the tests that go test -short leaves out")
 	flag.BoolVar(&o.list, "list", false, "only list the mutants")
 	flag.Parse()
@@ -54,7 +56,10 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (int, error) {
-	var err error
+	only, err := regexp.Compile(o.tests)
+	if err != nil {
+		return 1, err
+	}
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return 1, err
 	}
@@ -103,12 +108,15 @@ func run(ctx context.Context, o options) (int, error) {
 		return 1, err
 	}
 	c := &campaign{
-		suite: s, server: server, reach: newReach(s.tests, units), explained: explained, slow: !o.short,
+		suite: s, server: server, reach: newReach(s.tests, units), explained: explained, slow: !o.short, only: only, keeps: o.tests == "",
 		kills: map[string]map[string]int{}, killers: map[string]string{}, results: map[string]result{},
 	}
 	byID := map[string]mutant{}
 	for _, m := range mutants {
 		byID[m.id] = m
+	}
+	if !c.keeps {
+		c.explained = nil
 	}
 	if err := c.resume(filepath.Join(o.dir, "results.jsonl"), byID); err != nil {
 		return 1, err

@@ -43,6 +43,17 @@ type test struct {
 
 func (t test) String() string { return t.Package + "." + t.Name }
 
+// statements is how many queries t uses.
+func (t test) statements() int {
+	n := 0
+	for _, hit := range t.Hits {
+		if strings.HasPrefix(hit, "query ") {
+			n++
+		}
+	}
+	return n
+}
+
 // suite is the tests, as programs in which every mutant can be switched on.
 type suite struct {
 	dir    string // an absolute path, for what is built and known
