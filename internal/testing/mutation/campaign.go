@@ -30,7 +30,7 @@ type campaign struct {
 	explained map[string]string
 	slow      bool
 	only      *regexp.Regexp // the tests to run
-	keeps     bool           // whether results are kept, which are of all tests
+	keeps     bool           // whether mutants that live are kept, because only is all tests
 
 	mu      sync.Mutex
 	kills   map[string]map[string]int // by unit and test
@@ -185,8 +185,8 @@ func (c *campaign) keep(m mutant, r result) {
 		}
 		c.kills[m.unit][r.Killer]++
 	}
-	if !c.keeps {
-		return
+	if !c.keeps && r.Outcome == "lives" {
+		return // of these tests, but others may kill it
 	}
 	line, _ := json.Marshal(r) // strings and numbers
 	_, _ = c.file.Write(append(line, '\n'))
@@ -206,7 +206,7 @@ func (c *campaign) resume(path string, mutants map[string]mutant) error {
 			}
 			c.kills[m.unit][r.Killer]++
 		}
-		if r.Digest == c.suite.digest && c.keeps && !strings.HasPrefix(r.Outcome, "error") {
+		if r.Digest == c.suite.digest && !strings.HasPrefix(r.Outcome, "error") {
 			c.results[r.ID] = r
 		} else {
 			delete(c.results, r.ID)

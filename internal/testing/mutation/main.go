@@ -41,7 +41,7 @@ func main() {
 	flag.IntVar(&o.sample, "sample", 0, "try as many mutants, chosen by -seed; 0 means all")
 	flag.Uint64Var(&o.seed, "seed", 1, "chooses the sample, and the order")
 	flag.StringVar(&o.only, "only", "", "try only mutants whose id matches this regular expression, for example \"^EventClaim:\"")
-	flag.StringVar(&o.tests, "tests", "", "run only the tests whose name, as in queue.TestRun, matches this regular expression; keeps no result")
+	flag.StringVar(&o.tests, "tests", "", "run only the tests whose name, as in queue.TestRun, matches this regular expression")
 	flag.BoolVar(&o.short, "short", false, "leave out the tests that go test -short leaves out")
 	flag.BoolVar(&o.list, "list", false, "only list the mutants")
 	flag.Parse()

@@ -99,7 +99,7 @@ func TestEachStatementAndObjectHasMutants(t *testing.T) {
 	for _, name := range []string{"EventClaim", "table queue", "index events_dedupe_key", "function claim_turns", "view event_status"} {
 		require.True(t, units[name], name)
 	}
-	require.Contains(t, ids, "ListenerRenew: lease_no = $5 AND [l . running -> true] ")
+	require.Contains(t, ids, "ListenerRenew: lease_no = $5 AND [l . running -> true]")
 }
 
 // TestChangesOfGo: the woven file is Go, and its mutants are the parts of the conditions, and the effects.

@@ -56,10 +56,11 @@ func (t test) statements() int {
 
 // suite is the tests, as programs in which every mutant can be switched on.
 type suite struct {
-	dir    string // an absolute path, for what is built and known
-	url    string // of the server
-	tests  []test
-	digest string
+	dir      string            // an absolute path, for what is built and known
+	url      string            // of the server
+	binaries map[string]string // by package
+	tests    []test
+	digest   string
 }
 
 func testPackages() []string {
@@ -80,18 +81,37 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func (s *suite) binary(pkg string) string {
-	return filepath.Join(s.dir, strings.ReplaceAll(pkg, "/", "_")+".test")
-}
+func (s *suite) binary(pkg string) string { return s.binaries[pkg] }
 
-// build compiles the tests.
+// build compiles the tests, as many packages at a time as have different names.
 func (s *suite) build(overlay string) error {
+	var groups [][]string
+	s.binaries = map[string]string{}
+	for _, pkg := range testPackages() {
+		k := slices.IndexFunc(groups, func(group []string) bool {
+			return !slices.ContainsFunc(group, func(other string) bool { return filepath.Base(other) == filepath.Base(pkg) })
+		})
+		if k < 0 {
+			k, groups = len(groups), append(groups, nil)
+		}
+		groups[k] = append(groups[k], pkg)
+		s.binaries[pkg] = filepath.Join(s.dir, fmt.Sprintf("tests%d", k+1), filepath.Base(pkg)+".test")
+	}
+	for k, group := range groups {
+		out := filepath.Join(s.dir, fmt.Sprintf("tests%d", k+1))
+		if err := os.MkdirAll(out, 0o700); err != nil {
+			return err
+		}
+		args := []string{"test", "-vet=off", "-tags", "mutation", "-overlay", overlay, "-c", "-o", out + string(filepath.Separator)}
+		for _, pkg := range group {
+			args = append(args, "./"+pkg)
+		}
+		if text, err := exec.Command(goCommand(), args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("build the tests of %s: %w\n%s", strings.Join(group, ", "), err, text)
+		}
+	}
 	sum := sha256.New()
 	for _, pkg := range testPackages() {
-		cmd := exec.Command(goCommand(), "test", "-vet=off", "-tags", "mutation", "-overlay", overlay, "-c", "-o", s.binary(pkg), "./"+pkg)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build the tests of %s: %w\n%s", pkg, err, out)
-		}
 		file, err := os.Open(s.binary(pkg))
 		if err != nil {
 			return err

@@ -151,8 +151,8 @@ func identify(unit, text string, e edit) string {
 	}
 	const around = 4
 	before, after = before[max(0, len(before)-around):], after[:min(around, len(after))]
-	return fmt.Sprintf("%s: %s [%s -> %s] %s", unit, strings.Join(before, " "), short(strings.Join(old, " ")),
-		short(strings.TrimSpace(e.says)), strings.Join(after, " "))
+	return strings.TrimSpace(fmt.Sprintf("%s: %s [%s -> %s] %s", unit, strings.Join(before, " "),
+		short(strings.Join(old, " ")), short(e.says), strings.Join(after, " ")))
 }
 
 func short(text string) string {
