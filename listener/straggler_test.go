@@ -109,3 +109,33 @@ func TestListenerWaitsWhilePaused(t *testing.T) {
 	}
 	require.Len(t, h.Names(), 4)
 }
+
+// TestListenerWaitTellsHowLong: the wait is until the lease of another ends or a retry is due, whichever is first, and -1 if
+// nothing falls due by itself. What is over counts no more.
+func TestListenerWaitTellsHowLong(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	runtimetest.DrainAll(t, runtimetest.ListenTo(t, pool, listener.Spec{}, listener.Config{}, runtimetest.NewNotes())) // attached
+	minutes := func(n int) any {
+		if n == 0 {
+			return nil
+		}
+		return time.Duration(n) * time.Minute
+	}
+	for _, c := range []struct{ lease, retry, wait int }{ // minutes from now
+		{0, 0, 0}, {10, 0, 10}, {-10, 0, 0}, {0, 10, 10}, {0, -10, 0}, {10, 30, 10}, {30, 10, 10}, {-10, 30, 30}, {30, -10, 30},
+	} {
+		pgtest.Execute(t, pool, `UPDATE outbox.listeners SET lease_by = CASE WHEN $1::interval IS NOT NULL THEN gen_random_uuid() END,
+			lease_until = now() + $1::interval, retry_after = now() + $2::interval`, minutes(c.lease), minutes(c.retry))
+		row := waits(t, pool)
+		require.Equal(t, c.lease > 0, row.ForeignLease, c)
+		require.Equal(t, c.retry > 0, row.Blocked, c)
+		if c.wait == 0 {
+			require.EqualValues(t, -1, row.WaitUs, c)
+			continue
+		}
+		most := time.Duration(c.wait) * time.Minute
+		require.Greater(t, time.Duration(row.WaitUs)*time.Microsecond, most-9*time.Minute, c)
+		require.LessOrEqual(t, time.Duration(row.WaitUs)*time.Microsecond, most, c)
+	}
+}
