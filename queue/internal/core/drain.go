@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // draining is what only a drain knows: it claims a batch, handles it, and settles it with the claim of the next one.
 type draining struct {
@@ -10,9 +13,15 @@ type draining struct {
 	dry, turnsDry bool
 }
 
-// drain starts the next pass when all of the batch is finished.
+// drain starts the next pass when all of the batch is finished. What is finished long before the rest is settled earlier.
 func (c *Core) drain(now time.Time) {
-	if len(c.passes) > 0 || c.inFlight > len(c.finished) || c.readingPauses || c.sweeping {
+	if len(c.passes) > 0 || c.readingPauses || c.sweeping {
+		return
+	}
+	if c.inFlight > len(c.finished) {
+		if !now.Before(c.pausedUntil) && slices.ContainsFunc(c.finished, func(t *Task) bool { return c.renewable(t, now) }) {
+			c.beginPass(now, &Pass{early: true})
+		}
 		return
 	}
 	if !now.Before(c.pausesAt) {
@@ -56,6 +65,14 @@ func (c *Core) drainClaim(now time.Time, p *Pass) *Claim {
 // onDrainPass takes over what was claimed, and ends the drain when a claim has found nothing at its end.
 func (c *Core) onDrainPass(now time.Time, e *PassDone) {
 	p := e.Pass
+	if p.early { // the drain goes on when the rest is finished
+		if e.Err != nil {
+			c.onOutage(now, p)
+		} else {
+			c.failures = 0
+		}
+		return
+	}
 	c.handled += len(e.Claimed)
 	more := false
 	if len(e.Claimed) > 0 {

@@ -157,6 +157,7 @@ type (
 		want       int
 		look       bool    // the claim looks from the head
 		turns      bool    // the claim is of events that have turns
+		early      bool    // of a drain: only what is finished is settled, while the rest still runs
 		try        *Target // the claim is of one event, to find out whether this target is available again
 		generation int     // when it started
 		began      time.Time

@@ -130,6 +130,36 @@ func TestDrain(t *testing.T) {
 	require.Equal(t, &End{Drained: DrainDone, Err: errDown}, the[*End](d))
 }
 
+// TestDrainSettlesBesideSlowHandlers: what is finished is settled before its lease runs out, although another event of its
+// batch still runs. If that fails, it is tried again after a pause, and the drain goes on.
+func TestDrainSettlesBesideSlowHandlers(t *testing.T) {
+	t.Parallel()
+	d := drive(t, asDrain)
+	d.step(0, Started{})
+	tasks := d.tasks("handled", 2)
+	d.claimed(the[*Pass](d), tasks...)
+	d.reported(errclass.ClassDone, tasks[0])
+	none[*Pass](d)
+	d.step(d.cfg.LeaseDuration/3, Tick{})
+	p := the[*Pass](d)
+	require.Equal(t, tasks[:1], p.Settle)
+	require.Nil(t, p.Claim)
+	d.failed(p)
+	none[*Pass](d)
+	none[*End](d)
+	d.step(5*time.Second, Tick{})
+	p = the[*Pass](d)
+	require.Equal(t, tasks[:1], p.Settle)
+	d.step(time.Millisecond, &PassDone{Pass: p})
+	none[*Pass](d)
+	none[*End](d)
+	d.reported(errclass.ClassDone, tasks[1])
+	d.step(0, &PausesRead{Pauses: NoPauses})
+	p = the[*Pass](d)
+	require.Equal(t, tasks[1:], p.Settle)
+	require.NotNil(t, p.Claim)
+}
+
 // TestDrainWalksToTheEnd: a claim that finds nothing in its pieces is not the last one.
 func TestDrainWalksToTheEnd(t *testing.T) {
 	t.Parallel()

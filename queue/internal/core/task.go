@@ -88,6 +88,11 @@ func (l *leases) tick() time.Duration { return l.lease / 10 }
 
 func (l *leases) over(t *Task, now time.Time) bool { return t.deadline.Sub(now) <= l.margin() }
 
+// renewable reports whether a third of the lease of t has passed, so that it is renewed if it still runs.
+func (l *leases) renewable(t *Task, now time.Time) bool {
+	return t.deadline.Sub(now) <= l.lease-l.lease/3
+}
+
 func (l *leases) add(now time.Time, t *Task) {
 	if len(l.tasks) == 0 {
 		l.renewAt = now.Add(l.tick())
@@ -142,7 +147,7 @@ func (c *Core) renew(now time.Time) {
 		case t.lost, t.finished:
 		case l.over(t, now):
 			c.lose(t)
-		case t.deadline.Sub(now) <= l.lease-l.lease/3:
+		case l.renewable(t, now):
 			due = append(due, t)
 			if end := t.deadline.Add(-l.margin()); end.Before(until) {
 				until = end
