@@ -752,36 +752,39 @@ BEGIN
               AND o.tag = split_part(n.turn, '/', 1)
         ) AS l ON true
         WHERE NOT n.known
+           OR p_reclaims > 0
+    ),
+    usage_of_key AS MATERIALIZED (
+        SELECT d.k, coalesce(c.full, false) OR coalesce(r.used >= d.rate, false) AS full,
+            CASE WHEN r.used >= d.rate THEN r.first + d.period END AS at, c.lost
+        FROM (SELECT DISTINCT ON (t.k) t.k, t.counted_as, t.per, t.key, t.concurrency, t.rate, t.period
+            FROM key_of_turn AS t ORDER BY t.k) AS d
+        LEFT JOIN LATERAL (
+            SELECT u.running, u.starts_at, u.starts
+            FROM outbox_schema.limit_usage AS u
+            WHERE u.namespace = p_namespace
+              AND u.topic = d.counted_as
+              AND u.per = d.per
+              AND u.key = d.key
+            LIMIT 1
+        ) AS u ON true
+        LEFT JOIN LATERAL (
+            SELECT count(DISTINCT i.id) >= d.concurrency AND NOT bool_or(p_reclaims > 0 AND q.locked_until < statement_timestamp()) AS full,
+                array_agg(i.id) FILTER (WHERE p_reclaims > 0 AND q.locked_until < statement_timestamp()) AS lost
+            FROM unnest(u.running) AS i (id)
+            CROSS JOIN LATERAL (
+                SELECT q.locked_until FROM outbox_schema.queue AS q WHERE q.id = i.id AND q.locked_until IS NOT NULL LIMIT 1) AS q
+            WHERE cardinality(u.running) >= d.concurrency
+        ) AS c ON true
+        LEFT JOIN LATERAL (
+            SELECT sum(t.n) AS used, min(t.at) AS first
+            FROM unnest(u.starts_at, u.starts) AS t (at, n)
+            WHERE t.at >= clock_timestamp() - d.period
+        ) AS r ON true
     ),
     reached AS MATERIALIZED (
         SELECT array_agg(k.full ORDER BY k.k) AS full, array_agg(k.at ORDER BY k.k) AS at
-        FROM (
-            SELECT d.k, coalesce(c.full, false) OR coalesce(r.used >= d.rate, false) AS full,
-                CASE WHEN r.used >= d.rate THEN r.first + d.period END AS at
-            FROM (SELECT DISTINCT ON (t.k) t.k, t.counted_as, t.per, t.key, t.concurrency, t.rate, t.period
-                FROM key_of_turn AS t ORDER BY t.k) AS d
-            LEFT JOIN LATERAL (
-                SELECT u.running, u.starts_at, u.starts
-                FROM outbox_schema.limit_usage AS u
-                WHERE u.namespace = p_namespace
-                  AND u.topic = d.counted_as
-                  AND u.per = d.per
-                  AND u.key = d.key
-                LIMIT 1
-            ) AS u ON true
-            LEFT JOIN LATERAL (
-                SELECT count(DISTINCT i.id) >= d.concurrency AND NOT bool_or(p_reclaims > 0 AND q.locked_until < statement_timestamp()) AS full
-                FROM unnest(u.running) AS i (id)
-                CROSS JOIN LATERAL (
-                    SELECT q.locked_until FROM outbox_schema.queue AS q WHERE q.id = i.id AND q.locked_until IS NOT NULL LIMIT 1) AS q
-                WHERE cardinality(u.running) >= d.concurrency
-            ) AS c ON true
-            LEFT JOIN LATERAL (
-                SELECT sum(t.n) AS used, min(t.at) AS first
-                FROM unnest(u.starts_at, u.starts) AS t (at, n)
-                WHERE t.at >= clock_timestamp() - d.period
-            ) AS r ON true
-        ) AS k
+        FROM usage_of_key AS k
     ),
     full_turns AS MATERIALIZED (
         SELECT array_agg(y.full ORDER BY y.no) AS full, array_agg(y.at ORDER BY y.no) AS at
@@ -793,8 +796,8 @@ BEGIN
         ) AS y
     ),
     wanted AS MATERIALIZED (
-        SELECT n.lane, n.turn, n.due, n.id, n.known, coalesce(f.full[n.no], false) AS full, f.at[n.no] AS at,
-            row_number() OVER (ORDER BY coalesce(f.full[n.no], false), n.no) AS no
+        SELECT n.lane, n.turn, n.due, n.id, n.known, NOT n.known AND coalesce(f.full[n.no], false) AS full, f.at[n.no] AS at,
+            row_number() OVER (ORDER BY NOT n.known AND coalesce(f.full[n.no], false), n.no) AS no
         FROM numbered AS n
         CROSS JOIN full_turns AS f
     ),
@@ -809,7 +812,7 @@ BEGIN
         WHERE w.known
            OR NOT w.full AND w.no <= p_starts
     ),
-    met AS MATERIALIZED (
+    nearest AS MATERIALIZED (
         SELECT v.s, v.lane, v.turn, v.depth, c.id, c.next_attempt_at, c.topic, c.n, c.claimable, c.late, c.last
         FROM visited AS v
         LEFT JOIN LATERAL (
@@ -851,6 +854,37 @@ BEGIN
                OR w.n = p_piece
             LIMIT v.depth
         ) AS c ON true
+    ),
+    -- Leases that ran out fill limits, too. Behind the events that a visit meets, they would do so for ever.
+    met AS MATERIALIZED (
+        SELECT n.s, n.lane, n.turn, n.depth, n.id, n.next_attempt_at, n.topic, n.n, n.claimable, n.late, n.last
+        FROM nearest AS n
+        UNION ALL
+        SELECT v.s, v.lane, v.turn, v.depth, q.id, q.next_attempt_at, q.topic, NULL, true, true,
+            q.attempts + 1 >= coalesce(p_max_attempts, q.max_attempts)
+        FROM (SELECT DISTINCT i.id FROM usage_of_key AS k CROSS JOIN LATERAL unnest(k.lost) AS i (id)) AS l
+        CROSS JOIN LATERAL (
+            SELECT o.id, o.next_attempt_at, o.topic, o.attempts, o.max_attempts, o.version, o.tenant_id, o.namespace, o.lane, o.turn
+            FROM outbox_schema.queue AS o
+            WHERE o.id = l.id
+              AND o.locked_until < statement_timestamp()
+            LIMIT 1
+        ) AS q
+        JOIN visited AS v ON v.lane = q.lane AND v.turn = q.turn
+        WHERE q.namespace = p_namespace
+          AND q.next_attempt_at <= statement_timestamp()
+          AND NOT q.id = ANY (p_in_flight)
+          AND q.attempts < coalesce(p_max_attempts, q.max_attempts)
+          AND (cardinality(p_topics) = 0 OR q.topic = ANY (p_topics))
+          AND (q.version <= p_every_version
+              OR coalesce(q.version <= p_versions[array_position(p_version_topics, q.topic)], true))
+          AND (cardinality(p_tenant_ids) = 0 OR q.tenant_id = ANY (p_tenant_ids))
+          AND (
+              cardinality(p_paused) = 0
+              OR NOT coalesce(q.topic = ANY (p_paused) OR q.tenant_id::text = ANY (p_paused)
+                  OR q.topic || '/' || q.tenant_id::text = ANY (p_paused), false)
+          )
+          AND NOT EXISTS (SELECT FROM nearest AS n WHERE n.id = q.id)
     ),
     ended AS MATERIALIZED (
         SELECT m.s, m.lane, m.turn, min(m.topic) FILTER (WHERE m.claimable) AS topic,

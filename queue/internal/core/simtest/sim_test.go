@@ -1,38 +1,37 @@
-package coresim
+package simtest
 
 import (
-	"os"
-	"strconv"
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/outboxgen/outboxgen/internal/testing/simulation"
 )
 
-// TestRandomSchedules plays schedules for OUTBOXGEN_SIM_SECONDS, one second if it is not set. OUTBOXGEN_SIM_SEED plays
-// one, and with -v tells what happens.
+// TestRandomSchedules plays random schedules of dispatchers: see simulation.Test.
 func TestRandomSchedules(t *testing.T) {
 	t.Parallel()
-	if text := os.Getenv("OUTBOXGEN_SIM_SEED"); text != "" {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err)
-		stats, err := Run(seed, t.Logf)
-		require.NoError(t, err)
-		t.Logf("%+v", stats)
-		return
-	}
-	seconds := 1.0
-	if text := os.Getenv("OUTBOXGEN_SIM_SECONDS"); text != "" {
-		var err error
-		seconds, err = strconv.ParseFloat(text, 64)
-		require.NoError(t, err)
-	}
-	began, n, total := time.Now(), 0, Stats{}
-	for seed := uint64(began.UnixNano()); time.Since(began).Seconds() < seconds; seed++ {
-		stats, err := Run(seed, nil)
-		require.NoError(t, err, "OUTBOXGEN_SIM_SEED=%d repeats it", seed)
-		n++
-		total.add(stats)
-	}
-	t.Logf("%d schedules: %+v", n, total)
+	simulation.Test(t, Machine())
+}
+
+// TestKeptSchedules plays the schedules in testdata/schedules, each of which has violated an invariant.
+func TestKeptSchedules(t *testing.T) {
+	t.Parallel()
+	simulation.TestKept(t, Machine())
+}
+
+// TestControls: the invariants notice each guard that is left out.
+func TestControls(t *testing.T) {
+	t.Parallel()
+	simulation.TestControls(t, Machine())
+}
+
+// TestSchedulesRepeat: the same seed, or the same faults, is the same schedule.
+func TestSchedulesRepeat(t *testing.T) {
+	t.Parallel()
+	simulation.TestRepeats(t, Machine())
+}
+
+// TestScheduleShrinks: what is found is shrunk to what a person can read.
+func TestScheduleShrinks(t *testing.T) {
+	t.Parallel()
+	simulation.TestShrinks(t, Machine(), "fence-of-ack", 12)
 }

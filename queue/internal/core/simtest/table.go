@@ -1,4 +1,4 @@
-package coresim
+package simtest
 
 import (
 	"bytes"
@@ -11,53 +11,87 @@ import (
 	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
 
-// row is an event in the table queue, or what has become of it.
-type row struct {
-	id          uuid.UUID
-	topic       string
-	destination string // of a topic whose events say it
-	tenant      uuid.UUID
-	lane        int32
-	turn        string
-	due         time.Time
-	attempts    int
-	max         int
-	claimNo     int
-	lockedBy    *proc
-	lockedUntil time.Time // zero if it is not leased
-	busy        *proc     // whose transaction, not committed yet, has locked the row
-	final       string    // "delivered" or "dead"
-	changed     time.Time // when it became visible, or a claim let it go
-	visible     bool      // the transaction that has enqueued it is committed
+// Row is an event in the table queue, or what has become of it.
+type Row struct {
+	ID          uuid.UUID
+	Topic       string
+	Tenant      uuid.UUID
+	Version     int
+	Lane        int32
+	Turn        string
+	Due         time.Time
+	Attempts    int
+	Max         int
+	ClaimNo     int
+	LockedBy    uuid.UUID
+	LockedUntil time.Time // zero if it is not leased
+	Updated     time.Time
+	Final       string // "delivered" or "dead"
 
-	handled     int  // how often a handler or a publisher has returned success
-	unexplained int  // attempts that no failure and no lost lease has used up
-	abandoned   bool // leased for hours by a process that has ended
+	busy    *proc // whose transaction, not committed yet, has locked the row
+	hidden  bool  // the transaction that enqueues it is not committed
+	history       // what a simulation knows of it
 }
 
-func (r *row) place() core.Place { return core.Place{Due: r.due, ID: r.id} }
+// Query is what a claim of one worker takes.
+type Query struct {
+	*core.Claim
+	Version int // the newest that the worker knows, of each topic
+}
 
-func (r *row) leased() bool { return !r.lockedUntil.IsZero() }
+// Table is a model of the tables of one namespace.
+type Table struct {
+	rows    []*Row // those that are not final, in the order of their places
+	all     []*Row
+	pauses  *core.Pauses
+	starts  map[core.Turn][]time.Time // the latest times of those of each turn
+	running int                       // how many events of a turn with limits may be leased
+	without string                    // the guard that is left out
+}
+
+// NewTable returns empty tables.
+func NewTable() *Table {
+	return &Table{pauses: core.NoPauses, starts: make(map[core.Turn][]time.Time), running: maxRunning}
+}
+
+// Add adds rows that are committed.
+func (t *Table) Add(rows ...*Row) {
+	t.all, t.rows = append(t.all, rows...), append(t.rows, rows...)
+	t.sort()
+}
+
+// All returns every event that was added.
+func (t *Table) All() []*Row { return t.all }
+
+// Sort restores the order of the rows after a change by hand.
+func (t *Table) Sort() { t.sort() }
+
+// lacks reports whether a guard is left out.
+func (t *Table) lacks(guard string) bool { return t.without == guard }
+
+func (r *Row) place() core.Place { return core.Place{Due: r.Due, ID: r.ID} }
+
+func (r *Row) leased() bool { return !r.LockedUntil.IsZero() }
 
 // table is a toy of the tables of one namespace.
 type table struct {
-	rows   []*row // those that are not final, in the order of their places
-	all    []*row
+	rows   []*Row // those that are not final, in the order of their places
+	all    []*Row
 	pauses *core.Pauses
 	starts map[core.Turn][]time.Time // the latest times of those of each turn
 }
 
-func compare(a, b *row) int { return cmp.Or(a.due.Compare(b.due), bytes.Compare(a.id[:], b.id[:])) }
+func compare(a, b *Row) int { return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:])) }
 
 // sort restores the order of rows and removes what is final.
-func (t *table) sort() {
-	t.rows = slices.DeleteFunc(t.rows, func(r *row) bool { return r.final != "" })
+func (t *Table) sort() {
+	t.rows = slices.DeleteFunc(t.rows, func(r *Row) bool { return r.Final != "" })
 	slices.SortFunc(t.rows, compare)
 }
 
-// claim returns what the claim q takes at now, and what its sender learns. It does what EventClaim and EventClaimFresh
+// Claim returns what the claim q takes at now, and what its sender learns. It does what EventClaim and EventClaimFresh
 // do.
-func (t *table) claim(now time.Time, q *core.Claim) (picked []*row, found core.Found) {
+func (t *Table) Claim(now time.Time, q *Query) (picked []*Row, found core.Found) {
 	if q.Turns != nil {
 		return t.claimTurns(now, q)
 	}
@@ -66,16 +100,16 @@ func (t *table) claim(now time.Time, q *core.Claim) (picked []*row, found core.F
 		return t.claimFresh(now, q), found
 	}
 	m := t.meet(now, q)
-	picked = m.pick()
+	picked = m.pick(t)
 	edge := core.Place{Due: now, ID: uuid.Max}
 	if len(picked) >= q.Size {
 		edge = picked[len(picked)-1].place()
 	}
 	found.Ends = m.ends()
-	again := m.again(edge)
+	again := m.again(t, edge)
 	for _, r := range again {
-		if r.attempts+1 >= r.max { // it comes alone
-			return []*row{r}, found
+		if r.Attempts+1 >= r.Max && !t.lacks("claim-alone") { // it comes alone
+			return []*Row{r}, found
 		}
 	}
 	picked = append(picked, again...)
@@ -84,11 +118,11 @@ func (t *table) claim(now time.Time, q *core.Claim) (picked []*row, found core.F
 }
 
 // claimFresh is EventClaimFresh: it takes events that are not leased, up to the quota of each lane.
-func (t *table) claimFresh(now time.Time, q *core.Claim) (picked []*row) {
+func (t *Table) claimFresh(now time.Time, q *Query) (picked []*Row) {
 	for _, s := range q.Starts {
 		for n := 0; n < s.Quota && len(picked) < q.Size; n++ {
-			i := slices.IndexFunc(t.rows, func(r *row) bool {
-				return r.passedBy(now, s) && r.busy == nil && !r.leased() && r.allowed(q) && !slices.Contains(picked, r)
+			i := slices.IndexFunc(t.rows, func(r *Row) bool {
+				return t.passes(r, now, s) && t.unlocked(r) && !r.leased() && t.allowed(r, q) && !slices.Contains(picked, r)
 			})
 			if i < 0 {
 				break
@@ -100,50 +134,55 @@ func (t *table) claimFresh(now time.Time, q *core.Claim) (picked []*row) {
 	return picked
 }
 
-// passedBy reports whether a claim that begins at s comes to r, whether it is claimable or not.
-func (r *row) passedBy(now time.Time, s core.Start) bool {
-	return r.visible && r.lane == s.Lane && !r.due.After(now) && r.place().Compare(s.After) > 0
+// passes reports whether a claim that begins at s comes to r, whether it is claimable or not.
+func (t *Table) passes(r *Row, now time.Time, s core.Start) bool {
+	return r.Lane == s.Lane && (!r.Due.After(now) || t.lacks("claim-due")) && r.place().Compare(s.After) > 0
 }
 
 // allowed reports whether q may take r if no other process has it.
-func (r *row) allowed(q *core.Claim) bool {
-	return r.attempts < r.max && slices.Contains(q.Topics, r.topic) &&
-		!q.Paused.Event(r.topic, uuid.NullUUID{UUID: r.tenant, Valid: true})
+func (t *Table) allowed(r *Row, q *Query) bool {
+	return (r.Attempts < r.Max || t.lacks("claim-attempts")) && slices.Contains(q.Topics, r.Topic) &&
+		(r.Version <= q.Version || t.lacks("claim-version")) &&
+		(t.lacks("claim-paused") || !q.Paused.Event(r.Topic, uuid.NullUUID{UUID: r.Tenant, Valid: true}))
 }
 
 // ranOut reports whether the lease of r is over, and q may take r again.
-func (r *row) ranOut(now time.Time, q *core.Claim) bool {
-	return q.Reclaims > 0 && r.leased() && r.lockedUntil.Before(now) && !slices.Contains(q.InFlight, r.id)
+func (t *Table) ranOut(r *Row, now time.Time, q *Query) bool {
+	return q.Reclaims > 0 && r.leased() && (r.LockedUntil.Before(now) || t.lacks("claim-lease")) &&
+		!slices.Contains(q.InFlight, r.ID)
 }
+
+// unlocked reports whether no transaction has r locked.
+func (t *Table) unlocked(r *Row) bool { return r.busy == nil || t.lacks("claim-lock") }
 
 // claimable says what is to be known of a row that a claim meets.
 type claimable struct {
-	*row
+	*Row
 	is, fresh, ended bool
 }
 
 // meeting is what EventClaim meets.
 type meeting struct {
-	q      *core.Claim
+	q      *Query
 	met    map[int32][]claimable // by lane
 	shared []claimable           // the fresh ones that share the batch, those that come first in their lanes first
 }
 
 // meet goes through the lanes, a piece of each, as far as the batch may need.
-func (t *table) meet(now time.Time, q *core.Claim) *meeting {
+func (t *Table) meet(now time.Time, q *Query) *meeting {
 	m := &meeting{q: q, met: make(map[int32][]claimable)}
-	places := make(map[*row]int) // of those that are fresh, in their lanes
+	places := make(map[*Row]int) // of those that are fresh, in their lanes
 	for _, s := range q.Starts {
 		n, fresh := 0, 0
 		for _, r := range t.rows {
 			if n == s.Piece || m.enough(s.Lane) {
 				break
 			}
-			if !r.passedBy(now, s) {
+			if !t.passes(r, now, s) {
 				continue
 			}
 			n++
-			is := (!r.leased() || r.ranOut(now, q)) && r.allowed(q)
+			is := (!r.leased() || t.ranOut(r, now, q)) && t.allowed(r, q)
 			c := claimable{r, is, !r.leased(), n == s.Piece}
 			if c.is || c.ended {
 				m.met[s.Lane] = append(m.met[s.Lane], c)
@@ -156,7 +195,7 @@ func (t *table) meet(now time.Time, q *core.Claim) *meeting {
 		}
 	}
 	slices.SortFunc(m.shared, func(a, b claimable) int {
-		return cmp.Or(cmp.Compare(places[a.row], places[b.row]), compare(a.row, b.row))
+		return cmp.Or(cmp.Compare(places[a.Row], places[b.Row]), compare(a.Row, b.Row))
 	})
 	m.shared = m.shared[:min(len(m.shared), q.Size)]
 	return m
@@ -166,10 +205,10 @@ func (t *table) meet(now time.Time, q *core.Claim) *meeting {
 func (m *meeting) enough(lane int32) bool { return len(m.met[lane]) >= m.q.Size+m.q.Reclaims }
 
 // pick returns the fresh events that nobody has locked.
-func (m *meeting) pick() (picked []*row) {
+func (m *meeting) pick(t *Table) (picked []*Row) {
 	for _, c := range m.shared {
-		if c.busy == nil {
-			picked = append(picked, c.row)
+		if t.unlocked(c.Row) {
+			picked = append(picked, c.Row)
 		}
 	}
 	slices.SortFunc(picked, compare)
@@ -177,11 +216,11 @@ func (m *meeting) pick() (picked []*row) {
 }
 
 // again returns the events up to edge whose lease has run out, as many as the claim may take.
-func (m *meeting) again(edge core.Place) (again []*row) {
+func (m *meeting) again(t *Table, edge core.Place) (again []*Row) {
 	for _, all := range m.met {
 		for _, c := range all {
-			if c.is && !c.fresh && c.busy == nil && c.place().Compare(edge) <= 0 {
-				again = append(again, c.row)
+			if c.is && !c.fresh && t.unlocked(c.Row) && c.place().Compare(edge) <= 0 {
+				again = append(again, c.Row)
 			}
 		}
 	}
@@ -193,9 +232,9 @@ func (m *meeting) again(edge core.Place) (again []*row) {
 func (m *meeting) ends() map[int32]core.Place {
 	inShare, last := make(map[int32]int), make(map[int32]core.Place)
 	for _, c := range m.shared {
-		inShare[c.lane]++
-		if c.place().Compare(last[c.lane]) > 0 {
-			last[c.lane] = c.place()
+		inShare[c.Lane]++
+		if c.place().Compare(last[c.Lane]) > 0 {
+			last[c.Lane] = c.place()
 		}
 	}
 	ends := make(map[int32]core.Place)

@@ -1,4 +1,4 @@
-package coresim
+package simtest
 
 import (
 	"maps"
@@ -20,27 +20,27 @@ const (
 )
 
 // file gives a row its lane and its turn.
-func (r *row) file() {
-	r.lane = topiclane.Of(r.topic)
-	if r.topic == fairTopic || r.topic == limitedTopic {
-		r.lane, r.turn = topiclane.OfTurns(r.topic), "tenant/"+r.tenant.String()
+func (r *Row) file() {
+	r.Lane = topiclane.Of(r.Topic)
+	if r.Topic == fairTopic || r.Topic == limitedTopic {
+		r.Lane, r.Turn = topiclane.OfTurns(r.Topic), "tenant/"+r.Tenant.String()
 	}
 }
 
-func (r *row) turnOf() core.Turn { return core.Turn{Lane: r.lane, Key: r.turn} }
+func (r *Row) turnOf() core.Turn { return core.Turn{Lane: r.Lane, Key: r.Turn} }
 
 // visit is a visit of a claim to a turn.
 type visit struct {
 	core.TurnStart
 	depth int
-	rows  []*row // what it may take, in order
+	rows  []*Row // what it may take, in order
 	room  int    // how many that are not leased it may take, of a topic with limits
 	state core.TurnState
 	end   core.Place
 }
 
 // claimTurns does what claim_turns does.
-func (t *table) claimTurns(now time.Time, q *core.Claim) (picked []*row, found core.Found) {
+func (t *Table) claimTurns(now time.Time, q *Query) (picked []*Row, found core.Found) {
 	found = core.Found{At: now, Took: time.Millisecond, Ends: make(map[int32]core.Place)}
 	visits, seen := t.visits(now, q.Turns, &found)
 	for _, turn := range seen {
@@ -55,7 +55,7 @@ func (t *table) claimTurns(now time.Time, q *core.Claim) (picked []*row, found c
 		t.meetTurn(now, q, v)
 		t.limit(now, v, &idle)
 	}
-	picked = pickInTurns(visits, q)
+	picked = t.pickInTurns(visits, q)
 	for _, v := range visits {
 		if v.full(picked) {
 			v.state, v.end = core.TurnFull, core.Place{}
@@ -65,7 +65,7 @@ func (t *table) claimTurns(now time.Time, q *core.Claim) (picked []*row, found c
 		}
 	}
 	for _, r := range picked {
-		if r.topic == limitedTopic {
+		if r.Topic == limitedTopic {
 			t.starts[r.turnOf()] = append(t.starts[r.turnOf()], now.Add(startSlack))
 		}
 	}
@@ -73,7 +73,7 @@ func (t *table) claimTurns(now time.Time, q *core.Claim) (picked []*row, found c
 }
 
 // visits returns the turns that a claim visits, and those that it only sees.
-func (t *table) visits(now time.Time, q *core.TurnClaim, found *core.Found) (all []*visit, seen []core.Turn) {
+func (t *Table) visits(now time.Time, q *core.TurnClaim, found *core.Found) (all []*visit, seen []core.Turn) {
 	known := make(map[core.Turn]bool)
 	for _, s := range q.Known {
 		known[s.Turn] = true
@@ -89,7 +89,7 @@ func (t *table) visits(now time.Time, q *core.TurnClaim, found *core.Found) (all
 	for _, s := range q.Front {
 		n := 0
 		for _, r := range t.rows {
-			if !r.passedBy(now, s) {
+			if !t.passes(r, now, s) {
 				continue
 			}
 			if n++; !r.leased() {
@@ -103,10 +103,10 @@ func (t *table) visits(now time.Time, q *core.TurnClaim, found *core.Found) (all
 	}
 	found.Hops = make(map[int32]string)
 	for _, h := range q.Hops {
-		heads := make(map[string]*row)
+		heads := make(map[string]*Row)
 		for _, r := range t.rows {
-			if r.visible && r.lane == h.Lane && r.turn > h.Key && heads[r.turn] == nil {
-				heads[r.turn] = r
+			if r.Lane == h.Lane && r.Turn > h.Key && heads[r.Turn] == nil {
+				heads[r.Turn] = r
 			}
 		}
 		keys := slices.Sorted(maps.Keys(heads))
@@ -115,7 +115,7 @@ func (t *table) visits(now time.Time, q *core.TurnClaim, found *core.Found) (all
 			found.Hops[h.Lane] = keys[len(keys)-1]
 		}
 		for _, key := range keys {
-			if !heads[key].due.After(now) {
+			if !heads[key].Due.After(now) {
 				add(core.Turn{Lane: h.Lane, Key: key})
 			}
 		}
@@ -127,14 +127,26 @@ func (t *table) visits(now time.Time, q *core.TurnClaim, found *core.Found) (all
 	return all, fresh[n:]
 }
 
-// meetTurn goes through a turn.
-func (t *table) meetTurn(now time.Time, q *core.Claim, v *visit) {
+// meetTurn goes through a turn. Of one with limits it also finds the leases that have run out behind where it stops.
+func (t *Table) meetTurn(now time.Time, q *Query, v *visit) {
+	t.meetFirst(now, q, v)
+	for _, r := range t.rows {
+		late := r.turnOf() == v.Turn && r.Topic == limitedTopic && !r.Due.After(now) && t.ranOut(r, now, q) && t.allowed(r, q)
+		if late && !slices.Contains(v.rows, r) && !t.lacks("limit-late") {
+			v.rows = append(v.rows, r)
+		}
+	}
+	slices.SortFunc(v.rows, compare)
+}
+
+// meetFirst goes through a turn until it has met enough.
+func (t *Table) meetFirst(now time.Time, q *Query, v *visit) {
 	n := 0
 	for _, r := range t.rows {
-		if r.turnOf() != v.Turn || !r.passedBy(now, core.Start{Lane: v.Lane, After: v.After}) {
+		if r.turnOf() != v.Turn || !t.passes(r, now, core.Start{Lane: v.Lane, After: v.After}) {
 			continue
 		}
-		if n++; (!r.leased() || r.ranOut(now, q)) && r.allowed(q) {
+		if n++; (!r.leased() || t.ranOut(r, now, q)) && t.allowed(r, q) {
 			v.rows = append(v.rows, r)
 		}
 		if len(v.rows) == v.depth {
@@ -149,13 +161,13 @@ func (t *table) meetTurn(now time.Time, q *core.Claim, v *visit) {
 }
 
 // limit leaves those of v that its limits allow.
-func (t *table) limit(now time.Time, v *visit, idle *int) {
-	if len(v.rows) == 0 || v.rows[0].topic != limitedTopic {
+func (t *Table) limit(now time.Time, v *visit, idle *int) {
+	if len(v.rows) == 0 || v.rows[0].Topic != limitedTopic {
 		return
 	}
 	running := 0
 	for _, r := range t.rows {
-		if r.turnOf() == v.Turn && r.busy != nil {
+		if r.turnOf() == v.Turn && r.busy != nil && !t.lacks("limit-lock") {
 			v.rows, v.state, v.end = nil, core.TurnBusy, core.Place{}
 			return
 		}
@@ -164,12 +176,14 @@ func (t *table) limit(now time.Time, v *visit, idle *int) {
 		}
 	}
 	starts := slices.DeleteFunc(t.starts[v.Turn], func(at time.Time) bool { return at.Before(now.Add(-period)) })
-	t.starts[v.Turn] = starts
-	room, allowed := maxRunning-running, maxStarts-len(starts)
+	if t.starts[v.Turn] = starts; t.lacks("limit-rate") {
+		starts = nil
+	}
+	room, allowed := t.allowedToRun()-running, maxStarts-len(starts)
 	some := v.rows[:0:0]
 	for _, r := range v.rows {
 		switch {
-		case allowed == 0 || !r.leased() && room == 0:
+		case allowed == 0 || !r.leased() && room <= 0:
 			continue
 		case !r.leased():
 			room--
@@ -190,13 +204,13 @@ func (t *table) limit(now time.Time, v *visit, idle *int) {
 		}
 		v.rows = some[:min(len(some), *idle)]
 		*idle -= len(v.rows)
-		v.room = maxRunning - running
+		v.room = t.allowedToRun() - running
 	}
 }
 
 // full reports whether the limit of v is reached with what was picked.
-func (v *visit) full(picked []*row) bool {
-	if len(v.rows) == 0 || v.rows[0].topic != limitedTopic || v.state == core.TurnIdle || v.state == core.TurnBusy {
+func (v *visit) full(picked []*Row) bool {
+	if len(v.rows) == 0 || v.rows[0].Topic != limitedTopic || v.state == core.TurnIdle || v.state == core.TurnBusy {
 		return false
 	}
 	room := v.room
@@ -209,7 +223,7 @@ func (v *visit) full(picked []*row) bool {
 }
 
 // pickInTurns takes from each visit as many as from the others.
-func pickInTurns(visits []*visit, q *core.Claim) (picked []*row) {
+func (t *Table) pickInTurns(visits []*visit, q *Query) (picked []*Row) {
 	lates := 0
 	for n := 0; ; n++ {
 		some := false
@@ -219,15 +233,15 @@ func pickInTurns(visits []*visit, q *core.Claim) (picked []*row) {
 			}
 			some = true
 			r := v.rows[n]
-			if r.busy != nil || len(picked) == q.Size {
+			if !t.unlocked(r) || len(picked) == q.Size {
 				continue
 			}
 			if r.leased() {
 				if lates == q.Reclaims {
 					continue
 				}
-				if lates++; r.attempts+1 >= r.max { // it comes alone
-					return []*row{r}
+				if lates++; r.Attempts+1 >= r.Max && !t.lacks("claim-alone") { // it comes alone
+					return []*Row{r}
 				}
 			}
 			picked = append(picked, r)
@@ -238,20 +252,10 @@ func pickInTurns(visits []*visit, q *core.Claim) (picked []*row) {
 	}
 }
 
-// requireLimits checks the limits of what is leased.
-func (s *sim) requireLimits() {
-	running := make(map[core.Turn]int)
-	for _, r := range s.all {
-		if r.topic == limitedTopic && r.leased() && r.final == "" {
-			running[r.turnOf()]++
-		}
+// allowedToRun returns how many events of a turn with limits may be leased.
+func (t *Table) allowedToRun() int {
+	if t.lacks("limit") {
+		return 1 << 20
 	}
-	for turn, n := range running {
-		s.require(n <= maxRunning, "%d events of turn %s are leased", n, turn.Key)
-	}
-}
-
-// requireStart checks that an event of limited rate begins in the time that it was counted for.
-func (s *sim) requireStart(t *core.Task) {
-	s.require(t.StartWithin.IsZero() || s.now.Before(t.StartWithin), "event %s begins too late", short(t.ID))
+	return t.running
 }
