@@ -105,6 +105,10 @@ QUICK := ./listener/... ./queue/... ./admin ./outbox ./eventkey ./operation ./ou
 quick: postgres ## run the fast tests of the generator and the runtime, in under a minute
 	OUTBOXGEN_SIM_SECONDS=10 $(TEST) -short $(QUICK)
 
+.PHONY: simulate
+simulate: ## play random schedules of dispatchers and listeners with faults, in virtual time, for TIME=60s, and leave out each guard; SEED= tells of one schedule, MACHINE= plays only dispatcher or listener, KEEP=1 keeps what fails as a test
+	@$(GO) run ./internal/testing/simulation/simulate $(MACHINE:%=-machine %) $(KEEP:%=-keep) -- -time $(or $(TIME),60s) $(SEED:%=-seed %)
+
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linter finds something
 	@echo "== gofmt" && bad="$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files -co --exclude-standard '*.go'))" && test -z "$$bad" || { echo "$$bad" >&2; exit 1; }

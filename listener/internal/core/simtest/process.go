@@ -1,6 +1,7 @@
-package coresim
+package simtest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,7 +11,8 @@ import (
 
 // start starts a process that knows the payload versions up to version.
 func (w *world) start(version int) {
-	p := &process{w: w, id: w.newID()}
+	p := &process{w: w, id: w.newID(), name: fmt.Sprint("p", len(w.procs)+1)}
+	w.note(p.name, fmt.Sprint("starts, knows version ", version))
 	for i := range p.topics {
 		p.targets[i] = &target{w: w, number: i, returned: true}
 		p.topics[i] = &core.Topic{Version: version, Target: p.targets[i]}
@@ -46,6 +48,7 @@ func (p *process) stop() {
 		return
 	}
 	p.stopping = true
+	p.w.note(p.name, "stops")
 	for _, s := range p.cores {
 		s.step(core.Stop{})
 	}
@@ -63,7 +66,7 @@ func (p *process) stop() {
 	p.w.after(shutdown+3*time.Second+leaseDuration, func() {
 		for _, s := range p.cores {
 			if !p.gone && !s.core.Over() {
-				p.w.fail("shard %d of a process that was told to stop is %v", s.number, s.core.State())
+				p.w.fail("I11", "shard %d of a process that was told to stop is %v", s.number, s.core.State())
 			}
 		}
 	})

@@ -1,13 +1,16 @@
-package coresim
+package simtest
 
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/testing/simulation"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 )
 
@@ -16,85 +19,83 @@ func (s *shard) later(d time.Duration, in core.Event) {
 	s.p.w.after(d, func() { s.step(in) })
 }
 
+func (s *shard) name() string { return fmt.Sprint(s.p.name, "/", s.number) }
+
 // step tells the core what happened, and does what it says.
 func (s *shard) step(in core.Event) {
-	if s.p.gone || s.core.Over() || s.p.w.err != nil {
+	if s.p.gone || s.core.Over() {
+		return
+	}
+	if s.p.frozen {
+		s.p.held = append(s.p.held, func() { s.step(in) })
 		return
 	}
 	if _, is := in.(core.Renewed); is {
 		s.renewing = nil
 	}
-	commands := s.core.Step(s.p.w.now, in)
-	commands = append([]core.Command(nil), commands...)
-	s.p.w.note(step{s.p.w.now, s.p.id, s.number, in, s.core.State(), commands})
-	for _, cmd := range commands {
+	w := s.p.w
+	w.result.Steps++
+	for _, cmd := range slices.Clone(s.core.Step(w.now, in)) {
 		s.do(cmd)
 	}
-	if s.p.w.chance(50) { // a tick may come at any time
-		s.later(s.p.w.random(5*time.Millisecond), core.Tick{})
+	if w.chance(50) { // a tick may come at any time
+		s.later(w.random(5*time.Millisecond), core.Tick{})
 	}
 	if s.core.Over() {
-		if err := s.core.Err(); err != nil && !s.p.w.storm && !s.p.stopping {
-			s.p.w.fail("shard %d has stopped: %w", s.number, err)
+		w.note(s.name(), fmt.Sprint("is over: ", s.core.State()))
+		if err := s.core.Err(); err != nil && !w.storm && !s.p.stopping {
+			w.fail("core", "shard %d has stopped: %s", s.number, err)
 		}
 		s.onOver()
 	}
 }
 
-// step is one step of a core, to be told when something goes wrong.
-type step struct {
-	at       time.Time
-	process  uuid.UUID
-	number   int
-	in       core.Event
-	state    core.State
-	commands []core.Command
-}
-
-func (s step) String() string {
-	text := fmt.Sprintf("%s %x/%d %T -> %v", s.at.Format("04:05.000"), s.process[:2], s.number, s.in, s.state)
-	for _, cmd := range s.commands {
-		text += fmt.Sprintf(" %T", cmd)
-	}
-	return text
-}
-
-// told is how many of the latest steps are told.
-const told = 60
-
-func (w *world) note(s step) {
-	if w.trace = append(w.trace, s); len(w.trace) > 10*told {
-		w.trace = append(w.trace[:0], w.trace[len(w.trace)-told:]...)
-	}
-}
-
 var errDown = errors.New("the database does not answer")
 
-// call runs a statement: at once or late, and the answer may be lost.
-func (s *shard) call(run func() core.Event) {
-	w := s.p.w
+// call runs a statement, which may fail.
+func (s *shard) call(what string, run func() core.Event, failed func(final bool) core.Event) {
+	w, epoch := s.p.w, s.p.w.epoch
 	there, back := w.random(2*time.Millisecond), w.random(time.Millisecond)
-	switch {
-	case s.p.cut:
-		s.later(0, core.Failed{Err: errDown, Final: true})
-	case w.chance(40): // the request is lost
-		s.later(there+back, core.Failed{Err: errDown})
-	case w.chance(40): // the answer is lost
-		w.after(there, func() { run() })
-		s.later(there+back, core.Failed{Err: errDown})
-	case w.chance(80): // it arrives long after its sender has given up
-		s.later(there+back, core.Failed{Err: errDown})
-		w.after(w.random(leaseDuration), func() { run() })
-	default:
-		if w.chance(100) {
-			there += w.random(leaseDuration)
-		}
-		w.after(there, func() {
-			answer := run()
-			s.later(back, answer)
-		})
+	if s.p.cut {
+		s.later(0, failed(true))
+		return
 	}
+	f, faulty := w.faults.First(simulation.Cut, simulation.Unanswered, simulation.Late)
+	if faulty {
+		w.excused = true
+		w.note(s.name(), "FAULT: this "+what+" is "+f.Kind.String())
+	} else if w.chance(100) {
+		there += w.random(leaseDuration)
+	}
+	arrives := func() (core.Event, bool) {
+		if s.p.unreachable() || epoch != w.epoch || faulty && f.Kind == simulation.Cut {
+			return nil, false
+		}
+		if s.p.gone && w.IntN(2) == 0 { // the server may have got it nevertheless
+			return nil, false
+		}
+		answer := run()
+		w.checkGrowth()
+		return answer, !faulty && epoch == w.epoch
+	}
+	if faulty && f.Kind == simulation.Late {
+		s.later(there+back, failed(false))
+		w.after(f.UpTo(leaseDuration), func() {
+			w.note(s.name(), "FAULT: the late "+what+" takes effect")
+			arrives()
+		})
+		return
+	}
+	w.after(there, func() {
+		if answer, answered := arrives(); answered || w.lacks("unanswered") && answer != nil {
+			s.later(back, answer)
+		} else {
+			s.later(back, failed(false))
+		}
+	})
 }
+
+func failedEvent(final bool) core.Event { return core.Failed{Err: errDown, Final: final} }
 
 // do does what the core says.
 func (s *shard) do(cmd core.Command) {
@@ -132,39 +133,42 @@ func (s *shard) do(cmd core.Command) {
 // ask sends the statement of a command.
 func (s *shard) ask(cmd core.Command) {
 	if trip, is := cmd.(core.RoundTrip); is && trip.End != nil && trip.End.Lease == s.renewing {
-		s.p.w.fail("a lease of shard %d is ended while it is renewed", s.number)
+		s.p.w.fail("core", "a lease of shard %d is ended while it is renewed", s.number)
 	}
-	s.call(func() core.Event { return s.answer(cmd) })
+	sent := s.p.w.now
+	s.call(strings.TrimPrefix(fmt.Sprintf("%T", cmd), "core."), func() core.Event { return s.answer(cmd, sent) }, failedEvent)
 }
 
 // answer does in the tables what the statement of a command does, and returns its answer.
-func (s *shard) answer(cmd core.Command) core.Event {
+func (s *shard) answer(cmd core.Command, sent time.Time) core.Event {
 	w := s.p.w
 	switch cmd := cmd.(type) {
 	case core.Check:
-		row, ok := w.wait(s.number, s.p.id, w.now)
+		row, ok := w.wait(s.number, s.p.id, w.db())
 		return core.Checked{Gone: !ok, Wait: row, NewerAt: s.p.newerAt}
 	case core.Fill:
-		return w.fill(s.number, w.now)
+		return w.fill(s.number, w.db())
 	case core.RoundTrip:
-		return s.roundTrip(cmd)
+		return s.roundTrip(cmd, sent)
 	case core.AskLease:
 		return w.leaseState(s.number)
 	case core.ReadFirst:
 		lease := cmd.Lease
-		if lease.Events, lease.Scanned = nil, 0; w.holds(s.number, s.p.id, lease.No) {
+		if lease.Events, lease.Scanned = nil, 0; w.holds(s.number, s.p.id, lease.No, "") {
 			w.read(s.number, lease, s.p.topics)
 		}
 		return core.Read{}
 	case core.TakeParked:
-		return core.ParkedTaken{Events: w.takeParked(s.number, s.p, cmd, w.now)}
+		return core.ParkedTaken{Events: w.takeParked(s.number, s.p, cmd, w.db())}
 	case core.Try:
 		return w.try(s.number, s.p, cmd.Lease, (w.mode.Batch+1)/2)
 	case core.Charge:
-		ours := w.holds(s.number, s.p.id, cmd.Lease.No)
+		ours := w.holds(s.number, s.p.id, cmd.Lease.No, "charge")
 		if ours {
 			c := w.shards[s.number]
-			c.lastSeq, c.retryCount = cmd.Entry.Seq-1, cmd.Entry.Attempt
+			if c.lastSeq = cmd.Entry.Seq - 1; !w.lacks("charge") {
+				c.retryCount = cmd.Entry.Attempt
+			}
 		}
 		return core.Charged{Ours: ours}
 	case core.Reshard:
@@ -181,8 +185,14 @@ func (s *shard) doBatch(cmd core.Command) {
 	case core.Handle:
 		s.handle(cmd.Batch)
 	case core.StopHandlers:
+		s.p.w.counts["lost"]++
+		if s.p.w.lacks("stop-handlers") {
+			return
+		}
+		s.lost = s.lost || s.batch == cmd.Batch
 		cmd.Batch.LoseLease()
 	case core.Abandon:
+		s.lost = s.lost || s.batch == cmd.Batch
 		cmd.Batch.Abandon()
 		s.later(0, core.Handled{Batch: cmd.Batch, Running: cmd.Batch.Running()})
 	case core.Commit:
@@ -196,7 +206,7 @@ func (s *shard) hear(cmd core.Command) {
 	switch cmd := cmd.(type) {
 	case core.TellTaken:
 		if cmd.Lease != nil && s.untold != nil && s.untold != cmd.Lease {
-			w.fail("nobody was told of the end of a lease of shard %d", s.number)
+			w.fail("core", "nobody was told of the end of a lease of shard %d", s.number)
 		}
 		if cmd.Lease != nil {
 			s.untold = cmd.Lease
@@ -207,9 +217,9 @@ func (s *shard) hear(cmd core.Command) {
 		s.untold = nil
 		switch ended := w.ended[cmd.End.Lease.ID]; {
 		case cmd.Ours && !ended:
-			w.fail("shard %d counts the end of a lease that was lost", s.number)
+			w.fail("core", "shard %d counts the end of a lease that was lost", s.number)
 		case !cmd.Ours && ended && s.number < len(w.shards) && w.shards[s.number].leaseID == cmd.End.Lease.ID:
-			w.fail("shard %d takes a lease for lost that it has ended", s.number)
+			w.fail("core", "shard %d takes a lease for lost that it has ended", s.number)
 		}
 	}
 }
@@ -217,8 +227,9 @@ func (s *shard) hear(cmd core.Command) {
 // prefetch reads a batch ahead.
 func (s *shard) prefetch(p *core.NextBatch) {
 	w := s.p.w
+	_, cut := w.faults.Draw(simulation.Cut)
 	w.after(w.random(2*time.Millisecond), func() {
-		if p.Failed = w.chance(20); !p.Failed {
+		if p.Failed = cut || s.p.unreachable(); !p.Failed {
 			w.readNext(s.number, s.p, p, w.mode.BatchSize)
 		}
 		d := time.Duration(0)
@@ -234,6 +245,9 @@ func (s *shard) setTimer(at time.Time) {
 	w := s.p.w
 	s.tick++
 	tick := s.tick
+	if w.lacks("timer") && w.IntN(10) == 0 {
+		return
+	}
 	w.after(max(at.Sub(w.now), 0), func() {
 		if tick == s.tick {
 			s.step(core.Tick{})
@@ -271,18 +285,24 @@ func (p *process) report() {
 }
 
 // roundTrip ends a lease and takes the next one.
-func (s *shard) roundTrip(cmd core.RoundTrip) core.Event {
+func (s *shard) roundTrip(cmd core.RoundTrip, sent time.Time) core.Event {
 	w := s.p.w
 	var answer core.RoundTripDone
 	if cmd.End != nil {
 		w.checkEnd(s.number, s.p.id, cmd.End, nil)
-		answer.Ours = w.advance(s.number, s.p.id, cmd.End, w.now)
+		answer.Ours = w.advance(s.number, s.p.id, cmd.End, w.db())
 	}
 	if t := cmd.Take; t != nil {
 		answer.Lease = &core.Lease{
-			ID: t.ID, BatchSize: t.BatchSize, ScanSize: t.ScanSize, Deadline: w.now.Add(leaseDuration - 50*time.Millisecond),
+			ID: t.ID, BatchSize: t.BatchSize, ScanSize: t.ScanSize, Deadline: sent.Add(leaseDuration),
 		}
-		w.take(s.number, s.p.id, t, w.now, answer.Lease)
+		if w.lacks("deadline") {
+			answer.Lease.Deadline = w.now.Add(2 * leaseDuration)
+		}
+		w.take(s.number, s.p.id, t, w.db(), answer.Lease)
+		if answer.Lease.No > 0 {
+			w.note(s.name(), fmt.Sprintf("takes lease %d from event %d on", answer.Lease.No, answer.Lease.LastSeq+1))
+		}
 		if t.Read && answer.Lease.No > 0 {
 			w.read(s.number, answer.Lease, s.p.topics)
 		}
@@ -295,7 +315,7 @@ func (s *shard) commit(a *core.End) {
 	w := s.p.w
 	done := s.effects
 	if a.Lease == s.renewing {
-		w.fail("a lease of shard %d is ended while it is renewed", s.number)
+		w.fail("core", "a lease of shard %d is ended while it is renewed", s.number)
 	}
 	for _, seq := range done {
 		if w.poisonTx.has(seq) {
@@ -305,29 +325,21 @@ func (s *shard) commit(a *core.End) {
 			return
 		}
 	}
-	run := func() (moved bool) {
+	s.call("transaction", func() core.Event {
 		w.checkEnd(s.number, s.p.id, a, done)
-		if moved = w.advance(s.number, s.p.id, a, w.now); moved {
+		moved := w.advance(s.number, s.p.id, a, w.db())
+		if moved || w.lacks("transaction") {
 			for _, seq := range done {
-				w.effect(seq)
+				w.effect(s, seq)
 			}
 		}
-		return moved
-	}
-	switch {
-	case w.chance(30):
-		s.later(w.random(time.Millisecond), core.CommitFailed{Err: errDown})
-	case w.chance(30):
-		w.after(w.random(time.Millisecond), func() { run() })
-		s.later(2*time.Millisecond, core.CommitFailed{Err: errDown})
-	default:
-		w.after(w.random(time.Millisecond), func() { s.later(0, core.Committed{Ours: run()}) })
-	}
+		return core.Committed{Ours: moved}
+	}, func(bool) core.Event { return core.CommitFailed{Err: errDown} })
 }
 
 // handle runs the handlers of a batch.
 func (s *shard) handle(b *core.Batch) {
-	s.batch, s.effects, s.workers = b, nil, min(s.p.w.mode.Concurrency, b.Len())
+	s.batch, s.lost, s.effects, s.workers = b, false, nil, min(s.p.w.mode.Concurrency, b.Len())
 	if s.workers == 0 {
 		s.later(0, core.Handled{Batch: b})
 		return
@@ -340,6 +352,10 @@ func (s *shard) handle(b *core.Batch) {
 func (s *shard) worker(b *core.Batch) {
 	w := s.p.w
 	if s.p.gone {
+		return
+	}
+	if s.p.frozen {
+		s.p.held = append(s.p.held, func() { s.worker(b) })
 		return
 	}
 	b.Stopping = s.p.stopping
@@ -365,10 +381,9 @@ func (s *shard) worker(b *core.Batch) {
 		s.endWorker(b)
 		return
 	}
-	w.after(w.handling(), func() {
-		if s.p.gone {
-			return
-		}
+	w.begin(s, b, e)
+	s.during(w.handling(s), func() {
+		w.over(s, b, e.Seq)
 		r := e.Of.Target.(*target).call()
 		if r.Class != errclass.ClassDone {
 			// it waits for its target
@@ -377,11 +392,24 @@ func (s *shard) worker(b *core.Batch) {
 		} else if w.mode.Transactional {
 			s.effects = append(s.effects, e.Seq)
 		} else {
-			w.effect(e.Seq)
+			w.effect(s, e.Seq)
 		}
 		b.Stopping = s.p.stopping
 		b.Finish(w.now, e, r)
 		s.worker(b)
+	})
+}
+
+// during does something when a handler has taken its time, unless the process is gone by then.
+func (s *shard) during(d time.Duration, do func()) {
+	s.p.w.after(d, func() {
+		switch {
+		case s.p.gone:
+		case s.p.frozen:
+			s.p.held = append(s.p.held, do)
+		default:
+			do()
+		}
 	})
 }
 
@@ -395,12 +423,14 @@ func (s *shard) endWorker(b *core.Batch) {
 func (w *world) limits() bool { return w.rated && w.IntN(5) == 0 }
 
 // handling is how long a handler takes.
-func (w *world) handling() time.Duration {
-	switch {
-	case w.chance(200):
-		return w.random(3 * leaseDuration)
-	case w.chance(500):
-		return max(w.began.Add(stormy).Sub(w.now), 0) // it hangs
+func (w *world) handling(s *shard) time.Duration {
+	if f, is := w.faults.Draw(simulation.Slow); is {
+		d := f.UpTo(3 * leaseDuration)
+		if f.Pick1(3) == 0 { // it hangs
+			d = max(w.began.Add(w.result.Busy).Sub(w.now), 0)
+		}
+		w.note(s.name(), "FAULT: this handler takes "+d.String())
+		return d
 	}
 	return w.random(3 * time.Millisecond)
 }
@@ -411,9 +441,13 @@ func (s *shard) callBatch(b *core.Batch, c *core.Call) {
 	if len(c.Entries()) > 1 && w.IntN(10) == 0 { // the next one cannot be decoded
 		c.Cut(1 + w.IntN(len(c.Entries())-1))
 	}
-	w.after(w.handling(), func() {
-		if s.p.gone {
-			return
+	for _, e := range c.Entries() {
+		w.begin(s, b, e)
+	}
+	given := slices.Clone(c.Entries())
+	s.during(w.handling(s), func() {
+		for _, e := range given {
+			w.over(s, b, e.Seq)
 		}
 		results, whole := s.callHandler(c.Entries())
 		b.Stopping = s.p.stopping
@@ -476,7 +510,7 @@ func (s *shard) takeEffect(seqs []int64) {
 		if s.p.w.mode.Transactional {
 			s.effects = append(s.effects, seq)
 		} else {
-			s.p.w.effect(seq)
+			s.p.w.effect(s, seq)
 		}
 	}
 }
@@ -495,16 +529,19 @@ func (w *world) knowing(by *process, e *core.Entry) (id uuid.NullUUID) {
 func (s *shard) renew(lease *core.Lease) {
 	w, sent := s.p.w, s.p.w.now
 	s.renewing = lease
-	if w.chance(4) {
+	if _, is := w.faults.Draw(simulation.Locked); is {
+		w.excused = true
 		s.later(w.random(leaseDuration/5), core.Renewed{Lease: lease, Failed: true})
 		return
 	}
-	w.after(w.random(time.Millisecond), func() {
-		if !w.holds(s.number, s.p.id, lease.No) {
-			s.later(0, core.Renewed{Lease: lease, Lost: true})
-			return
+	s.call("renewal", func() core.Event {
+		if w.lacks("renewal") {
+			return core.Renewed{Lease: lease, Sent: sent}
 		}
-		w.shards[s.number].leaseUntil = w.now.Add(leaseDuration)
-		s.later(0, core.Renewed{Lease: lease, Sent: sent})
-	})
+		if !w.holds(s.number, s.p.id, lease.No, "renewal") {
+			return core.Renewed{Lease: lease, Lost: true}
+		}
+		w.shards[s.number].leaseUntil = w.db().Add(leaseDuration)
+		return core.Renewed{Lease: lease, Sent: sent}
+	}, func(bool) core.Event { return core.Renewed{Lease: lease, Failed: true} })
 }

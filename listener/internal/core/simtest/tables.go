@@ -1,6 +1,7 @@
-package coresim
+package simtest
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -17,6 +18,8 @@ type row struct {
 	version int
 	target  int
 	visible bool // committed
+
+	rollsBack bool // its transaction will be rolled back
 }
 
 // set is a set of seqs: a snapshot of the log, for example.
@@ -57,6 +60,7 @@ type parkedRow struct {
 	key        string
 	bucket     int
 	attempts   int
+	taken      int32 // of a head: how many events of its key a lease has taken whose end is not known
 	retryAfter time.Time
 }
 
@@ -69,15 +73,20 @@ type tables struct {
 	dead      set
 	reshardTo int
 	latest    set                // the latest snapshot; nil if something has committed since
+	without   string             // the guard that is left out
+	done      int                // so many of log are known to be handled, dead or rolled back
 	ended     map[uuid.UUID]bool // the leases that were ended
 }
+
+// lacks reports whether a guard is left out.
+func (t *tables) lacks(guard string) bool { return t.without == guard }
 
 // snapshot is what has committed.
 func (t *tables) snapshot() set {
 	if t.latest == nil {
 		t.latest = make(set, 1)
 		for _, r := range t.log {
-			if r.visible {
+			if r.visible || t.lacks("commit") {
 				t.latest.add(r.seq)
 			}
 		}
@@ -92,8 +101,12 @@ func (t *tables) rowOf(seq int64) *row { return t.log[seq-1] }
 
 // window are the rows that a cursor has yet to pass, of all shards.
 func (t *tables) window(c *cursor, hi set) (rows []*row) {
+	high := int64(0)
+	if t.lacks("straggler") {
+		high = int64(len(c.lo)) - 1
+	}
 	for _, r := range t.log {
-		if r.seq > c.lastSeq && hi.has(r.seq) && !c.lo.has(r.seq) {
+		if r.seq > c.lastSeq && hi.has(r.seq) && !c.lo.has(r.seq) && r.seq > high {
 			rows = append(rows, r)
 		}
 	}
@@ -131,10 +144,10 @@ func (t *tables) take(shard int, by uuid.UUID, p *core.Take, now time.Time, leas
 		return
 	}
 	c := t.shards[shard]
-	if !c.offers(by, p, now) || c.retryAfter.After(now) || !t.hasWork(shard, c, now) {
+	if !t.offers(c, by, p, now) || c.retryAfter.After(now) || !t.hasWork(shard, c, now) {
 		return
 	}
-	c.lend(by, p, now)
+	t.lend(c, by, p, now)
 	if !c.inBatch {
 		if c.hi = c.barrier; c.hi == nil {
 			c.hi = t.snapshot()
@@ -153,17 +166,20 @@ func (t *tables) take(shard int, by uuid.UUID, p *core.Take, now time.Time, leas
 func (c *cursor) repeats(p *core.Take) bool { return c.running && c.leaseID == p.ID }
 
 // offers reports whether p of by may take the lease.
-func (c *cursor) offers(by uuid.UUID, p *core.Take, now time.Time) bool {
+func (t *tables) offers(c *cursor, by uuid.UUID, p *core.Take, now time.Time) bool {
 	none := uuid.UUID{}
+	if t.lacks("take-lease") {
+		return true
+	}
 	free := c.leaseBy == none && (c.preferred == none || c.preferred == by || p.TakeOver)
 	expired := !c.leaseUntil.IsZero() && c.leaseUntil.Before(now)
 	mine := c.leaseBy == by && c.running && (c.leaseID == p.ID || c.leaseID == p.Previous)
-	return (free || expired || mine) && (c.leaseNo == p.AfterNo && c.leaseID != p.ID || c.repeats(p))
+	return (free || expired || mine) && (c.leaseNo == p.AfterNo && c.leaseID != p.ID || c.repeats(p) || t.lacks("take-number") && !t.ended[p.ID])
 }
 
 // lend gives the lease to p of by.
-func (c *cursor) lend(by uuid.UUID, p *core.Take, now time.Time) {
-	if c.running && !(c.leaseID == p.ID || c.leaseBy == by && c.leaseID == p.Previous) {
+func (t *tables) lend(c *cursor, by uuid.UUID, p *core.Take, now time.Time) {
+	if c.running && !t.lacks("one-by-one") && !(c.leaseID == p.ID || c.leaseBy == by && c.leaseID == p.Previous) {
 		c.oneByOne = max(c.oneByOne, 20)
 	}
 	if !c.repeats(p) {
@@ -175,19 +191,25 @@ func (c *cursor) lend(by uuid.UUID, p *core.Take, now time.Time) {
 	c.leaseBy, c.leaseUntil, c.leaseID, c.preferred, c.running = by, now.Add(leaseDuration), p.ID, by, true
 }
 
-// holds reports whether by has the lease with number no.
-func (t *tables) holds(shard int, by uuid.UUID, no int64) bool {
+// holds reports whether by has the lease with number no. Each kind of statement has the guard.
+func (t *tables) holds(shard int, by uuid.UUID, no int64, statement string) bool {
 	if shard >= len(t.shards) {
 		return false
+	}
+	if statement != "" && t.lacks("fence-of-"+statement) {
+		return t.shards[shard].in(statement)
 	}
 	c := t.shards[shard]
 	return c.leaseBy == by && c.leaseNo == no && c.running
 }
 
+// in reports whether a statement without its fence has something to change.
+func (c *cursor) in(statement string) bool { return c.inBatch || statement != "end" }
+
 func (t *tables) entry(r *row, topics [2]*core.Topic) *core.Entry {
 	e := &core.Entry{Seq: r.seq, Key: r.key, Of: topics[r.target]}
 	e.Version, e.ID = r.version, uuid.UUID{15: byte(r.seq), 14: byte(r.seq >> 8)}
-	if t.isParked(r.key) {
+	if t.isParked(r.key) && !t.lacks("parked-key") {
 		e.Status, e.ParkedBefore = core.Parked, true
 	}
 	return e
@@ -214,7 +236,7 @@ func (t *tables) read(shard int, lease *core.Lease, topics [2]*core.Topic) {
 
 // readNext is LogReadNext.
 func (t *tables) readNext(shard int, by *process, p *core.NextBatch, size int) {
-	if !t.holds(shard, by.id, p.Lease.No) {
+	if !t.holds(shard, by.id, p.Lease.No, "read") {
 		return
 	}
 	c := t.shards[shard]
@@ -235,7 +257,7 @@ func (t *tables) readNext(shard int, by *process, p *core.NextBatch, size int) {
 
 // try is ListenerTry, with the LogReadNext that follows.
 func (t *tables) try(shard int, by *process, lease *core.Lease, most int) core.Tried {
-	if !t.holds(shard, by.id, lease.No) {
+	if !t.holds(shard, by.id, lease.No, "try") {
 		return core.Tried{}
 	}
 	c := t.shards[shard]
@@ -269,7 +291,7 @@ func (t *tables) fill(shard int, now time.Time) (f core.Filled) {
 
 // advance is ListenerAdvance with its companions.
 func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (moved bool) {
-	if !t.holds(shard, by, a.Lease.No) {
+	if !t.holds(shard, by, a.Lease.No, "end") {
 		return false
 	}
 	t.ended[a.Lease.ID] = true
@@ -277,17 +299,29 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 		t.settle(a.Settle, now)
 	}
 	c := t.shards[shard]
-	c.move(a, now)
+	t.move(c, a, now)
 	c.release(a)
 	for _, seq := range a.Dead.Seqs {
-		t.dead.add(seq)
+		if !t.lacks("dead-letter") {
+			t.dead.add(seq)
+		}
 	}
-	t.park(&a.Parking, now)
+	if !t.lacks("parking") {
+		t.park(&a.Parking, now)
+	}
 	for _, to := range a.Returned {
+		if t.lacks("wake-parked") {
+			break
+		}
 		t.wakeParked(to.(*target).number, now)
 	}
+	if len(a.Promote) > 0 {
+		t.demote(a.Heads)
+	}
 	for _, key := range a.Promote {
-		t.promote(key, now)
+		if !t.lacks("promote") {
+			t.promote(key, a.Taken, now)
+		}
 	}
 	return true
 }
@@ -303,7 +337,7 @@ func (t *tables) settle(p *core.Settle, now time.Time) {
 	for i, no := range p.Failed {
 		for _, r := range t.parked {
 			if r.no == no {
-				r.attempts = int(p.FailedAttempts[i])
+				r.attempts, r.taken = int(p.FailedAttempts[i]), p.FailedTaken[i]
 				r.retryAfter = now.Add(time.Duration(p.FailedDelaysUs[i]) * time.Microsecond)
 			}
 		}
@@ -311,8 +345,11 @@ func (t *tables) settle(p *core.Settle, now time.Time) {
 }
 
 // move moves the cursor.
-func (c *cursor) move(a *core.End, now time.Time) {
+func (t *tables) move(c *cursor, a *core.End, now time.Time) {
 	if a.Closes {
+		if t.lacks("close") {
+			c.hi = c.lo
+		}
 		c.lo, c.hi, c.lastSeq, c.inBatch = c.hi, nil, 0, false
 	} else {
 		c.lastSeq = a.LastSeq
@@ -324,7 +361,9 @@ func (c *cursor) move(a *core.End, now time.Time) {
 	for i, seq := range a.AheadSeqs {
 		c.ahead[seq] = a.AheadAttempts[i]
 	}
-	c.retryCount, c.retryAfter = int(a.RetryCount), time.Time{}
+	if c.retryCount, c.retryAfter = int(a.RetryCount), (time.Time{}); t.lacks("retry-count") {
+		c.retryCount = 0
+	}
 	if a.Delayed {
 		c.retryAfter = now.Add(a.Delay)
 	}
@@ -380,28 +419,40 @@ func (t *tables) park(p *core.ParkingEvents, now time.Time) {
 	}
 }
 
-// wakeParked is ParkedWake: the heads that wait for a target are due.
+// wakeParked is ParkedWake: the heads that wait for a target, without an attempt, are due.
 func (t *tables) wakeParked(target int, now time.Time) {
 	for _, r := range t.parked {
-		if t.rowOf(r.seq).target == target && !r.retryAfter.IsZero() {
+		if t.rowOf(r.seq).target == target && r.retryAfter.After(now) && r.attempts == 0 {
 			r.retryAfter = now
 		}
 	}
 }
 
-// promote makes the first parked event of a key its head, which is due unless it was the head before.
-func (t *tables) promote(key string, now time.Time) {
-	first := true
+// first returns the first parked event of a key.
+func (t *tables) first(key string) *parkedRow {
 	for _, r := range t.parked {
-		if r.key != key {
-			continue
+		if r.key == key {
+			return r
 		}
-		if first && r.retryAfter.IsZero() {
-			r.retryAfter = now
-		} else if !first {
-			r.retryAfter = time.Time{}
+	}
+	return nil
+}
+
+// promote is ParkedPromote for one key: its first parked event is its head, which is due unless it was the head before.
+func (t *tables) promote(key string, taken int32, now time.Time) {
+	if r := t.first(key); r != nil && r.retryAfter.IsZero() {
+		r.retryAfter, r.taken = now, taken
+	}
+}
+
+// demote makes events no heads that were parked as heads, behind others of their key.
+func (t *tables) demote(heads []int64) {
+	for _, seq := range heads {
+		for _, r := range t.parked {
+			if r.seq == seq && r != t.first(r.key) {
+				r.retryAfter = time.Time{}
+			}
 		}
-		first = false
 	}
 }
 
@@ -416,23 +467,40 @@ func (t *tables) leaseState(shard int) core.LeaseState {
 
 // takeParked is ParkedTake.
 func (t *tables) takeParked(shard int, by *process, cmd core.TakeParked, now time.Time) (events []*core.Entry) {
-	if !t.holds(shard, by.id, cmd.Lease.No) {
+	if !t.holds(shard, by.id, cmd.Lease.No, "take-parked") {
 		return nil
 	}
-	keys := 0
-	for _, head := range t.parked {
-		if head.retryAfter.IsZero() || head.retryAfter.After(now) || head.bucket%len(t.shards) != shard || keys == cmd.Keys {
+	oneByOne := cmd.Lease.OneByOne
+	var due []*parkedRow
+	for _, p := range t.parked {
+		if p.retryAfter.IsZero() || p.retryAfter.After(now) || p.bucket%len(t.shards) != shard {
 			continue
 		}
-		keys++
+		r := t.rowOf(p.seq)
+		if !oneByOne || p.taken > 0 && r.version <= by.topics[r.target].Version {
+			due = append(due, p)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b *parkedRow) int { return a.retryAfter.Compare(b.retryAfter) })
+	due = due[:min(len(due), cmd.Keys)]
+	for _, head := range due {
 		n := 0
-		for _, r := range t.parked {
-			if r.key == head.key && n < cmd.Events {
+		for _, p := range t.parked {
+			if p.key == head.key && n < cmd.Events {
 				n++
-				e := t.entry(t.rowOf(r.seq), by.topics)
-				e.Status, e.ParkedBefore, e.ParkedNo, e.Used, e.Taken = core.Waiting, false, r.no, r.attempts, 1
+				e := t.entry(t.rowOf(p.seq), by.topics)
+				e.Status, e.ParkedBefore, e.ParkedNo, e.Used, e.Taken = core.Waiting, false, p.no, p.attempts, p.taken
 				events = append(events, e)
 			}
+		}
+	}
+	slices.SortFunc(events, func(a, b *core.Entry) int { return cmp.Compare(a.ParkedNo, b.ParkedNo) })
+	for _, head := range due {
+		switch {
+		case !oneByOne:
+			head.taken = int32(cmd.Events)
+		case !t.lacks("parked-charge"):
+			head.attempts++
 		}
 	}
 	return events
@@ -480,6 +548,9 @@ func (t *tables) reshard() (stepped bool) {
 	}
 	no := int64(0)
 	for _, c := range t.shards {
+		if t.lacks("barrier") {
+			continue
+		}
 		if c.inBatch || c.leaseBy != (uuid.UUID{}) || !slices.Equal(c.lo, c.barrier) {
 			return false
 		}

@@ -1,4 +1,4 @@
-package coresim
+package simtest
 
 import (
 	"time"

@@ -76,32 +76,33 @@ func (t *Table) Extend(r *Row, f Fence, now time.Time, lease time.Duration) bool
 }
 
 // Sweep is EventSweepDead: it notes events that no claim takes again, and makes dead letters of those that were noted a
-// grace ago. It leaves those of inFlight and what is paused alone.
-func (t *Table) Sweep(now time.Time, grace time.Duration, may func(*Row) bool) (died []*Row) {
+// grace ago. It leaves alone what it may not sweep.
+func (t *Table) Sweep(now time.Time, grace time.Duration, may func(*Row) bool) (died []*Row, noted int) {
 	if t.lacks("sweep") {
-		return nil
+		return nil, 0
 	}
 	for _, r := range t.rows {
 		over := r.LockedUntil.Before(now) || t.lacks("sweep-lease")
-		noted := r.Updated.After(r.LockedUntil)
+		known := r.Updated.After(r.LockedUntil)
 		if r.Attempts < r.Max || r.Due.After(now) || r.busy != nil || !may(r) || r.leased() && !over {
 			continue
 		}
 		switch {
-		case !r.leased() || noted && !r.Updated.After(now.Add(-grace)) || grace == 0 || t.lacks("sweep-lease"):
+		case !r.leased() || known && !r.Updated.After(now.Add(-grace)) || grace == 0 || t.lacks("sweep-lease"):
 			r.Final, r.LockedUntil = "dead", time.Time{}
 			died = append(died, r)
-		case !noted:
+		case !known:
 			r.Updated = now
+			noted++
 		}
 	}
 	t.sort()
-	return died
+	return died, noted
 }
 
 // Replay is DeadLetterReplay.
 func (t *Table) Replay(r *Row, now time.Time) {
-	r.Final, r.Attempts, r.Due, r.Updated = "", 0, now, now
+	r.Final, r.Attempts, r.Due, r.Updated, r.LockedBy = "", 0, now, now, uuid.Nil
 	r.ClaimNo++
 	t.rows = append(t.rows, r)
 	t.sort()

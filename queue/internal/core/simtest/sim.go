@@ -291,7 +291,7 @@ func (s *sim) sweepAs(p *proc) {
 	for _, r := range s.rows {
 		valid[r] = r.leased() && !r.LockedUntil.Before(s.db())
 	}
-	died := s.Sweep(s.db(), lease, func(r *Row) bool { return p == nil || p.inFlight[r] == nil })
+	died, _ := s.Sweep(s.db(), lease, func(r *Row) bool { return p == nil || p.inFlight[r] == nil })
 	for _, r := range died {
 		s.note("sweep", "event "+r.name()+" is dead")
 		s.require(!valid[r], "I4", "event %s is swept while its lease holds", r.name())

@@ -66,6 +66,12 @@ func (t *Table) All() []*Row { return t.all }
 // Sort restores the order of the rows after a change by hand.
 func (t *Table) Sort() { t.sort() }
 
+// Pending returns the events that are not final, in the order of their places.
+func (t *Table) Pending() []*Row { return t.rows }
+
+// Leased reports whether r has a lease, which may have run out.
+func (r *Row) Leased() bool { return r.leased() }
+
 // lacks reports whether a guard is left out.
 func (t *Table) lacks(guard string) bool { return t.without == guard }
 
