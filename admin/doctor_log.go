@@ -37,7 +37,7 @@ func checkListeners(ctx context.Context, e *examination) (found []Finding, err e
 			if !restored {
 				found = append(found, Finding{
 					Severity: SeverityError,
-					Text: "the database was restored from a dump, or moved: " +
+					Text: "the database was restored from a dump, moved, or upgraded: " +
 						"the positions of listeners are those of another cluster",
 					Means: "listeners refuse to start, because they would miss or repeat events",
 					Fix:   e.command("listener rebase"),
