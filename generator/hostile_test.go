@@ -35,6 +35,7 @@ var hostile = []struct{ name, text string }{
 	{"invisible", "a\u200b\ufeff\u00ad\u2028\u2029b"},
 	{"terminal", "a\x1b[31m\x07\x00\x7f"},
 	{"path", "../../../etc/passwd"},
+	{"header", "a\r\nX-Injected: b"},
 	{"format", "%s%n{{.}}${HOME}{tenant_id}"},
 	{"number", "99999999999999999999999999"},
 	{"long", strings.Repeat("x", 5000)},
