@@ -159,7 +159,11 @@ func tableOf(said map[string]map[string]bool) string {
 		fmt.Fprintf(&table, "%s\n", at)
 		for _, rule := range slices.Sorted(maps.Keys(by)) {
 			slices.Sort(by[rule])
-			fmt.Fprintf(&table, "  %s: %s\n", rule, strings.Join(by[rule], " "))
+			texts := strings.Join(by[rule], " ")
+			if len(by[rule]) == len(hostile) {
+				texts = "all"
+			}
+			fmt.Fprintf(&table, "  %s: %s\n", rule, texts)
 		}
 	}
 	return table.String()
@@ -177,8 +181,10 @@ func readTable(table string) map[string]map[string]bool {
 			said[at] = make(map[string]bool)
 			continue
 		}
-		for text := range strings.FieldsSeq(texts) {
-			said[at][text+"="+rule] = true
+		for _, h := range hostile {
+			if texts == "all" || slices.Contains(strings.Fields(texts), h.name) {
+				said[at][h.name+"="+rule] = true
+			}
 		}
 	}
 	return said
