@@ -54,7 +54,7 @@ step "Continue. Consumers have seen versions of items that are lost, and would t
 act psql -q "$db" -c "UPDATE items SET version = version + 1000000"
 background drills work -db "$db" -dir "$work" -inbox "$(url others consumer)"
 worker=$pid
-drills write -db "$db" -dir "$work" -orders $orders
+drills write -db "$db" -dir "$work" -orders 50 # one of each item
 delivered "$db"
 finish $worker
 
