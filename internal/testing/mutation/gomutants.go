@@ -96,9 +96,10 @@ func goMutants(out string) ([]mutant, string, error) {
 	return all, path, os.WriteFile(path, overlay, 0o600)
 }
 
-// write puts a file into out if it is not there already, and notes what it replaces.
+// write puts a file into out if it is not there already, and notes what it replaces. Its name does not end in .go, so
+// that out is no package of the module.
 func write(out, name string, content []byte, replaced map[string]string) error {
-	path := filepath.Join(out, strings.ReplaceAll(filepath.ToSlash(name), "/", "_"))
+	path := filepath.Join(out, strings.ReplaceAll(filepath.ToSlash(name), "/", "_")+".txt")
 	from, err := filepath.Abs(name)
 	if err != nil {
 		return err
