@@ -236,7 +236,7 @@ func (m *maker) order(i int) {
 // limitAndLock removes LIMIT and adds one to it, and removes locks and SKIP LOCKED.
 func (m *maker) limitAndLock(i int) {
 	switch t := m.tokens[i]; {
-	case t.is("limit") && i+1 < len(m.tokens):
+	case t.is("limit") && i+1 < len(m.tokens) && !m.at(i+1).is("0"): // LIMIT 0 only asks whether the tables exist
 		end := m.until(i+1, func(j int) bool { return m.oneOf(j, "for", "union", "offset", "loop", "on") })
 		m.replace(i+1, end, "("+m.source(i+1, end)+") + 1000000000")
 		m.edits[len(m.edits)-1].says = "none"
