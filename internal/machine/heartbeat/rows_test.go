@@ -101,3 +101,21 @@ func TestOrphansInEachLane(t *testing.T) {
 	require.Equal(t, 1, log.count("namespace=jobs topic=elsewhere version=1\n"), "its process declares no version")
 	require.Equal(t, 6, log.count("level=WARN"))
 }
+
+// TestOrphansInSeveralVersionsAreSaidOnce: a topic that nobody takes is one line per namespace, whatever versions its events have.
+func TestOrphansInSeveralVersionsAreSaidOnce(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	db, err := schemadb.Open("")
+	require.NoError(t, err)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.queue (id, namespace, topic, version, next_attempt_at)
+		SELECT gen_random_uuid(), n, topic, v, now() - interval '1 h'
+		FROM unnest('{jobs,other}'::text[]) AS n, unnest('{gone,lost}'::text[]) AS topic, generate_series(1, 3) AS v`)
+	log := new(lines)
+	o := heartbeat.NewOrphans(db, pool, slog.New(slog.NewTextHandler(log, nil)), []string{"other", "jobs"}, time.Minute)
+	require.NoError(t, o.Check(t.Context()))
+	for _, found := range []string{"namespace=jobs topic=gone", "namespace=jobs topic=lost", "namespace=other topic=gone", "namespace=other topic=lost"} {
+		require.Equal(t, 1, log.count(found+"\n"), found)
+	}
+	require.Equal(t, 4, log.count("level=WARN"))
+}
