@@ -41,23 +41,33 @@ type fault struct {
 	cause func(ctx context.Context, d *driver, r *rand.Rand) error
 }
 
-// deck returns n faults in the order in which a seed draws them: all that are possible once, and then by their shares.
+// deck returns faults in the order in which a seed draws them: all that are possible, and as many as their shares of n say.
+// A campaign of a thousand or more has all of these, and each other kind a few times, even if that is more than n. In a
+// shorter one the shares get what the kinds leave.
 func deck(all []fault, n int, r *rand.Rand) []fault {
-	drawn := slices.Clone(all)
+	var drawn, rest []fault
+	wanted := 0
+	for _, f := range all {
+		times := 1
+		if f.share == 0 {
+			rest = append(rest, f)
+			times = max(n/500, 1)
+		}
+		for range times {
+			drawn = append(drawn, f)
+		}
+		wanted += max(f.share*n/1000-1, 0)
+	}
 	shuffle(drawn, r)
 	if len(drawn) >= n {
 		return drawn[:n]
 	}
-	more, wanted := n-len(drawn), 0
-	var rest []fault
-	for _, f := range all {
-		wanted += max(f.share*n/1000-1, 0)
-		if f.share == 0 {
-			rest = append(rest, f)
-		}
+	more := wanted
+	if n < 1000 {
+		more = min(n-len(drawn), wanted)
 	}
-	for _, f := range all { // if n is small, the shares get what there is
-		for range max(f.share*n/1000-1, 0) * min(more, wanted) / max(wanted, 1) {
+	for _, f := range all {
+		for range max(f.share*n/1000-1, 0) * more / max(wanted, 1) {
 			drawn = append(drawn, f)
 		}
 	}

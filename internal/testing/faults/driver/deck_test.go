@@ -18,12 +18,13 @@ func TestDeck(t *testing.T) {
 			counts[f.kind]++
 			order = append(order, f.kind)
 		}
-		require.Len(t, order, n)
+		require.GreaterOrEqual(t, len(order), n)
 		return counts, order
 	}
 	for _, n := range []int{100, 150, 2000} {
 		counts, order := draw(n, 7)
 		require.Len(t, counts, len(all), "each kind happens in %d faults", n)
+		require.Less(t, len(order), n*11/10)
 		_, again := draw(n, 7)
 		require.Equal(t, order, again)
 		_, other := draw(n, 8)
@@ -41,6 +42,10 @@ func TestDeck(t *testing.T) {
 	require.Equal(t, 300, sum("stop a worker past its leases", "stop a consumer", "stop a writer"))
 	require.Equal(t, 100, sum("immediate restart"))
 	require.Equal(t, 1000, sum("cut after k bytes of replies", "cut after k bytes of requests", "cut between NATS and its clients"))
-	few, _ := draw(20, 7)
+	for kind, n := range counts {
+		require.GreaterOrEqual(t, n, 4, kind)
+	}
+	few, order := draw(20, 7)
+	require.Len(t, order, 20)
 	require.Len(t, few, 20, "as many kinds as there are faults")
 }

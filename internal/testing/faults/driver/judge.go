@@ -147,12 +147,12 @@ func (d *driver) settle(ctx context.Context) error {
 
 // left says what is left to do.
 func (d *driver) left(ctx context.Context) (text string, none bool, err error) {
-	var queue, parked, ledger int
+	var queue, parked int
 	var stock, parcels, invoices int
 	err = d.root.QueryRow(ctx, `
-		SELECT (SELECT count(*) FROM outbox.queue), (SELECT count(*) FROM outbox.parked), (SELECT count(*) FROM effects),
+		SELECT (SELECT count(*) FROM outbox.queue), (SELECT count(*) FROM outbox.parked),
 			count(*) FILTER (WHERE topic = $1), count(*) FILTER (WHERE topic = $2), count(*) FILTER (WHERE topic = $3)
-		FROM placed`, shop.StockMoved, shop.ParcelSent, shop.InvoiceSent).Scan(&queue, &parked, &ledger, &stock, &parcels, &invoices)
+		FROM placed`, shop.StockMoved, shop.ParcelSent, shop.InvoiceSent).Scan(&queue, &parked, &stock, &parcels, &invoices)
 	if err != nil {
 		return "", false, err
 	}
@@ -164,11 +164,11 @@ func (d *driver) left(ctx context.Context) (text string, none bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	lag := int64(0)
+	lag := time.Duration(0)
 	for _, l := range listeners {
-		lag += int64(l.Lag)
+		lag = max(lag, l.Lag)
 	}
-	text = fmt.Sprintf("%d in the queue, %d before listeners, %d parked, %d effects of %d with consumers, where %d are parked", queue, lag, parked, taken, stock+parcels+invoices, kept)
+	text = fmt.Sprintf("%d in the queue, listeners %s behind, %d parked, %d effects of %d with consumers, where %d are parked", queue, lag.Round(time.Second), parked, taken, stock+parcels+invoices, kept)
 	return text, queue == 0 && parked == 0 && lag == 0 && kept == 0 && taken >= stock+parcels+invoices, nil
 }
 

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"syscall"
@@ -76,8 +77,15 @@ func killed(role string) func(context.Context, *driver, *rand.Rand) error {
 			return err
 		}
 		defer s.fault.Unlock()
-		s.awaitReady()
-		return s.end(syscall.SIGKILL, stopPatience)
+		for { // another one if this one ends for another reason
+			s.awaitReady()
+			if err := s.end(syscall.SIGKILL, stopPatience); err != nil || s.wasKilled() {
+				return err
+			}
+			if err := pause(ctx, 10*time.Millisecond); err != nil {
+				return err
+			}
+		}
 	}
 }
 
@@ -89,11 +97,13 @@ func stopped(role string, length time.Duration) func(context.Context, *driver, *
 		}
 		defer s.fault.Unlock()
 		s.awaitReady()
-		if err := s.signal(suspend.Stop); err != nil {
-			return err
+		for s.signal(suspend.Stop) != nil {
+			if err := pause(ctx, 10*time.Millisecond); err != nil {
+				return err
+			}
 		}
 		err = pause(ctx, length)
-		if cont := s.signal(suspend.Continue); cont != nil {
+		if cont := s.signal(suspend.Continue); cont != nil && !errors.Is(cont, errNone) {
 			return cont
 		}
 		return err
@@ -111,7 +121,7 @@ func told(role, word string, ends bool) func(context.Context, *driver, *rand.Ran
 		for { // another one if this one ends for another reason
 			s.awaitReady()
 			_, _, ended := s.now()
-			if err := s.tell(word); err != nil {
+			if err := s.tell(word); err != nil || ended == nil {
 				if pause(ctx, 50*time.Millisecond) != nil {
 					return err
 				}

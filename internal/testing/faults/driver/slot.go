@@ -31,8 +31,10 @@ type slot struct {
 	starts  int
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
-	ended   chan struct{} // of the present process
+	read    chan struct{} // closed when the output of the present process ends
+	ended   chan struct{} // closed when it has ended
 	ready   chan struct{}
+	killed  bool // the latest process that has ended was killed
 	clock   bool // the next process has a clock that jumps
 	closing bool
 	done    chan struct{} // closed when there are no more processes
@@ -50,12 +52,20 @@ func (s *slot) keep() {
 	for {
 		began := time.Now()
 		err := s.start()
-		if _, _, ended := s.now(); err == nil {
-			<-ended
+		if err == nil && s.cmd != nil {
+			<-s.read
 			err = s.cmd.Wait()
 		}
 		s.mu.Lock()
 		closing := s.closing
+		if s.cmd != nil && s.cmd.ProcessState != nil {
+			status, ok := s.cmd.ProcessState.Sys().(syscall.WaitStatus)
+			s.killed = ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+		}
+		if s.ended != nil {
+			close(s.ended)
+			s.ended = nil
+		}
 		s.mu.Unlock()
 		if closing {
 			return
@@ -74,6 +84,7 @@ func (s *slot) start() error {
 		return nil
 	}
 	s.starts++
+	s.killed = false
 	o := s.orders()
 	o.Role, o.Name, o.Seed = s.role, fmt.Sprintf("%s#%d", s.name, s.starts), o.Seed+uint64(s.starts)
 	text, err := json.Marshal(o)
@@ -107,10 +118,10 @@ func (s *slot) start() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	ended, ready := make(chan struct{}), make(chan struct{})
-	s.cmd, s.stdin, s.ended, s.ready = cmd, stdin, ended, ready
+	read, ready := make(chan struct{}), make(chan struct{})
+	s.cmd, s.stdin, s.read, s.ended, s.ready = cmd, stdin, read, make(chan struct{}), ready
 	go func() {
-		defer close(ended)
+		defer close(read)
 		in, said := bufio.NewScanner(stdout), false
 		for in.Scan() {
 			if in.Text() == shop.Ready && !said {
@@ -122,13 +133,12 @@ func (s *slot) start() error {
 	return nil
 }
 
-// now returns what the slot has now.
+// now returns the present process, and nil if there is none at the moment.
 func (s *slot) now() (p *os.Process, ready, ended chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cmd == nil {
-		never := make(chan struct{})
-		return nil, never, never
+	if s.ended == nil {
+		return nil, nil, nil
 	}
 	return s.cmd.Process, s.ready, s.ended
 }
@@ -145,10 +155,13 @@ func (s *slot) awaitReady() {
 	}
 }
 
+// errNone: the process has ended, and the next one has not begun.
+var errNone = errors.New("no process")
+
 func (s *slot) signal(sig syscall.Signal) error {
 	p, _, _ := s.now()
 	if p == nil {
-		return errors.New(s.name + " has no process")
+		return fmt.Errorf("signal %s: %w", s.name, errNone)
 	}
 	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s: %w", s.name, err)
@@ -159,7 +172,9 @@ func (s *slot) signal(sig syscall.Signal) error {
 // end ends the present process with a signal and waits for its end. If it does not end, it is killed.
 func (s *slot) end(sig syscall.Signal, patience time.Duration) error {
 	_, _, ended := s.now()
-	if err := s.signal(sig); err != nil {
+	if err := s.signal(sig); errors.Is(err, errNone) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	select {
@@ -171,11 +186,18 @@ func (s *slot) end(sig syscall.Signal, patience time.Duration) error {
 	}
 }
 
+// wasKilled reports whether the process was killed that has ended last.
+func (s *slot) wasKilled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.killed
+}
+
 func (s *slot) tell(word string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stdin == nil {
-		return errors.New(s.name + " has no process")
+	if s.ended == nil {
+		return fmt.Errorf("tell %s: %w", s.name, errNone)
 	}
 	_, err := fmt.Fprintln(s.stdin, word)
 	return err
