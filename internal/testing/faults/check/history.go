@@ -43,13 +43,15 @@ func History(history io.Reader, id ID) ([]string, error) {
 	return text, nil
 }
 
+var verbs = map[string]string{Start: "starts", Done: "has done", Fail: "fails with", Gone: "refuses"}
+
 func (l Line) describe(from int64) string {
 	at := fmt.Sprintf("%+10.3f s  %-10s ", float64(l.At-from)/1e6, l.Who)
 	switch l.Kind {
 	case Tx:
 		return at + fmt.Sprintf("transaction %s with %d events: %s", l.Tx, len(l.Events), l.Say)
 	case Call:
-		return at + fmt.Sprintf("%s %ss it, attempt %d: %s %s number %d", l.Handler, l.Say, l.Attempt, l.Topic, l.Item, l.N)
+		return at + fmt.Sprintf("%s %s it, attempt %d: %s %s number %d", l.Handler, verbs[l.Say], l.Attempt, l.Topic, l.Item, l.N)
 	}
 	return at + l.Kind + ": " + l.Say
 }

@@ -33,8 +33,8 @@ var ofQueue = map[string]string{shop.OrderPlaced: "orders", shop.ReminderDue: "r
 const (
 	// still is how long nothing may change until it is taken for settled without being so.
 	still = 2 * time.Minute
-	// firstViolations is how many violations are told with their histories.
-	firstViolations = 5
+	// firstViolations is how many violations of each kind are told with their histories.
+	firstViolations = 2
 )
 
 // judge has all that was written settle, and checks it.
@@ -85,7 +85,11 @@ func (d *driver) judge(ctx context.Context, rules check.Rules) (*Account, error)
 	if info, err := f.Stat(); err == nil {
 		a.Bytes = info.Size()
 	}
-	for _, v := range found.Violations[:min(len(found.Violations), firstViolations)] {
+	told := make(map[string]int)
+	for _, v := range found.Violations {
+		if told[v.Kind]++; told[v.Kind] > firstViolations {
+			continue
+		}
 		if _, err := f.Seek(0, 0); err != nil {
 			return nil, err
 		}
@@ -103,11 +107,11 @@ func (d *driver) row(ctx context.Context, id check.ID) string {
 	var text string
 	err := d.root.QueryRow(ctx, `
 		SELECT concat_ws('; ',
-			(SELECT 'queue: ' || to_jsonb(q) FROM outbox.queue AS q WHERE id = $1),
-			(SELECT 'delivered: ' || to_jsonb(d) FROM outbox.delivered AS d WHERE id = $1),
-			(SELECT string_agg('dead: ' || (to_jsonb(x) - 'payload'), '; ') FROM outbox.dead_letters AS x WHERE id = $1),
-			(SELECT 'log: ' || (to_jsonb(l) - 'payload') FROM outbox.log AS l WHERE id = $1),
-			(SELECT string_agg('parked: ' || to_jsonb(p), '; ') FROM outbox.parked AS p, outbox.log AS l WHERE l.id = $1 AND p.seq = l.seq))`,
+			(SELECT 'queue: ' || to_jsonb(q)::text FROM outbox.queue AS q WHERE id = $1),
+			(SELECT 'delivered: ' || to_jsonb(d)::text FROM outbox.delivered AS d WHERE id = $1),
+			(SELECT string_agg('dead: ' || (to_jsonb(x) - 'payload')::text, '; ') FROM outbox.dead_letters AS x WHERE id = $1),
+			(SELECT 'log: ' || (to_jsonb(l) - 'payload')::text FROM outbox.log AS l WHERE id = $1),
+			(SELECT string_agg('parked: ' || to_jsonb(p)::text, '; ') FROM outbox.parked AS p, outbox.log AS l WHERE l.id = $1 AND p.seq = l.seq))`,
 		uuid.UUID(id)).Scan(&text)
 	if err != nil {
 		return "no row: " + err.Error()
