@@ -94,12 +94,12 @@ type Finding struct {
 // enough is how many schedules must suffice to notice that a guard is left out.
 const enough = 3000
 
-// Find plays random schedules without a guard until an invariant notices it. Those with even numbers are rough. What fails
+// Find plays random schedules without a guard, from a seed on, until an invariant notices it. Those with even numbers are rough. What fails
 // with the guard, too, does not count.
-func (m *Machine) Find(c Control) Finding {
+func (m *Machine) Find(c Control, seed uint64) Finding {
 	f := Finding{Control: c}
 	for began := time.Now(); f.Violation == nil && f.Schedules < enough; f.Took = time.Since(began) {
-		n := uint64(f.Schedules + 1)
+		n := max(seed, 1) + uint64(f.Schedules)
 		f.Schedule = &Schedule{Machine: m.Name, Seed: n, Rough: n%2 == 0, Without: c.Name}
 		f.Schedules++
 		if f.Violation = m.Play(f.Schedule, nil).Violation; f.Violation != nil {

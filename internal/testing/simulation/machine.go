@@ -17,8 +17,12 @@ type Machine struct {
 	Play func(s *Schedule, trace Trace) *Result
 }
 
-// Control is a guard that is left out to see that the invariants notice.
-type Control struct{ Name, What string }
+// Control is a guard that is left out to see that the invariants notice. Seed is that of a schedule which has shown it, where
+// tests begin; 0 is the first.
+type Control struct {
+	Name, What string
+	Seed       uint64
+}
 
 // Trace gets what happens: when, counted from the beginning, to whom, and what.
 type Trace func(at time.Duration, who, what string)

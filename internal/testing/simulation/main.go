@@ -92,7 +92,7 @@ func (c *campaign) play() (status int) {
 			continue
 		}
 		a.Controls++
-		f := c.m.Find(control)
+		f := c.m.Find(control, 1)
 		if f.Violation != nil {
 			a.Found++
 		}

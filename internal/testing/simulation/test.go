@@ -68,7 +68,7 @@ func TestKept(t *testing.T, m *Machine) (n int) {
 func TestControls(t *testing.T, m *Machine) {
 	t.Helper()
 	for _, c := range m.Controls {
-		found := m.Find(c)
+		found := m.Find(c, c.Seed)
 		require.NotNil(t, found.Violation, "no invariant notices: %s (%s) in %d schedules", c.What, c.Name, found.Schedules)
 		t.Logf("%-20s %4d schedules %8s  %s", c.Name, found.Schedules, found.Took.Round(time.Millisecond), found.Violation)
 	}
@@ -107,7 +107,7 @@ func TestShrinks(t *testing.T, m *Machine, control string, most int) {
 		if c.Name != control {
 			continue
 		}
-		found := m.Find(c)
+		found := m.Find(c, c.Seed)
 		require.NotNil(t, found.Violation)
 		s := m.Shrink(found.Schedule, shrinkTries)
 		require.LessOrEqual(t, len(s.Events)+len(s.Faults), most, s.String())

@@ -5,7 +5,6 @@ import "github.com/outboxgen/outboxgen/internal/testing/simulation"
 // controls are the guards that can be left out: of the tables, which lacks asks for in tables.go, and of the shell.
 var controls = []simulation.Control{
 	{Name: "take-lease", What: "a lease is taken that another process holds"},
-	{Name: "take-number", What: "a lease is taken after another one that its taker has not seen"},
 	{Name: "fence-of-end", What: "the end of a lease does not compare its number"},
 	{Name: "fence-of-charge", What: "the count of an attempt does not compare its lease"},
 	{Name: "fence-of-renewal", What: "a renewal does not compare its lease"},
@@ -16,9 +15,9 @@ var controls = []simulation.Control{
 	{Name: "parking", What: "what is parked is not kept"},
 	{Name: "parked-key", What: "events of a parked key are handled"},
 	{Name: "promote", What: "the next event of a parked key is not made due"},
-	{Name: "wake-parked", What: "the return of a target does not wake what waits for it"},
 	{Name: "one-by-one", What: "a crash is not noted, so its events are handled together again"},
 	{Name: "charge", What: "an attempt that may kill is not counted before"},
+	{Name: "parked-charge", What: "an attempt at a parked event that may kill is not counted before"},
 	{Name: "retry-count", What: "failed attempts are not counted"},
 	{Name: "barrier", What: "shards change before all have come to the barrier"},
 	{Name: "transaction", What: "handlers take effect although the lease is lost"},

@@ -30,9 +30,6 @@ func (s *shard) step(in core.Event) {
 		s.p.held = append(s.p.held, func() { s.step(in) })
 		return
 	}
-	if _, is := in.(core.Renewed); is {
-		s.renewing = nil
-	}
 	w := s.p.w
 	w.result.Steps++
 	for _, cmd := range slices.Clone(s.core.Step(w.now, in)) {
@@ -52,12 +49,19 @@ func (s *shard) step(in core.Event) {
 
 var errDown = errors.New("the database does not answer")
 
-// call runs a statement, which may fail.
+// call runs a statement, which may fail, and tells the core what comes of it.
 func (s *shard) call(what string, run func() core.Event, failed func(final bool) core.Event) {
+	s.send(what, run, failed, s.later)
+}
+
+// send runs a statement, which may fail, and tells of what comes of it.
+func (s *shard) send(
+	what string, run func() core.Event, failed func(final bool) core.Event, tell func(time.Duration, core.Event),
+) {
 	w, epoch := s.p.w, s.p.w.epoch
 	there, back := w.random(2*time.Millisecond), w.random(time.Millisecond)
 	if s.p.cut {
-		s.later(0, failed(true))
+		tell(0, failed(true))
 		return
 	}
 	f, faulty := w.faults.First(simulation.Cut, simulation.Unanswered, simulation.Late)
@@ -79,7 +83,8 @@ func (s *shard) call(what string, run func() core.Event, failed func(final bool)
 		return answer, !faulty && epoch == w.epoch
 	}
 	if faulty && f.Kind == simulation.Late {
-		s.later(there+back, failed(false))
+		s.late = true
+		tell(there+back, failed(false))
 		w.after(f.UpTo(leaseDuration), func() {
 			w.note(s.name(), "FAULT: the late "+what+" takes effect")
 			arrives()
@@ -88,9 +93,9 @@ func (s *shard) call(what string, run func() core.Event, failed func(final bool)
 	}
 	w.after(there, func() {
 		if answer, answered := arrives(); answered || w.lacks("unanswered") && answer != nil {
-			s.later(back, answer)
+			tell(back, answer)
 		} else {
-			s.later(back, failed(false))
+			tell(back, failed(false))
 		}
 	})
 }
@@ -163,13 +168,7 @@ func (s *shard) answer(cmd core.Command, sent time.Time) core.Event {
 	case core.Try:
 		return w.try(s.number, s.p, cmd.Lease, (w.mode.Batch+1)/2)
 	case core.Charge:
-		ours := w.holds(s.number, s.p.id, cmd.Lease.No, "charge")
-		if ours {
-			c := w.shards[s.number]
-			if c.lastSeq = cmd.Entry.Seq - 1; !w.lacks("charge") {
-				c.retryCount = cmd.Entry.Attempt
-			}
-		}
+		ours := w.charge(s.number, s.p.id, cmd.Lease.No, cmd.Entry.Seq, cmd.Entry.Attempt)
 		return core.Charged{Ours: ours}
 	case core.Reshard:
 		return core.Resharded{Stepped: w.reshard()}
@@ -218,7 +217,7 @@ func (s *shard) hear(cmd core.Command) {
 		switch ended := w.ended[cmd.End.Lease.ID]; {
 		case cmd.Ours && !ended:
 			w.fail("core", "shard %d counts the end of a lease that was lost", s.number)
-		case !cmd.Ours && ended && s.number < len(w.shards) && w.shards[s.number].leaseID == cmd.End.Lease.ID:
+		case !cmd.Ours && ended && !s.late && s.number < len(w.shards) && w.shards[s.number].leaseID == cmd.End.Lease.ID:
 			w.fail("core", "shard %d takes a lease for lost that it has ended", s.number)
 		}
 	}
@@ -525,23 +524,39 @@ func (w *world) knowing(by *process, e *core.Entry) (id uuid.NullUUID) {
 	return id
 }
 
+// renewalLimit is how long a renewal may take.
+const renewalLimit = max(leaseDuration/5, time.Second)
+
 // renew renews a lease.
 func (s *shard) renew(lease *core.Lease) {
 	w, sent := s.p.w, s.p.w.now
 	s.renewing = lease
+	told := false
+	tell := func(d time.Duration, in core.Event) {
+		w.after(d, func() {
+			if !told {
+				told, s.renewing = true, nil
+				s.step(in)
+			}
+		})
+	}
 	if _, is := w.faults.Draw(simulation.Locked); is {
 		w.excused = true
-		s.later(w.random(leaseDuration/5), core.Renewed{Lease: lease, Failed: true})
+		tell(w.random(leaseDuration/5), core.Renewed{Lease: lease, Failed: true})
 		return
 	}
-	s.call("renewal", func() core.Event {
+	tell(renewalLimit, core.Renewed{Lease: lease, Failed: true})
+	s.send("renewal", func() core.Event {
 		if w.lacks("renewal") {
 			return core.Renewed{Lease: lease, Sent: sent}
 		}
-		if !w.holds(s.number, s.p.id, lease.No, "renewal") {
+		mine := w.holds(s.number, s.p.id, lease.No, "")
+		if !w.renew(s.number, s.p.id, lease.No, w.db()) {
 			return core.Renewed{Lease: lease, Lost: true}
 		}
-		w.shards[s.number].leaseUntil = w.db().Add(leaseDuration)
+		if !mine {
+			w.fail("I5", "a lease of shard %d that is over is renewed", s.number)
+		}
 		return core.Renewed{Lease: lease, Sent: sent}
-	}, func(bool) core.Event { return core.Renewed{Lease: lease, Failed: true} })
+	}, func(bool) core.Event { return core.Renewed{Lease: lease, Failed: true} }, tell)
 }

@@ -72,7 +72,9 @@ type tables struct {
 	lastNo    int64
 	dead      set
 	reshardTo int
-	latest    set                // the latest snapshot; nil if something has committed since
+	latest    set // the latest snapshot; nil if something has committed since
+	lease     time.Duration
+	alone     int                // how many events are handled one by one after a crash
 	without   string             // the guard that is left out
 	done      int                // so many of log are known to be handled, dead or rolled back
 	ended     map[uuid.UUID]bool // the leases that were ended
@@ -174,13 +176,13 @@ func (t *tables) offers(c *cursor, by uuid.UUID, p *core.Take, now time.Time) bo
 	free := c.leaseBy == none && (c.preferred == none || c.preferred == by || p.TakeOver)
 	expired := !c.leaseUntil.IsZero() && c.leaseUntil.Before(now)
 	mine := c.leaseBy == by && c.running && (c.leaseID == p.ID || c.leaseID == p.Previous)
-	return (free || expired || mine) && (c.leaseNo == p.AfterNo && c.leaseID != p.ID || c.repeats(p) || t.lacks("take-number") && !t.ended[p.ID])
+	return (free || expired || mine) && (c.leaseNo == p.AfterNo && c.leaseID != p.ID || c.repeats(p))
 }
 
 // lend gives the lease to p of by.
 func (t *tables) lend(c *cursor, by uuid.UUID, p *core.Take, now time.Time) {
 	if c.running && !t.lacks("one-by-one") && !(c.leaseID == p.ID || c.leaseBy == by && c.leaseID == p.Previous) {
-		c.oneByOne = max(c.oneByOne, 20)
+		c.oneByOne = max(c.oneByOne, t.alone)
 	}
 	if !c.repeats(p) {
 		c.leaseNo++
@@ -188,7 +190,7 @@ func (t *tables) lend(c *cursor, by uuid.UUID, p *core.Take, now time.Time) {
 	if c.preferred != by {
 		c.wantedBy = uuid.UUID{}
 	}
-	c.leaseBy, c.leaseUntil, c.leaseID, c.preferred, c.running = by, now.Add(leaseDuration), p.ID, by, true
+	c.leaseBy, c.leaseUntil, c.leaseID, c.preferred, c.running = by, now.Add(t.lease), p.ID, by, true
 }
 
 // holds reports whether by has the lease with number no. Each kind of statement has the guard.
@@ -223,12 +225,12 @@ func (t *tables) read(shard int, lease *core.Lease, topics [2]*core.Topic) {
 		limit = 1
 	}
 	for _, r := range t.window(c, c.hi) {
-		if lease.Scanned == lease.ScanSize || len(lease.Events) == limit {
+		if lease.Scanned == lease.ScanSize {
 			return
 		}
 		lease.Scanned++
 		lease.ScannedTo = r.seq
-		if r.bucket%len(t.shards) == shard {
+		if r.bucket%len(t.shards) == shard && len(lease.Events) < limit {
 			lease.Events = append(lease.Events, t.entry(r, topics))
 		}
 	}
@@ -310,9 +312,6 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 		t.park(&a.Parking, now)
 	}
 	for _, to := range a.Returned {
-		if t.lacks("wake-parked") {
-			break
-		}
 		t.wakeParked(to.(*target).number, now)
 	}
 	if len(a.Promote) > 0 {
@@ -323,6 +322,27 @@ func (t *tables) advance(shard int, by uuid.UUID, a *core.End, now time.Time) (m
 			t.promote(key, a.Taken, now)
 		}
 	}
+	return true
+}
+
+// charge is ListenerCharge.
+func (t *tables) charge(shard int, by uuid.UUID, lease, seq int64, attempt int) bool {
+	if !t.holds(shard, by, lease, "charge") {
+		return false
+	}
+	c := t.shards[shard]
+	if c.lastSeq = seq - 1; !t.lacks("charge") {
+		c.retryCount = attempt
+	}
+	return true
+}
+
+// renew is ListenerRenew.
+func (t *tables) renew(shard int, by uuid.UUID, lease int64, now time.Time) bool {
+	if !t.holds(shard, by, lease, "renewal") {
+		return false
+	}
+	t.shards[shard].leaseUntil = now.Add(t.lease)
 	return true
 }
 
@@ -391,7 +411,7 @@ func (c *cursor) release(a *core.End) {
 	c.running = false
 	switch {
 	case a.LetLeaseExpire:
-		c.leaseBy = uuid.Max
+		c.leaseBy, c.preferred = uuid.Max, uuid.UUID{}
 	case a.Release:
 		c.preferred = a.HandTo.UUID
 	case c.wantedBy != uuid.UUID{}:
@@ -519,9 +539,9 @@ func (t *tables) wait(shard int, by uuid.UUID, now time.Time) (w core.Wait, ok b
 		Kept:         c.leaseBy == none && c.preferred != none && c.preferred != by, In: -1,
 	}
 	w.Ready = w.Kept && !w.Blocked && t.hasWork(shard, c, now)
-	due := func(at time.Time) {
-		if !at.IsZero() && (w.In < 0 || at.Sub(now) < w.In) {
-			w.In = max(at.Sub(now), 0)
+	due := func(at time.Time) { // nothing that is past falls due
+		if !at.Before(now) && (w.In < 0 || at.Sub(now) < w.In) {
+			w.In = at.Sub(now)
 		}
 	}
 	due(c.retryAfter)

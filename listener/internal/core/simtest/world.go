@@ -106,6 +106,7 @@ type shard struct {
 	workers  int
 	batch    *core.Batch
 	lost     bool        // the handlers of batch were told that the lease is lost
+	late     bool        // a statement has taken effect late: it may have ended a lease whose holder does not know
 	untold   *core.Lease // it was taken, and nobody was told of its end
 	renewing *core.Lease
 }
@@ -179,7 +180,7 @@ func play(sched *simulation.Schedule, trace simulation.Trace) (result *simulatio
 	w.began = time.Unix(1_000_000, 0)
 	w.now = w.began
 	w.ended = make(map[uuid.UUID]bool)
-	w.without = sched.Without
+	w.without, w.lease, w.alone = sched.Without, leaseDuration, 20
 	defer func() { result.Faults = w.faults.Happened }()
 	defer simulation.Catch(result, func() time.Duration { return w.now.Sub(w.began) })
 	w.configure()
