@@ -122,9 +122,10 @@ type Core struct {
 	resumes    time.Time       // when the rate allows another attempt
 
 	// Of events of an unknown version.
-	newerUntil  time.Time // until when the shard is left to others
-	newerSeq    int64     // the latest such event
-	wakesOthers bool      // the others do not know of it yet
+	newerUntil  time.Time     // until when the shard is left to others
+	newerSeq    int64         // the latest such event
+	newerTo     uuid.NullUUID // the process to which the shard was given because of it
+	wakesOthers bool          // the others do not know of it yet
 
 	// Of the lease that is handled.
 	lease      *Lease

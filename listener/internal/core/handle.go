@@ -231,8 +231,8 @@ func (c *Core) onProcessFound(in ProcessFound) {
 	if e := c.newer; e == c.lease.newer || in.Worker.Valid {
 		c.end.Release, c.end.HandTo = true, in.Worker
 		c.newerUntil = c.now.Add(c.cfg.PollInterval)
-		c.wakesOthers = c.wakesOthers || c.newerSeq != e.Seq
-		c.newerSeq = e.Seq
+		c.wakesOthers = c.wakesOthers || c.newerSeq != e.Seq || c.newerTo != in.Worker
+		c.newerSeq, c.newerTo = e.Seq, in.Worker
 		c.do(TellNewer{e, in.Worker.Valid})
 	}
 	c.write()
