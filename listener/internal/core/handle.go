@@ -110,8 +110,11 @@ func (c *Core) onRenewed(in Renewed) {
 	switch {
 	case in.Lost:
 		c.lose()
-	case in.Failed: // it is tried again
+	case in.Failed: // it is tried again, or given up in time
 		c.renewAt = c.now.Add(c.cfg.LeaseDuration / 10)
+		if last := in.Lease.Deadline.Add(-c.cfg.LeaseDuration / 5); last.Before(c.renewAt) {
+			c.renewAt = last
+		}
 	default:
 		in.Lease.Deadline = in.Sent.Add(c.cfg.LeaseDuration)
 		c.renewAt = c.renewalOf(in.Lease)

@@ -525,7 +525,7 @@ func (w *world) knowing(by *process, e *core.Entry) (id uuid.NullUUID) {
 }
 
 // renewalLimit is how long a renewal may take.
-const renewalLimit = max(leaseDuration/5, time.Second)
+const renewalLimit = leaseDuration / 5
 
 // renew renews a lease.
 func (s *shard) renew(lease *core.Lease) {
