@@ -45,7 +45,7 @@ func Test(t *testing.T, m *Machine) {
 }
 
 // shrinkTries is how many schedules a search for a smaller one plays.
-const shrinkTries = 3000
+const shrinkTries = 1000
 
 // TestKept plays the schedules that are kept in Kept: each was a violation once. It returns how many there are.
 func TestKept(t *testing.T, m *Machine) (n int) {
