@@ -27,6 +27,7 @@ func FuzzAnswers(f *testing.F) {
 		for _, c := range d.Complete(at) {
 			require.NotEmpty(t, c.Label)
 		}
+		FindGo([]byte(good), typed, "Placed")
 		d.Hover(at)
 		d.Go(at)
 		d.Definition(at)
