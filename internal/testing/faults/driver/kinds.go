@@ -79,7 +79,8 @@ func killed(role string) func(context.Context, *driver, *rand.Rand) error {
 		defer s.fault.Unlock()
 		for { // another one if this one ends for another reason
 			s.awaitReady()
-			if err := s.end(syscall.SIGKILL, stopPatience); err != nil || s.wasKilled() {
+			before := s.killed()
+			if err := s.end(syscall.SIGKILL, stopPatience); err != nil || s.killed() > before {
 				return err
 			}
 			if err := pause(ctx, 10*time.Millisecond); err != nil {

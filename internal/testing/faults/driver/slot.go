@@ -34,7 +34,7 @@ type slot struct {
 	read    chan struct{} // closed when the output of the present process ends
 	ended   chan struct{} // closed when it has ended
 	ready   chan struct{}
-	killed  bool // the latest process that has ended was killed
+	kills   int  // processes that have ended by SIGKILL
 	clock   bool // the next process has a clock that jumps
 	closing bool
 	done    chan struct{} // closed when there are no more processes
@@ -60,7 +60,9 @@ func (s *slot) keep() {
 		closing := s.closing
 		if s.cmd != nil && s.cmd.ProcessState != nil {
 			status, ok := s.cmd.ProcessState.Sys().(syscall.WaitStatus)
-			s.killed = ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+			if ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
+				s.kills++
+			}
 		}
 		if s.ended != nil {
 			close(s.ended)
@@ -84,7 +86,6 @@ func (s *slot) start() error {
 		return nil
 	}
 	s.starts++
-	s.killed = false
 	o := s.orders()
 	o.Role, o.Name, o.Seed = s.role, fmt.Sprintf("%s#%d", s.name, s.starts), o.Seed+uint64(s.starts)
 	text, err := json.Marshal(o)
@@ -186,11 +187,11 @@ func (s *slot) end(sig syscall.Signal, patience time.Duration) error {
 	}
 }
 
-// wasKilled reports whether the process was killed that has ended last.
-func (s *slot) wasKilled() bool {
+// killed returns how many processes have ended by SIGKILL.
+func (s *slot) killed() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.killed
+	return s.kills
 }
 
 func (s *slot) tell(word string) error {
