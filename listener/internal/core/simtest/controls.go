@@ -22,7 +22,6 @@ var controls = []simulation.Control{
 	{Name: "barrier", What: "shards change before all have come to the barrier"},
 	{Name: "transaction", What: "handlers take effect although the lease is lost"},
 	{Name: "ring", What: "an enqueue does not ring"},
-	{Name: "unanswered", What: "an answer that was lost is taken for one"},
 	{Name: "renewal", What: "a renewal changes nothing"},
 	{Name: "deadline", What: "a lease is counted from its answer on, and twice"},
 	{Name: "stop-handlers", What: "handlers are not told that the lease is lost"},

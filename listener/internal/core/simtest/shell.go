@@ -92,7 +92,7 @@ func (s *shard) send(
 		return
 	}
 	w.after(there, func() {
-		if answer, answered := arrives(); answered || w.lacks("unanswered") && answer != nil {
+		if answer, answered := arrives(); answered {
 			tell(back, answer)
 		} else {
 			tell(back, failed(false))
