@@ -93,6 +93,7 @@ type sim struct {
 	procs   []*proc
 	started int
 	calm    bool // nothing goes wrong any more
+	over    bool // all are told to stop
 	bells   bool // only rings wake: nothing goes wrong that a poll would repair
 	topics  []string
 	inbox   map[uuid.UUID]bool
@@ -239,6 +240,7 @@ func (s *sim) probe() {
 
 // stopAll stops all processes, which leave nothing.
 func (s *sim) stopAll() {
+	s.over = true
 	for _, p := range slices.Clone(s.procs) {
 		s.stop(p)
 	}
@@ -254,6 +256,9 @@ func (s *sim) stopAll() {
 
 // startProc starts a dispatcher, or a drain.
 func (s *sim) startProc(drain bool) {
+	if s.over { // it was to replace one that has ended
+		return
+	}
 	s.started++
 	p := &proc{
 		sim: s, name: fmt.Sprintf("p%d", s.started), calls: make(map[string]bool), running: make(map[*core.Task]bool),
