@@ -23,7 +23,7 @@ const deeds = `
 	CREATE TABLE written (id uuid PRIMARY KEY, xid xid8 NOT NULL);
 	CREATE TABLE deleted (id uuid PRIMARY KEY, xid xid8 NOT NULL);
 	CREATE TABLE attached (listener text PRIMARY KEY, lo pg_snapshot NOT NULL, seen pg_snapshot NOT NULL);
-	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$ BEGIN
 		IF TG_OP = 'DELETE' THEN
 			INSERT INTO deleted SELECT o.id, pg_current_xact_id() FROM gone AS o;
 		ELSIF TG_TABLE_NAME = 'log' THEN
