@@ -71,7 +71,6 @@ func denied(err error) bool {
 // table is what each login may do, one line per object.
 type table struct {
 	people []login
-	wide   int
 	rows   [][]string
 }
 

@@ -29,7 +29,6 @@ type Row struct {
 	Final       string // "delivered" or "dead"
 
 	busy    *proc // whose transaction, not committed yet, has locked the row
-	hidden  bool  // the transaction that enqueues it is not committed
 	history       // what a simulation knows of it
 }
 
@@ -78,14 +77,6 @@ func (t *Table) lacks(guard string) bool { return t.without == guard }
 func (r *Row) place() core.Place { return core.Place{Due: r.Due, ID: r.ID} }
 
 func (r *Row) leased() bool { return !r.LockedUntil.IsZero() }
-
-// table is a toy of the tables of one namespace.
-type table struct {
-	rows   []*Row // those that are not final, in the order of their places
-	all    []*Row
-	pauses *core.Pauses
-	starts map[core.Turn][]time.Time // the latest times of those of each turn
-}
 
 func compare(a, b *Row) int { return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:])) }
 
