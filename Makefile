@@ -106,8 +106,8 @@ quick: postgres ## run the fast tests of the generator and the runtime, in under
 	OUTBOXGEN_SIM_SECONDS=10 $(TEST) -short $(QUICK)
 
 .PHONY: simulate
-simulate: ## play random schedules of dispatchers and listeners with faults, in virtual time, for TIME=60s, and leave out each guard; SEED= tells of one schedule, MACHINE= plays only dispatcher or listener, KEEP=1 keeps what fails as a test
-	@$(GO) run ./internal/testing/simulation/simulate $(MACHINE:%=-machine %) $(KEEP:%=-keep) -- -time $(or $(TIME),60s) $(SEED:%=-seed %)
+simulate: ## play random schedules of dispatchers and listeners with faults, in virtual time, for TIME=60s, and leave out each guard; SEED=1 SCHEDULES=500 repeats a run, TELL=7 tells of the schedule of a seed, MACHINE= plays only dispatcher or listener, KEEP=1 keeps what fails as a test
+	@$(GO) run ./internal/testing/simulation/simulate $(MACHINE:%=-machine %) $(KEEP:%=-keep) -- -time $(or $(TIME),60s) $(SEED:%=-seed %) $(SCHEDULES:%=-schedules %) $(TELL:%=-tell %)
 
 .PHONY: verify
 verify: bin/sqlc bin/staticcheck ## fail if a generated file is stale or a linter finds something

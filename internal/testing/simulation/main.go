@@ -15,13 +15,14 @@ import (
 func Main(m *Machine) int {
 	c := &campaign{m: m, out: os.Stdout, progress: os.Stderr}
 	flag.DurationVar(&c.time, "time", time.Minute, "how long to play")
-	flag.Uint64Var(&c.seed, "seed", 0, "play the schedule of this seed, and tell what happens")
+	flag.Uint64Var(&c.first, "seed", uint64(time.Now().UnixMicro()), "the seed of the first schedule; the next ones have the next numbers")
+	flag.IntVar(&c.schedules, "schedules", 0, "play that many, however long it takes")
+	flag.Uint64Var(&c.told, "tell", 0, "play the schedule of this seed, and tell what happens")
 	flag.StringVar(&c.without, "without", "", "leave out this guard")
 	flag.StringVar(&c.file, "file", "", "play the schedule in this file, and tell what happens")
 	flag.BoolVar(&c.shrink, "shrink", false, "shrink it first")
 	flag.StringVar(&c.only, "control", "", "try only this control")
 	flag.StringVar(&c.keep, "keep", "", "keep what fails in this folder")
-	flag.Uint64Var(&c.first, "first", uint64(time.Now().UnixNano())/1000, "the seed of the first schedule")
 	flag.Parse()
 	switch {
 	case c.file != "":
@@ -36,8 +37,8 @@ func Main(m *Machine) int {
 			return 2
 		}
 		return c.tell(s)
-	case c.seed != 0:
-		return c.tell(&Schedule{Machine: m.Name, Seed: c.seed, Without: c.without})
+	case c.told != 0:
+		return c.tell(&Schedule{Machine: m.Name, Seed: c.told, Without: c.without})
 	}
 	return c.play()
 }
@@ -52,7 +53,8 @@ type campaign struct {
 	m             *Machine
 	out, progress io.Writer
 	time          time.Duration
-	seed, first   uint64
+	first, told   uint64
+	schedules     int
 	without       string
 	file, keep    string
 	shrink        bool
@@ -74,8 +76,9 @@ func (c *campaign) tell(s *Schedule) int {
 
 func (c *campaign) play() (status int) {
 	a := NewAccount(c.m)
+	fmt.Fprintf(c.out, "%s from seed %d:\n", c.m.Name, c.first)
 	told := time.Now()
-	for began := time.Now(); time.Since(began) < c.time && a.Violations < mostViolations; {
+	for began := time.Now(); c.goesOn(a, began); {
 		s := &Schedule{Machine: c.m.Name, Seed: c.first + uint64(a.Schedules), Without: c.without}
 		if v := a.Play(s); v != nil {
 			c.onViolation(s, v)
@@ -101,7 +104,7 @@ func (c *campaign) play() (status int) {
 	if a.Violations > 0 || a.Found < a.Controls {
 		status = 1
 	}
-	if missing := a.Missing(); len(missing) > 0 && a.Playing >= everyKind {
+	if missing := a.Missing(); len(missing) > 0 && a.Playing >= everyKind && c.schedules == 0 {
 		fmt.Fprintf(c.out, "these faults have not happened, so nothing is known of them: %v\n", missing)
 		status = 1
 	}
@@ -112,6 +115,17 @@ func (c *campaign) play() (status int) {
 	}
 	fmt.Fprintln(c.out, string(line))
 	return status
+}
+
+// goesOn reports whether another schedule is played.
+func (c *campaign) goesOn(a *Account, began time.Time) bool {
+	switch {
+	case a.Violations >= mostViolations:
+		return false
+	case c.schedules > 0:
+		return a.Schedules < c.schedules
+	}
+	return time.Since(began) < c.time
 }
 
 // onViolation shrinks what has failed, prints it and keeps it.
