@@ -72,7 +72,7 @@ func places(n *yaml.Node, at string, visit func(at string, scalar *yaml.Node)) {
 var named = regexp.MustCompile(`(^|\.)(namespaces|types|topics|listeners|operations|outcomes|fields|payload|headers)$`)
 
 // TestHostileTexts: with each hostile text in each place of outbox.yaml there are findings, or Go without a declaration, a
-// directive or a character that the text has brought in. testdata/hostile.txt has the rules of the findings for each place and
+// directive or a character that the text has brought in. testdata/hostile-text/places.txt has the rules of the findings for each place and
 // text. A campaign takes up to three topics, fields and so on of each case; otherwise each place is taken once.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
@@ -124,7 +124,7 @@ func TestHostileTexts(t *testing.T) {
 		})
 	}
 	require.Greater(t, cases, campaign.Of(2_000, 10_000))
-	const golden = "testdata/hostile.txt"
+	const golden = "testdata/hostile-text/places.txt"
 	if flag.Lookup("update").Value.String() == "true" {
 		require.True(t, all(), "set OUTBOXGEN_TEST_CAMPAIGN to write "+golden)
 		require.NoError(t, os.WriteFile(golden, []byte(tableOf(said)), 0o600))
