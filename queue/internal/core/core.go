@@ -236,7 +236,12 @@ func (c *Core) onTime(now time.Time) {
 		c.readPauses(now)
 	}
 	if !now.Before(c.sleeper.PollAt()) {
-		if !c.looks.running { // a look that is slower than its pause is not followed by another without a pause
+		switch {
+		case c.looks.running: // a look that is slower than its pause is not followed by another without a pause
+		case c.claiming > 0: // nor is another claim
+			c.looks.soon()
+			c.turns.soon()
+		default:
 			c.requestLook()
 		}
 		c.sleeper.OnPoll(now, c.emptyClaims.Pause())

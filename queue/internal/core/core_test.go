@@ -547,6 +547,35 @@ func TestLookAfterAnEmptyClaim(t *testing.T) {
 	require.True(t, d.looks.due(d.now.Add(6*took)))
 }
 
+// TestPollDuringAClaim: a poll that falls due during a claim, because the claim takes longer than its pause, causes a look after
+// the next pause, and no claim without a pause.
+func TestPollDuringAClaim(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	p := d.first()
+	const took = 20 * time.Second
+	for range 2 {
+		d.step(took, &PassDone{Pass: p, Found: Found{At: d.now}})
+		for len(all[*Pass](d)) == 0 {
+			d.step(time.Second, Tick{})
+		}
+		p = the[*Pass](d)
+	}
+	d.step(took, &PassDone{Pass: p, Found: Found{At: d.now}})
+	none[*Pass](d)
+	d.step(time.Second, Woken{})
+	p = the[*Pass](d)
+	require.False(t, p.look)
+	d.step(d.sleeper.PollAt().Sub(d.now), Tick{})
+	none[*Pass](d)
+	d.step(time.Second, &PassDone{Pass: p, Found: Found{At: d.now}})
+	none[*Pass](d)
+	for len(all[*Pass](d)) == 0 {
+		d.step(time.Second, Tick{})
+	}
+	require.True(t, the[*Pass](d).look)
+}
+
 // TestPausedDispatcherIsIdle: a dispatcher whose topics are all paused does not run in a loop.
 func TestPausedDispatcherIsIdle(t *testing.T) {
 	t.Parallel()
