@@ -30,10 +30,10 @@ $(TESTS): test-in-%:
 	@echo "== go test $(RACE) ./... in $*" && cd $* && $(TEST) $(RACE) -timeout 30m $(if $(filter .,$*),./queue ./listener ./admin) ./...
 
 # Tests take three to five times as long under the race detector. So the slow ones run under it in `make race` only.
-# Packages of internal without goroutines, and those of the tests' servers, are left to it too.
+# Packages of internal without goroutines, those of the tests' servers, and other modules are left to it too.
 CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil postgres/topiclane payloads/decode payloads/masking \
 	payloads/upcast postgres/jsonb postgres/pgname tool/humantime tool/payloadcheck tool/redact tool/yamlmask \
-	$(addprefix testing/,archtest campaign freeport pgserver pgtest))
+	$(addprefix testing/,archtest attack campaign faults freeport mutation pgserver pgtest simulation))
 RACED := ./queue ./listener ./outbox ./operation ./outboxfake ./admin ./inbox ./consume/... ./worker ./publish/... \
 	$(filter-out $(CALM),$(patsubst %/,./%,$(sort $(dir $(wildcard internal/*/*/*_test.go)))))
 .PHONY: test-race
