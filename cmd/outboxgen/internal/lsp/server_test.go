@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sourcegraph/jsonrpc2"
 	"github.com/stretchr/testify/require"
@@ -234,31 +235,35 @@ func TestCancelledRequests(t *testing.T) {
 	large := shop + strings.Repeat("# a comment\n", 10_000)
 	c.open(uri, large)
 	const n = 200
-	var waiters []jsonrpc2.Waiter
-	for i := range n {
-		w, err := c.conn.DispatchCall(context.Background(), "textDocument/foldingRange", object{"textDocument": object{"uri": uri}},
-			jsonrpc2.PickID(jsonrpc2.ID{Num: uint64(5000 + i)}))
-		require.NoError(t, err)
-		waiters = append(waiters, w)
-	}
-	for i := range n {
-		c.notify("$/cancelRequest", object{"id": 5000 + n - 1 - i})
-	}
-	c.notify("$/cancelRequest", object{"id": "unknown"})
-	cancelled := 0
-	for _, w := range waiters {
-		var result []any
-		ctx, stop := context.WithTimeout(context.Background(), pgtest.Patience)
-		err := w.Wait(ctx, &result)
-		stop()
-		if err == nil {
-			require.Len(t, result, 6)
-			continue
+	cancelled, id := 0, uint64(5000)
+	for end := time.Now().Add(pgtest.Patience); cancelled == 0 && time.Now().Before(end); { // until one is cancelled in time
+		var waiters []jsonrpc2.Waiter
+		first := id
+		for range n {
+			w, err := c.conn.DispatchCall(context.Background(), "textDocument/foldingRange", object{"textDocument": object{"uri": uri}},
+				jsonrpc2.PickID(jsonrpc2.ID{Num: id}))
+			require.NoError(t, err)
+			waiters = append(waiters, w)
+			id++
 		}
-		var protocol *jsonrpc2.Error
-		require.ErrorAs(t, err, &protocol)
-		require.Equal(t, int64(-32800), protocol.Code)
-		cancelled++
+		for i := id; i > first; i-- {
+			c.notify("$/cancelRequest", object{"id": i - 1})
+		}
+		c.notify("$/cancelRequest", object{"id": "unknown"})
+		for _, w := range waiters {
+			var result []any
+			ctx, stop := context.WithTimeout(context.Background(), pgtest.Patience)
+			err := w.Wait(ctx, &result)
+			stop()
+			if err == nil {
+				require.Len(t, result, 6)
+				continue
+			}
+			var protocol *jsonrpc2.Error
+			require.ErrorAs(t, err, &protocol)
+			require.Equal(t, int64(-32800), protocol.Code)
+			cancelled++
+		}
 	}
 	require.NotZero(t, cancelled)
 	c.call("textDocument/foldingRange", object{"textDocument": object{"uri": uri}}, nil)
