@@ -72,7 +72,7 @@ func uriOf(path string) string {
 	return (&url.URL{Scheme: "file", Path: slashes}).String()
 }
 
-// open makes the document of f anew: its text or its lock have changed. The caller holds mu.
+// open makes a new document of f, whose text or lock has changed. The caller holds mu.
 func (s *server) open(f *file) {
 	f.doc = nil
 	if !f.isOutbox() {
