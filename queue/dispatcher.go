@@ -44,6 +44,8 @@ type Config struct {
 	// BatchSize limits the events in one claim and the events in flight, including those whose handlers run; 0 means
 	// 100. If Concurrency is larger, that many may be in flight. If topics have larger batches (TopicSpec.Batch), one
 	// claim takes up to a full batch, and Concurrency full batches may be in flight in addition, up to 10,000 events.
+	// With 0, it grows up to 400 while claims of topics with fairness or limits find events, no limit is reached, and
+	// handlers end that many within 50 ms.
 	BatchSize int
 	// Concurrency is how many calls of handlers run concurrently, each with one event or one batch; 0 means 10. Handlers
 	// that use the dispatcher's pool share its connections with the dispatcher, which uses up to four: give the pool
@@ -184,6 +186,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	if len(handlers) == 0 {
 		return nil, errors.New("no handlers")
 	}
+	grows := cfg.BatchSize == 0
 	cfg = cfg.withDefaults(handlers)
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -250,6 +253,7 @@ func newDispatcher(pool *pgxpool.Pool, cfg Config, handlers []Handler) (*Dispatc
 	d.versions = versionsOf(known)
 	d.limited = d.limitedTopics()
 	d.machine = d.machineOf()
+	d.machine.Grows = grows
 	return d, nil
 }
 

@@ -34,6 +34,16 @@ func letters(t *testing.T, name string, limits ...outbox.Limit) (*Dispatcher, ou
 	return d, topic
 }
 
+// TestOnlyTheUsualBatchGrows: a BatchSize that is set is the limit.
+func TestOnlyTheUsualBatchGrows(t *testing.T) {
+	t.Parallel()
+	d, topic := letters(t, pgtest.URL(t, pgtest.Database(t)))
+	require.True(t, d.machine.Grows)
+	d, err := NewDispatcher(d.pool, Config{BatchSize: 100}, Handle(topic, t, func(context.Context, outbox.Delivery[letter]) error { return nil }))
+	require.NoError(t, err)
+	require.False(t, d.machine.Grows)
+}
+
 // TestNewestStartFilesEvents: processes with different limits do not file the events of a topic again and again: only those
 // of the newest start do, and only once.
 func TestNewestStartFilesEvents(t *testing.T) {

@@ -159,7 +159,8 @@ func (c *Core) goesAt(t *Target) time.Time {
 
 // crowded reports whether there is so little room that no more is claimed for batches that fill.
 func (c *Core) crowded() bool {
-	return c.inFlight-len(c.finished)-c.settling-min(c.batched, c.extra) > c.capacity-c.capacity/4
+	capacity := c.growth.size(c.capacity)
+	return c.inFlight-len(c.finished)-c.settling-min(c.batched, c.extra) > capacity-capacity/4
 }
 
 // takeBatch takes the next batch out of q.

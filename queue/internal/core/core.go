@@ -23,8 +23,9 @@ type Config struct {
 	Targets []*Target // of all topics, each once
 	Pauses  *Pauses   // what is paused at the start
 
-	BatchSize, Concurrency                       int // BatchSize is at least the size of the largest batch
-	Ahead                                        int // how many events may wait for a handler to return
+	BatchSize, Concurrency                       int  // BatchSize is at least the size of the largest batch
+	Grows                                        bool // BatchSize grows for events that have turns while handlers are fast
+	Ahead                                        int  // how many events may wait for a handler to return
 	LeaseDuration, PollInterval, MaxPollInterval time.Duration
 	LastAttemptLimit                             time.Duration // how long an event that may kill its process stops claims
 
@@ -83,6 +84,7 @@ type Core struct {
 	// capacity is how many may be in flight, not counting those of stalled publishers and one per resting target to try
 	// it.
 	capacity  int
+	growth    growth
 	lapsed    bool // something has lost its lease that may not have begun
 	recalling bool // Recalled follows
 
@@ -144,7 +146,7 @@ func New(now time.Time, cfg Config) *Core {
 		c.targetOf[t.Name] = t.Target
 		names, active = append(names, t.Name), active || t.Turns
 	}
-	c.turns = newTurns(TurnLanesOf(names), active)
+	c.turns, c.growth.room = newTurns(TurnLanesOf(names), active), c.capacity
 	c.turns.took(0)
 	for _, t := range cfg.Topics {
 		if t.Limits && !t.Apart {

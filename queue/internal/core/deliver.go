@@ -35,7 +35,7 @@ func (c *Core) worthwhile(want int) bool {
 	}
 }
 
-func (c *Core) half() int { return (c.capacity + 1) / 2 }
+func (c *Core) half() int { return (c.growth.size(c.capacity) + 1) / 2 }
 
 // room returns how many events to claim now. What the same round trip settles counts as free. It is zero if nothing is
 // claimable or claims are paused, and also if there is little room while enough events wait for the workers. Two passes
@@ -43,18 +43,19 @@ func (c *Core) half() int { return (c.capacity + 1) / 2 }
 func (c *Core) room(now time.Time) int {
 	inFlight := c.inFlight - c.stalled(now) - min(c.batched, c.extra)
 	busy := inFlight - len(c.finished) - c.settling
-	free := c.capacity - (inFlight - len(c.finished)) - c.reserved
+	capacity := c.growth.size(c.capacity)
+	free := capacity - (inFlight - len(c.finished)) - c.reserved
 	if !c.claimable && !c.looks.due(now) && !c.turns.due(now) || c.claimsPaused(now) || free <= 0 ||
 		c.claiming > 0 && !c.backlog {
 		return 0
 	}
-	if c.tight = busy+c.claiming > c.cfg.Concurrency && free < c.capacity/4; c.tight && !c.turns.dueOthers(now) {
+	if c.tight = busy+c.claiming > c.cfg.Concurrency && free < capacity/4; c.tight && !c.turns.dueOthers(now) {
 		return 0
 	}
 	if c.backlog {
 		free = min(free, c.half())
 	}
-	return min(free, c.cfg.BatchSize)
+	return min(free, c.growth.size(c.cfg.BatchSize))
 }
 
 // reservedBy returns the room that p needs for what it claims, in addition to what it settles.
@@ -345,6 +346,9 @@ func (c *Core) walk(now time.Time, e *PassDone) {
 		c.claims.tried(now, p.try, p.Claim, &e.Found)
 	case p.turns:
 		c.turns.onClaim(now, p.Claim.Turns, &e.Found)
+		if c.cfg.Grows {
+			c.growth.onClaim(now, &e.Found)
+		}
 	case p.look:
 		c.looks.onClaim(now, p.Claim, &e.Found, &c.claims.walk)
 	default:

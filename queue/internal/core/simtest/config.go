@@ -38,6 +38,7 @@ func (p *proc) config(drain bool) core.Config {
 		LeaseDuration: lease, PollInterval: time.Second, MaxPollInterval: 3 * time.Second, LastAttemptLimit: time.Second,
 		Doorbell: s.bells || p.rnd.IntN(2) == 0, Drain: drain, FirstPause: breaker.FirstPause, Random: random,
 	}
+	cfg.Grows = cfg.BatchSize%2 == 0
 	if s.bells {
 		cfg.PollInterval, cfg.MaxPollInterval, cfg.LeaseDuration = time.Hour, time.Hour, 3*time.Hour
 	}
