@@ -6,8 +6,9 @@ import (
 )
 
 const (
-	// growthTime is the time within which handlers must end as many events as may be in flight after the next step.
-	growthTime = 50 * time.Millisecond
+	// growthTime is the time within which handlers must end as many events as may be in flight after the next step. It is also
+	// about how long those in flight hold up an event of another turn.
+	growthTime = 30 * time.Millisecond
 	// growthPause is how long there is no more room than usual after a claim has met a limit that is reached: what waits here
 	// then, another process could start.
 	growthPause = time.Second
