@@ -50,7 +50,7 @@ const perTest = 20 * time.Second
 // and more.
 func (c *campaign) run(ctx context.Context, m mutant) result {
 	start := time.Now()
-	r := result{ID: m.id, Digest: c.suite.digest, Outcome: "lives"}
+	r := result{ID: m.id, Digest: c.suite.digest(m), Outcome: "lives"}
 	if m.goPackage == "" && !c.server.accepts(ctx, m) {
 		r.Outcome = "refused"
 		return r
@@ -63,17 +63,31 @@ func (c *campaign) run(ctx context.Context, m mutant) result {
 	defer done()
 	tests := c.order(m)
 	size := 1
+	if m.goPackage != "" {
+		size = quick(tests) // most take less than the start of their program
+	}
 	for len(tests) > 0 && r.Outcome == "lives" {
 		batch := tests[:min(size, len(tests))]
 		tests = tests[len(batch):]
 		r.Outcome, r.Killer = c.try(batch, env)
-		size = min(size*3, 40)
+		size = max(size, min(size*3, 40))
 	}
 	r.Seconds = time.Since(start).Seconds()
 	if err := c.server.forget(ctx, m); err != nil {
 		fmt.Println("drop the templates of a mutant:", err)
 	}
 	return r
+}
+
+// quick is how many of the first tests take less than half a second together, and one at least.
+func quick(tests []test) int {
+	took := int64(0)
+	for n, t := range tests {
+		if took += t.Millis; took > 500 && n > 0 {
+			return n
+		}
+	}
+	return max(len(tests), 1)
 }
 
 // prepare writes the text of m for the tests to read.
@@ -206,7 +220,7 @@ func (c *campaign) resume(path string, mutants map[string]mutant) error {
 			}
 			c.kills[m.unit][r.Killer]++
 		}
-		if r.Digest == c.suite.digest && !strings.HasPrefix(r.Outcome, "error") {
+		if r.Digest == c.suite.digest(m) && !strings.HasPrefix(r.Outcome, "error") {
 			c.results[r.ID] = r
 		} else {
 			delete(c.results, r.ID)

@@ -94,16 +94,18 @@ func run(ctx context.Context, o options) (int, error) {
 		}
 		return 0, nil
 	}
-	s := &suite{dir: o.dir}
+	s, database := newSuite(o.dir, chosen)
 	if err := s.build(overlay); err != nil {
 		return 1, err
 	}
-	server, err := startServer(ctx)
-	if err != nil {
-		return 1, err
+	var server *server
+	if database {
+		if server, err = startServer(ctx); err != nil {
+			return 1, err
+		}
+		defer func() { _ = server.Stop() }()
+		s.url = server.URL()
 	}
-	defer func() { _ = server.Stop() }()
-	s.url = server.URL()
 	if err := s.learn(ctx, 2*o.workers, !o.short); err != nil {
 		return 1, err
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,43 +98,6 @@ func TestEachStatementAndObjectHasMutants(t *testing.T) {
 		require.True(t, units[name], name)
 	}
 	require.Contains(t, ids, "ListenerRenew: lease_no = $5 AND [l . running -> true]")
-}
-
-// TestChangesOfGo: the woven file is Go, and its mutants are the parts of the conditions, and the effects.
-func TestChangesOfGo(t *testing.T) {
-	t.Parallel()
-	const src = `package p
-
-func f(a, b int, ok bool) int {
-	if a < b && (ok || b == 3) {
-		a++
-	}
-	for a > 7 {
-		break
-	}
-	switch {
-	case ok:
-		g(func() { b = 4 })
-	}
-	return a
-}
-`
-	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, "p.go", src, parser.SkipObjectResolution)
-	require.NoError(t, err)
-	w := &weaver{set: set, src: []byte(src), dir: "p", ids: map[string]int{}}
-	w.file(file)
-	var ids []string
-	for _, m := range w.mutants {
-		ids = append(ids, m.id)
-	}
-	require.ElementsMatch(t, []string{
-		"p f: a < b [removed]", "p f: a < b [< -> <=]", "p f: (ok || b == 3) [removed]", "p f: ok [removed]", "p f: b == 3 [removed]",
-		"p f: b == 3 [turned]", "p f: a++ [left out]", "p f: a > 7 [> -> >=]", "p f: break [left out]", "p f: ok [turned]",
-		"p f: g(func() { b = 4 }) [left out]", "p f: b = 4 [left out]",
-	}, ids)
-	_, err = parser.ParseFile(token.NewFileSet(), "p.go", w.woven(), 0)
-	require.NoError(t, err, string(w.woven()))
 }
 
 // TestReasons: a reason stands for the ids above it.

@@ -28,8 +28,9 @@ func (r *reach) tests(m mutant) []test {
 	var found []test
 	switch {
 	case m.goPackage != "":
+		p, _ := m.decides()
 		for _, t := range r.byHit[m.unit] {
-			if t.Package == m.goPackage || strings.HasPrefix(t.Package, m.goPackage+"/") {
+			if slices.Contains(p.tests(), t.Package) {
 				found = append(found, t)
 			}
 		}

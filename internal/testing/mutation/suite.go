@@ -24,19 +24,31 @@ var sqlPackages = []string{
 	"internal/testing/runtimetest",
 }
 
-// leftOut are tests that no mutant may be killed by, because they compare texts, with the reason.
+// leftOut are tests that no mutant may be killed by, with the reason.
 var leftOut = map[string]string{
 	"migrate.TestExportFormats":       "compares the text of migrations",
 	"migrate.TestExportAtlasSum":      "compares the hash of migrations",
 	"payload.TestChecksDoNotAllocate": "counts allocations, to which the switches of mutants add",
 	"eventkey.TestNewKeyAllocations":  "counts allocations, to which the switches of mutants add",
+
+	"queue/internal/core/simtest.TestControls":           "says of the simulation, not of the core, that it notices",
+	"queue/internal/core/simtest.TestSchedulesRepeat":    "says of the simulation, not of the core, that it repeats",
+	"queue/internal/core/simtest.TestScheduleShrinks":    "says of the simulation, not of the core, that it shrinks",
+	"listener/internal/core/simtest.TestControls":        "says of the simulation, not of the core, that it notices",
+	"listener/internal/core/simtest.TestSchedulesRepeat": "says of the simulation, not of the core, that it repeats",
+	"listener/internal/core/simtest.TestScheduleShrinks": "says of the simulation, not of the core, that it shrinks",
 }
+
+// schedules is how many schedules a simulation plays for a mutant: those of the first seeds, so that the result is always
+// the same.
+const schedules = 40
 
 // test is what the tool knows about a test.
 type test struct {
 	Package string // folder
 	Name    string
-	Slow    bool // it is left out by -short
+	Program string // the digest of the test binary when it was tried
+	Slow    bool   // it is left out by -short
 	Millis  int64
 	Hits    []string // what it uses: "query EventClaim", "table queue", "function enqueue", "go-0123abcd"
 }
@@ -57,28 +69,28 @@ func (t test) statements() int {
 // suite is the tests, as programs in which every mutant can be switched on.
 type suite struct {
 	dir      string            // an absolute path, for what is built and known
-	url      string            // of the server
+	url      string            // of the server; "" without one
+	packages []string          // the folders whose tests are run
 	binaries map[string]string // by package
+	digests  map[string]string // of the binaries, by package
 	tests    []test
-	digest   string
 }
 
-func testPackages() []string {
-	all := slices.Clone(sqlPackages)
-	for _, dir := range goPackages {
-		if !slices.Contains(all, dir) {
-			all = append(all, dir)
-		}
-		if sub := filepath.Join(dir, "coresim"); exists(sub) {
-			all = append(all, sub)
+// newSuite returns the tests that may kill mutants: those of SQL if one is of SQL, and those of the packages that the
+// others change.
+func newSuite(dir string, mutants []mutant) (s *suite, database bool) {
+	s = &suite{dir: dir, binaries: map[string]string{}, digests: map[string]string{}}
+	if slices.ContainsFunc(mutants, func(m mutant) bool { return m.goPackage == "" }) {
+		s.packages, database = slices.Clone(sqlPackages), true
+	}
+	for _, p := range goPackages {
+		if slices.ContainsFunc(mutants, func(m mutant) bool { return m.goPackage == p.dir }) {
+			s.packages, database = append(s.packages, p.tests()...), database || p.database
 		}
 	}
-	return all
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+	slices.Sort(s.packages)
+	s.packages = slices.Compact(s.packages)
+	return s, database
 }
 
 func (s *suite) binary(pkg string) string { return s.binaries[pkg] }
@@ -86,8 +98,7 @@ func (s *suite) binary(pkg string) string { return s.binaries[pkg] }
 // build compiles the tests, as many packages at a time as have different names.
 func (s *suite) build(overlay string) error {
 	var groups [][]string
-	s.binaries = map[string]string{}
-	for _, pkg := range testPackages() {
+	for _, pkg := range s.packages {
 		k := slices.IndexFunc(groups, func(group []string) bool {
 			return !slices.ContainsFunc(group, func(other string) bool { return filepath.Base(other) == filepath.Base(pkg) })
 		})
@@ -110,19 +121,27 @@ func (s *suite) build(overlay string) error {
 			return fmt.Errorf("build the tests of %s: %w\n%s", strings.Join(group, ", "), err, text)
 		}
 	}
-	sum := sha256.New()
-	for _, pkg := range testPackages() {
-		file, err := os.Open(s.binary(pkg))
+	for _, pkg := range s.packages {
+		program, err := os.ReadFile(s.binary(pkg))
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(sum, file)
-		if err := errors.Join(err, file.Close()); err != nil {
-			return err
-		}
+		s.digests[pkg] = fmt.Sprintf("%x", sha256.Sum256(program))[:16]
 	}
-	s.digest = fmt.Sprintf("%x", sum.Sum(nil))[:16]
 	return nil
+}
+
+// digest tells apart the programs that decide about m: a result of other ones is of no use.
+func (s *suite) digest(m mutant) string {
+	folders := sqlPackages
+	if p, ok := m.decides(); ok {
+		folders = p.tests()
+	}
+	sum := sha256.New()
+	for _, pkg := range folders {
+		_, _ = io.WriteString(sum, s.digests[pkg]) // a hash never fails
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil))[:16]
 }
 
 func goCommand() string {
@@ -153,7 +172,7 @@ func (s *suite) run(pkg, pattern string, slow bool, timeout time.Duration, env s
 	}
 	cmd := exec.CommandContext(ctx, s.binary(pkg), args...)
 	cmd.Dir = pkg
-	cmd.Env = append(os.Environ(), "OUTBOXGEN_TEST_DATABASE_URL="+s.url, "OUTBOXGEN_SIM_SECONDS=1", env)
+	cmd.Env = append(os.Environ(), "OUTBOXGEN_TEST_DATABASE_URL="+s.url, fmt.Sprint("OUTBOXGEN_SIM_SEEDS=", schedules), env)
 	// Output to a file, because a process that outlives the test would keep a pipe open.
 	out, err := os.CreateTemp("", "outboxgen-mutation-")
 	if err != nil {
@@ -197,20 +216,26 @@ func (s *suite) learn(ctx context.Context, workers int, slow bool) error {
 	if err != nil {
 		return err
 	}
+	ofGo := map[string]bool{} // packages whose tests take so little that they are tried again in each new program
+	for _, p := range goPackages {
+		for _, pkg := range p.tests() {
+			ofGo[pkg] = true
+		}
+	}
 	var mu sync.Mutex
 	var wrong []string
 	var wait []test
-	for _, pkg := range testPackages() {
+	for _, pkg := range s.packages {
 		names, err := s.list(pkg)
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
-			t := test{Package: pkg, Name: name}
+			t := test{Package: pkg, Name: name, Program: s.digests[pkg]}
 			if leftOut[t.String()] != "" {
 				continue
 			}
-			if k, ok := known[t.String()]; ok && (!k.Slow || k.Millis > 0 || !slow) {
+			if k, ok := known[t.String()]; ok && (!k.Slow || k.Millis > 0 || !slow) && (k.Program == s.digests[pkg] || !ofGo[pkg]) {
 				s.tests = append(s.tests, k)
 				continue
 			}

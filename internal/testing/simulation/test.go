@@ -16,7 +16,8 @@ import (
 const Kept = "testdata/schedules"
 
 // Test plays random schedules of m for OUTBOXGEN_SIM_SECONDS, one second if it is not set. OUTBOXGEN_SIM_SEED plays that of
-// one seed, and with -v tells what happens.
+// one seed, and with -v tells what happens. OUTBOXGEN_SIM_SEEDS plays those of so many seeds, from 1 on, which are the same
+// each time, and does not look for smaller ones.
 func Test(t *testing.T, m *Machine) {
 	t.Helper()
 	if text := os.Getenv("OUTBOXGEN_SIM_SEED"); text != "" {
@@ -26,6 +27,15 @@ func Test(t *testing.T, m *Machine) {
 			t.Logf("%10s %-10s %s", at.Round(time.Millisecond), who, what)
 		})
 		require.Nil(t, r.Violation, r.Violation)
+		return
+	}
+	if text := os.Getenv("OUTBOXGEN_SIM_SEEDS"); text != "" {
+		seeds, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+		for seed := range seeds {
+			v := m.Play(&Schedule{Machine: m.Name, Seed: seed + 1}, nil).Violation
+			require.Nil(t, v, "seed %d: %s", seed+1, v)
+		}
 		return
 	}
 	seconds := 1.0
