@@ -66,8 +66,8 @@ func TestChecks(t *testing.T) {
 			[]payload.FieldErrors{payload.RequiredTime("f", time.Time{}), payload.RequiredTime("f", time.Time{}.Local())}, "required",
 		},
 		"Instant": {
-			[]payload.FieldErrors{payload.Instant("f", time.Time{}), payload.Instant("f", year(0)), payload.Instant("f", year(9999)), payload.Instant("f", zone(-12*3600-60))},
-			[]payload.FieldErrors{payload.Instant("f", year(-1)), payload.Instant("f", year(10000)), payload.Instant("f", zone(24*3600)), payload.Instant("f", zone(3601))}, "timestamp",
+			[]payload.FieldErrors{payload.Instant("f", time.Time{}), payload.Instant("f", year(0)), payload.Instant("f", year(9999)), payload.Instant("f", zone(-12*3600-60)), payload.Instant("f", zone(86340)), payload.Instant("f", zone(-86340))},
+			[]payload.FieldErrors{payload.Instant("f", year(-1)), payload.Instant("f", year(10000)), payload.Instant("f", zone(24*3600)), payload.Instant("f", zone(-24*3600)), payload.Instant("f", zone(-25*3600)), payload.Instant("f", zone(3601))}, "timestamp",
 		},
 		"JSON": {
 			[]payload.FieldErrors{payload.JSON("f", json.RawMessage(`null`)), payload.JSON("f", json.RawMessage(` {"a":[1]} `))},
@@ -148,6 +148,17 @@ func TestEachValue(t *testing.T) {
 	require.Nil(t, payload.EachValue("f", map[string]int{"a": 1}, payload.AnyValue))
 	nested := payload.EachValue("f", map[string]map[string]string{"a": {"b": "\xff"}}, payload.EachValueIn(payload.Text))
 	require.Equal(t, "f[*][*]", nested[0].Field)
+	rules := payload.EachValue("f", map[string]int{"a": 1}, func(field string, _ int) payload.FieldErrors {
+		return payload.FieldErrors{{Field: field, Rule: "one"}, {Field: field, Rule: "two"}}
+	})
+	require.Len(t, rules, 2, "each rule is reported")
+	many := payload.EachValue("f", map[string]int{"a": 1}, func(string, int) (errs payload.FieldErrors) {
+		for n := range 20 {
+			errs = append(errs, payload.FieldError{Field: fmt.Sprint("part", n)})
+		}
+		return errs
+	})
+	require.Len(t, many, 8, "only the first eight are reported")
 }
 
 func TestChecksDoNotAllocate(t *testing.T) { // counts allocations

@@ -54,6 +54,29 @@ func TestDateAgreesWithTime(t *testing.T) {
 	})
 }
 
+// TestDatesThatExist: the first and the last day of the years and of months exist, and the days around them do not. String
+// writes them nevertheless.
+func TestDatesThatExist(t *testing.T) {
+	t.Parallel()
+	for text, day := range map[string]payload.Date{
+		"0001-01-01": {Year: 1, Month: 1, Day: 1}, "9999-12-31": {Year: 9999, Month: 12, Day: 31},
+		"2026-12-01": {Year: 2026, Month: 12, Day: 1}, "2024-02-29": {Year: 2024, Month: 2, Day: 29},
+		"2026-04-30": {Year: 2026, Month: 4, Day: 30},
+	} {
+		require.NoError(t, day.Validate(), text)
+		require.Equal(t, text, day.String())
+	}
+	for text, day := range map[string]payload.Date{
+		"0000-12-31": {Year: 0, Month: 12, Day: 31}, "10000-01-01": {Year: 10000, Month: 1, Day: 1},
+		"2026-00-01": {Year: 2026, Day: 1}, "2026-13-01": {Year: 2026, Month: 13, Day: 1},
+		"2026-01-00": {Year: 2026, Month: 1}, "2026-01-32": {Year: 2026, Month: 1, Day: 32},
+		"2026-02-29": {Year: 2026, Month: 2, Day: 29}, "2026-04-31": {Year: 2026, Month: 4, Day: 31},
+	} {
+		require.ErrorIs(t, day.Validate(), payload.ErrInvalid, text)
+		require.Equal(t, text, day.String())
+	}
+}
+
 func TestDateJSON(t *testing.T) {
 	t.Parallel()
 	type body struct {

@@ -16,15 +16,16 @@ type login struct {
 	Hint     *string
 	Raw      []byte
 	Next     *int
+	Roles    []string
 }
 
 func (l login) Format(s fmt.State, _ rune) { payload.FormatMasked(s, l, "Password", "Hint") }
 
 func TestFormatMasked(t *testing.T) {
 	t.Parallel()
-	l := login{User: "ann", Password: secret, Hint: pointer(secret), Raw: []byte("r\n")}
+	l := login{User: "ann", Password: secret, Hint: pointer(secret), Raw: []byte("r\n"), Roles: []string{"admin"}}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		require.Equal(t, `{User:ann Password:[masked] Hint:[masked] Raw:"r\n" Next:<nil>}`, fmt.Sprintf(verb, l))
+		require.Equal(t, `{User:ann Password:[masked] Hint:[masked] Raw:"r\n" Next:<nil> Roles:[admin]}`, fmt.Sprintf(verb, l))
 	}
 	l.Next = pointer(7)
 	var b bytes.Buffer

@@ -209,15 +209,11 @@ func New(c Class, format string, args ...any) Result {
 // Text returns text in the form that last_error keeps: UTF-8 without NUL, cut at MaxBytes.
 func Text(text string) string {
 	if len(text) > MaxBytes {
-		text = text[:MaxBytes]
-		for len(text) > 0 { // not in the middle of a rune
-			if r, size := utf8.DecodeLastRuneInString(text); r != utf8.RuneError || size > 1 {
-				break
-			} else if len(text) < MaxBytes-utf8.UTFMax {
-				break
-			}
-			text = text[:len(text)-1]
+		end := MaxBytes
+		for !utf8.RuneStart(text[end]) && end > MaxBytes-utf8.UTFMax { // not in the middle of a rune
+			end--
 		}
+		text = text[:end]
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
 }

@@ -30,12 +30,11 @@ type Decoder struct {
 // one refuses incomplete payloads, as outbox.TopicSpec has it. History leads from older versions to the newest; a topic
 // without a history decodes them as the newest.
 func NewDecoder(of reflect.Type, version int, strict bool, history ...payload.Upcaster) *Decoder {
-	d := &Decoder{of: of, nullable: takesNull(of), version: version, history: history}
-	if len(history) > 0 {
-		d.past = make(map[int]*Decoder, len(history))
-		for _, u := range history {
-			d.past[u.Version()] = NewDecoder(u.From(), u.Version(), strict)
-		}
+	d := &Decoder{
+		of: of, nullable: takesNull(of), version: version, history: history, past: make(map[int]*Decoder, len(history)),
+	}
+	for _, u := range history {
+		d.past[u.Version()] = NewDecoder(u.From(), u.Version(), strict)
 	}
 	if strict {
 		d.plain, d.shape = fastjson.StrictOf(of), fastjson.ShapeOf(of)

@@ -2,6 +2,7 @@ package decode_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/payloads/decode"
+	"github.com/outboxgen/outboxgen/payload"
 )
 
 type part struct {
@@ -54,5 +56,55 @@ func TestStrictReasons(t *testing.T) {
 		_, err = decoder.Decode(3, json.RawMessage(`{}`))
 		require.ErrorContains(t, err, "version 3")
 		require.False(t, errclass.IsPermanent(err))
+	}
+}
+
+type orderV1 struct {
+	Number int64 `json:"number"`
+}
+
+type orderV2 struct {
+	ID string `json:"id"`
+}
+
+// TestHistory: an older payload is decoded as the type of its time, and then brought to the newest version.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	step := payload.Upcast(1, func(old orderV1) (orderV2, error) { return orderV2{ID: fmt.Sprint("o-", old.Number)}, nil })
+	d := decode.NewDecoder(reflect.TypeFor[orderV2](), 2, true, step)
+	for version, text := range map[int]string{1: `{"number": 7}`, 2: `{"id": "o-7"}`} {
+		p, err := d.Decode(version, json.RawMessage(text))
+		require.NoError(t, err)
+		require.Equal(t, &orderV2{ID: "o-7"}, p)
+	}
+	_, err := d.Decode(1, json.RawMessage(`{"id": "o-7"}`))
+	require.EqualError(t, err, "decode payload: field number is missing")
+	require.True(t, errclass.IsPermanent(err))
+}
+
+// TestNull: null is a payload only of a type that has it. json.Unmarshal would leave the zero value of any other.
+func TestNull(t *testing.T) {
+	t.Parallel()
+	for of, takes := range map[reflect.Type]bool{
+		reflect.TypeFor[map[string]int](): true, reflect.TypeFor[[]int](): true, reflect.TypeFor[*part](): true,
+		reflect.TypeFor[any](): true, reflect.TypeFor[json.RawMessage](): true, reflect.TypeFor[order](): false,
+		reflect.TypeFor[int](): false,
+	} {
+		_, err := decode.NewDecoder(of, 1, false).Decode(1, json.RawMessage(" null "))
+		require.Equal(t, takes, err == nil, of)
+	}
+}
+
+// TestPlaceOfErrors: an error says where a payload is wrong, and never what stands there.
+func TestPlaceOfErrors(t *testing.T) {
+	t.Parallel()
+	d := decode.NewDecoder(reflect.TypeFor[order](), 1, false)
+	for text, want := range map[string]string{
+		`{"id": S3CRET}`:      "decode payload: invalid JSON at byte 8",
+		`{"parts": "S3CRET"}`: `decode payload: field "parts" does not fit []decode_test.part`,
+		`{"id": "S3CRET"}`:    "decode payload: a field does not fit its type",
+	} {
+		_, err := d.Decode(1, json.RawMessage(text))
+		require.EqualError(t, err, want)
 	}
 }

@@ -45,6 +45,7 @@ type payload struct {
 	Tree    *node           `json:"tree"`
 	Nodes   map[string]node `json:"nodes"`
 	Pair    [2]int          `json:"pair"`
+	Sum     [2]byte         `json:"sum"`
 	Many    many            `json:"many"`
 	Omitted string          `json:"-"`
 	GoName  string
@@ -67,12 +68,14 @@ func TestShapeOfGoTypes(t *testing.T) {
 		`{"any":{"x":[1]},"thing":[{}],"custom":{"any":1},"large":12}`:      `{"any":{"x":[1]},"thing":[{}],"custom":{"any":1},"large":12}`,
 		`{"tree":{"name":"a","secret":"s","children":[{"secret":"s"}]}}`:    `{"tree":{"name":"a","secret":"[masked]","children":[{"secret":"[masked]"}]}}`,
 		`{"tree":null,"nodes":{"a":{"name":"n","secret":null}},"pair":[1]}`: `{"tree":null,"nodes":{"a":{"name":"n","secret":"[masked]"}},"pair":[1]}`,
+		`{"sum":[1,255]}`:    `{"sum":[1,255]}`,
 		`{"many":[[],[[]]]}`: `{"many":[[],[[]]]}`,
 		`{"many":[["x"]]}`:   `{"many":[["[masked]"]]}`,
 		`{"inner":"x","other":"x","Omitted":"x","hidden":"x","Hidden":1}`: `{"inner":"[masked]","other":"[masked]","Omitted":"[masked]","hidden":"[masked]","Hidden":"[masked]"}`,
 		`{"GoName":"x","goname":"x","card":{"a":"b"},"a\u0022b":1.0}`:     `{"GoName":"x","goname":"[masked]","card":"[masked]","a\"b":"[masked]"}`,
-		` null `: `null`,
-		`"x"`:    `"[masked]"`,
+		`{"Embedded2":{"other":"x"}}`:                                     `{"Embedded2":"[masked]"}`,
+		` null `:                                                          `null`,
+		`"x"`:                                                             `"[masked]"`,
 	} {
 		got, ok := s.Mask(json.RawMessage(in))
 		require.True(t, ok, in)

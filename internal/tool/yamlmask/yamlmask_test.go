@@ -25,6 +25,8 @@ types:
       groups: "[][]contact"
   state:
     enum: [open, closed]
+  order_id:
+    scalar: string
 namespaces:
   shop:
     topics:
@@ -33,6 +35,7 @@ namespaces:
         payload:
           number: int64
           state: state
+          order_id: order_id?
           tags: "[]string"
           extra: json
           customer: customer
@@ -57,6 +60,7 @@ func TestSensitiveFieldsAreMasked(t *testing.T) {
 		`{"customer": {"groups": [[{"email": "a@b"}], []]}}`:                                                        `{"customer":{"groups":[[{"email":"[masked]"}],[]]}}`,
 		`{"card": {"name": "Ann"}}`: `{"card":"[masked]"}`,
 		`{"token": null}`:           `{"token":"[masked]"}`,
+		`{"order_id": "o-1"}`:       `{"order_id":"o-1"}`,
 		`{}`:                        `{}`,
 	} {
 		got, ok := m.Payload("shop/order_paid", json.RawMessage(in))
