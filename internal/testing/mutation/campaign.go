@@ -43,8 +43,12 @@ type campaign struct {
 // finds no wrong behaviour.
 var textual = []string{"statement does not have exactly once", "mutant changes what this test edits"}
 
-// perTest bounds a test beside what it takes alone. A test that takes longer waits for what does not come.
-const perTest = 20 * time.Second
+// perTest bounds a test beside what it takes alone. A test that takes longer waits for what does not come. One without a
+// database takes milliseconds alone, and waits for nothing but its processor.
+const (
+	perTest                = 20 * time.Second
+	perTestWithoutDatabase = 6 * time.Second
+)
 
 // run tries one mutant on the tests that use what it changes: first on the test that has killed it before, then on more
 // and more.
@@ -155,6 +159,9 @@ func (c *campaign) try(batch []test, env string) (outcome, killer string) {
 	for _, g := range order {
 		var names []string
 		timeout := perTest
+		if needsNone(g.pkg) {
+			timeout = perTestWithoutDatabase
+		}
 		for _, t := range groups[g] {
 			names = append(names, t.Name)
 			timeout += 5 * time.Duration(t.Millis) * time.Millisecond
@@ -186,6 +193,11 @@ func (c *campaign) try(batch []test, env string) (outcome, killer string) {
 		return "killed", g.pkg + "." + name
 	}
 	return "lives", ""
+}
+
+// needsNone reports whether the tests of a folder are of Go alone, and need no database.
+func needsNone(pkg string) bool {
+	return slices.ContainsFunc(goPackages, func(p goPackage) bool { return !p.database && slices.Contains(p.tests(), pkg) })
 }
 
 // keep notes a result.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"go/ast"
+	"go/constant"
 	"go/token"
 	"go/types"
 	"hash/fnv"
@@ -202,18 +203,25 @@ func (w *weaver) isClamp(s *ast.IfStmt) bool {
 		return false
 	}
 	x, y, to, from := w.text(b.X), w.text(b.Y), w.text(a.Lhs[0]), w.text(a.Rhs[0])
+	if call, ok := b.X.(*ast.CallExpr); ok && len(call.Args) == 1 && y == "0" { // x.Compare(y) > 0
+		if of, ok := call.Fun.(*ast.SelectorExpr); ok && of.Sel.Name == "Compare" {
+			x, y = w.text(of.X), w.text(call.Args[0])
+		}
+	}
 	return to == x && from == y || to == y && from == x
 }
 
-// isMoment reports whether b compares two durations that are calculated: no promise is about the nanosecond at which
-// they are equal. One that is compared with a constant is not meant, because zero, for example, may have a meaning.
+// isMoment reports whether b compares two durations: no promise is about the nanosecond at which they are equal. Zero is
+// not meant, because it may have a meaning of its own.
 func (w *weaver) isMoment(b *ast.BinaryExpr) bool {
 	if w.info == nil {
 		return false
 	}
 	x, y := w.info.Types[b.X], w.info.Types[b.Y]
-	return x.Type != nil && x.Type.String() == "time.Duration" && x.Value == nil && y.Value == nil
+	return x.Type != nil && x.Type.String() == "time.Duration" && !isZero(x) && !isZero(y)
 }
+
+func isZero(v types.TypeAndValue) bool { return v.Value != nil && constant.Sign(v.Value) == 0 }
 
 // isCapacity reports whether b asks for the capacity of a slice, which only says what is allocated.
 func (w *weaver) isCapacity(b *ast.BinaryExpr) bool {

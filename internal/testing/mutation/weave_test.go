@@ -21,22 +21,26 @@ func TestChangesOfGo(t *testing.T) {
 		"if a < b && (ok || b == 3) { a++ }": {
 			"a < b [removed]", "a < b [< -> <=]", "(ok || b == 3) [removed]", "ok [removed]", "b == 3 [removed]",
 		},
-		"if a < b { b++ }":           {"a < b [turned]", "a < b [< -> <=]"},
-		"for a > 7 { break }":        {"a > 7 [never]", "a > 7 [turned]", "a > 7 [> -> >=]"},
-		"for ok { break }":           {"ok [never]"},
-		"for ok && a > 7 { break }":  {"ok [removed]", "a > 7 [removed]", "a > 7 [> -> >=]"},
-		"switch { case ok: a++ }":    {"ok [turned]"},
-		"if !ok { a++ }":             {"!ok [turned]"},
-		"ok = a != b":                {"a != b [turned]"},
-		"if a < b { a = b }":         {"a < b [turned]"},
-		"if a < b { b = a }":         {"a < b [turned]"},
-		"if a < b { b = 3 }":         {"a < b [turned]", "a < b [< -> <=]"},
-		"if cap(list) < a { a++ }":   {"cap(list) < a [turned]"},
-		"if d > e { a++ }":           {"d > e [turned]"},
-		"if d > 0 { a++ }":           {"d > 0 [turned]", "d > 0 [> -> >=]"},
-		"a, b = b, a; f(1, 2, true)": nil,
+		"if a < b { b++ }":              {"a < b [turned]", "a < b [< -> <=]"},
+		"for a > 7 { break }":           {"a > 7 [never]", "a > 7 [turned]", "a > 7 [> -> >=]"},
+		"for ok { break }":              {"ok [never]"},
+		"for ok && a > 7 { break }":     {"ok [removed]", "a > 7 [removed]", "a > 7 [> -> >=]"},
+		"switch { case ok: a++ }":       {"ok [turned]"},
+		"if !ok { a++ }":                {"!ok [turned]"},
+		"ok = a != b":                   {"a != b [turned]"},
+		"if a < b { a = b }":            {"a < b [turned]"},
+		"if a < b { b = a }":            {"a < b [turned]"},
+		"if a < b { b = 3 }":            {"a < b [turned]", "a < b [< -> <=]"},
+		"if cap(list) < a { a++ }":      {"cap(list) < a [turned]"},
+		"if d > e { a++ }":              {"d > e [turned]"},
+		"if d > 7 { a++ }":              {"d > 7 [turned]"},
+		"if d > 0 { a++ }":              {"d > 0 [turned]", "d > 0 [> -> >=]"},
+		"if x.Compare(y) > 0 { y = x }": {"x.Compare(y) > 0 [turned]"},
+		"if x.Compare(y) > 0 { a++ }":   {"x.Compare(y) > 0 [turned]", "x.Compare(y) > 0 [> -> >=]"},
+		"a, b = b, a; f(1, 2, true)":    nil,
 	} {
-		src := "package p\n\nimport \"time\"\n\nvar (\n\td, e time.Duration\n\tlist []int\n)\n\nfunc f(a, b int, ok bool) int {\n\t" +
+		src := "package p\n\nimport \"time\"\n\nvar (\n\td, e time.Duration\n\tlist []int\n\tx, y place\n)\n\ntype place int\n\n" +
+			"func (p place) Compare(o place) int { return int(p - o) }\n\nfunc f(a, b int, ok bool) int {\n\t" +
 			body + "\n\treturn a\n}\n"
 		woven, mutants := weaveText(t, src)
 		ids := make([]string, 0, len(mutants))

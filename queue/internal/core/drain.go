@@ -82,7 +82,7 @@ func (c *Core) onDrainPass(now time.Time, e *PassDone) {
 	case p.Claim == nil || e.Found.At.IsZero():
 	case p.try != nil:
 		c.claims.tried(now, p.try, p.Claim, &e.Found)
-		more = c.claims.tries[p.try] != nil && len(e.Claimed) == 0
+		more = c.claims.tries[p.try] != nil
 		c.drained[p.try] = !more
 	default:
 		c.walk(now, e)

@@ -302,16 +302,15 @@ func (t *turns) unknow(turn Turn) {
 	}
 }
 
-// visit returns up to n known turns, which come last from now on.
+// visit returns n known turns, of at least as many, which come last from now on.
 func (t *turns) visit(n int) (starts []TurnStart) {
-	for visited := 0; len(starts) < n && visited < len(t.ring); {
+	for len(starts) < n {
 		k := t.ring[0]
 		if t.ring = t.ring[1:]; k.gone {
 			continue
 		}
 		starts = append(starts, k.TurnStart)
 		t.ring = append(t.ring, k)
-		visited++
 	}
 	return starts
 }
