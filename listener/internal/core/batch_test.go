@@ -29,7 +29,7 @@ func outcomes(entries []*Entry) string {
 }
 
 // batchCase is a batch of events, one per word of keys. A word is a key, and what its handler returns: "a" is done,
-// "a!" fails, "a/" fails and says when it is tried again, "a#" is refused, "a?" finds its target unavailable, "a-" was
+// "a!" fails, "a/" fails and says when it is tried again, "a#" is refused, "a%" is so too and says when, "a?" finds its target unavailable, "a-" was
 // not sent, "a+" was not sent because of an earlier one. A "p" in front of the word makes it a parked event, "n" one of
 // an unknown version, "w" one that waits for a retry, "d" one that is done, and "u" one of a topic that is not read any
 // more.
@@ -67,6 +67,9 @@ func (p *play) entriesOf(keys string) (entries []*Entry, results map[*Entry]errc
 			r = result(errclass.ClassFailed)
 		case "#":
 			r = result(errclass.ClassRefused)
+		case "%":
+			r = result(errclass.ClassRefused)
+			r.After = new(time.Duration)
 		case "?":
 			r = result(errclass.ClassUnavailable)
 		case "/":
@@ -90,6 +93,12 @@ func (p *play) batchOf(entries []*Entry) *Batch {
 }
 
 func parking(p *play, _ *Batch) { p.core.cfg.ParkKeys = true }
+
+func severalWorkers(p *play, _ *Batch) { p.core.cfg.Concurrency = 2 }
+
+func parkedKey(_ *play, b *Batch) { b.stateOf("a").parked = true }
+
+func mayNotParkAway(_ *play, b *Batch) { b.Lease.MayParkAway = false }
 
 func twoTargets(p *play, _ *Batch) { p.core.cfg.Targets = append(p.core.cfg.Targets, &toyTarget{}) }
 
@@ -116,6 +125,11 @@ func TestBatch(t *testing.T) {
 		"not sent, parked meanwhile":            {"a-", func(_ *play, b *Batch) { b.stateOf("a").parked = true; b.entries[0].ParkedNo = 0 }, "", "a parked"},
 		"a parked event fails":                  {"pa! pa pb", parking, "a b", "a retried, a waiting, b done"},
 		"a failure does not block parked ones":  {"a! pb", nil, "a b", "a retried, b done"},
+		"a parked event does not unblock":       {"a! pb c", nil, "a b", "a retried, b done, c waiting"},
+		"a parked failure does not block":       {"pa! b", nil, "a b", "a retried, b done"},
+		"no order among several workers":        {"a! b", severalWorkers, "a b", "a retried, b done"},
+		"parked, after its key is":              {"pa b", parkedKey, "a b", "a done, b done"},
+		"away, and too many keys are parked":    {"a? b", both(twoTargets, mayNotParkAway), "a", "a waiting, b waiting"},
 		"stopping":                              {"a b", func(_ *play, b *Batch) { b.Stopping = true }, "", "a waiting, b waiting"},
 		"two of a budget":                       {"a b c", func(_ *play, b *Batch) { b.budget = &budget{2} }, "a b", "a done, b done, c waiting"},
 		"the lease is lost":                     {"a b", func(_ *play, b *Batch) { b.LoseLease() }, "", "a waiting, b waiting"},
@@ -243,6 +257,8 @@ func TestSending(t *testing.T) {
 		"its key was parked":            {"a b", func(_ *play, b *Batch) { b.stateOf("a").parked = true }, "b", "a parked, b done"},
 		"a refusal":                     {"a# b", nil, "a b", "a dead, b done"},
 		"nothing":                       {"da", nil, "", "a done"},
+		"parked, after its key is":      {"pa b", parkedKey, "a b", "a done, b done"},
+		"two failures of a key":         {"a! a! b", nil, "a a b", "a retried, a retried, b done"},
 		"a late failure from an early call": {"a a b", func(p *play, _ *Batch) {
 			p.core.cfg.ParkKeys = true
 			p.target.late = map[uuid.UUID]errclass.Result{{15: 1}: result(errclass.ClassFailed)}

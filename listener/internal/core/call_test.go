@@ -75,6 +75,17 @@ func TestCalls(t *testing.T) {
 		"the first one does not wait":   {"a", both(perCall(2), waits), "a", "a done"},
 		"what has failed does not wait": {"a b c", both(perCall(2), waits, used(2)), "a b, c", "a done, b done, c done"},
 		"the target rests":              {"a b", both(perCall(2), func(p *play, _ *Batch) { p.target.rests = true }), "a, b", "a done, b done"},
+		"refused, with a delay":         {"a% b%", perCall(9), "a b, a, b", "a dead, b dead"},
+		"a failure before the others":   {"a! b c", perCall(1), "a", "a retried, b waiting, c waiting"},
+		"several workers":               {"a! b c", both(perCall(1), severalWorkers), "a, b, c", "a retried, b done, c done"},
+		"a parked failure":              {"pa! b", perCall(9), "a, b", "a retried, b done"},
+		"not sent":                      {"a- b", perCall(1), "a", "a waiting, b waiting"},
+		"done, and of another topic":    {"a udb c", perCall(9), "a c", "a done, b done, c done"},
+		"a full rest does not wait":     {"a b c d", both(perCall(2), waits), "a b, c d", "a done, b done, c done, d done"},
+		"what is cut off does not wait": {"a b c d", both(perCall(2), waits, used(3)), "a b, c, d", "a done, b done, c done, d done"},
+		"after a parked one":            {"pa b", both(perCall(2), waits), "a, b", "a done, b done"},
+		"a parked rest does not wait":   {"a b pc", both(perCall(2), waits), "a b, c", "a done, b done, c done"},
+		"many fail, a last attempt":     {"a! b! c! d e f g!", both(perCall(9), parking, last), "a b c d e f g, a b c, a, b c d e f g, b c d, b, c d e f g, c d, c, d e f g, d, e f g, e, f, g", "a parked, b parked, c parked, d done, e done, f done, g parked"},
 		"stopping":                      {"a", both(perCall(2), func(_ *play, b *Batch) { b.Stopping = true }), "", "a waiting"},
 	} {
 		t.Run(name, func(t *testing.T) {
