@@ -47,7 +47,7 @@ var textual = []string{"statement does not have exactly once", "mutant changes w
 // database takes milliseconds alone, and waits for nothing but its processor.
 const (
 	perTest                = 20 * time.Second
-	perTestWithoutDatabase = 6 * time.Second
+	perTestWithoutDatabase = 3 * time.Second
 )
 
 // run tries one mutant on the tests that use what it changes: first on the test that has killed it before, then on more

@@ -318,7 +318,7 @@ func (c *Core) Holds(now time.Time, tasks []*Task) bool {
 // onReported takes in the results of tasks for which nothing runs any more.
 func (c *Core) onReported(now time.Time, e *Reported) {
 	for _, t := range e.Tasks {
-		if t.begun && !t.to.sends() {
+		if !t.to.sends() {
 			c.running--
 		}
 		if t.Ended {

@@ -10,7 +10,7 @@ import (
 
 // deliver starts passes while there is something for them to do.
 func (c *Core) deliver(now time.Time) {
-	if len(c.turns.starved) > 0 && c.idle() > 0 {
+	if c.idle() > 0 {
 		c.turns.idle()
 	}
 	for !now.Before(c.pausedUntil) {

@@ -86,12 +86,12 @@ func (c *Core) onDrainPass(now time.Time, e *PassDone) {
 		c.drained[p.try] = !more
 	default:
 		c.walk(now, e)
-		if nothing := len(e.Claimed) == 0; p.turns {
-			c.turnsDry = nothing && !c.turns.more()
+		if p.turns {
+			c.turnsDry = !c.turns.more() // after a claim that has found something there may be
 		} else {
-			c.dry = nothing && !c.claims.walk.More()
+			c.dry = len(e.Claimed) == 0 && !c.claims.walk.More()
 		}
-		more = !c.dry || !c.turnsDry
+		more = !c.turnsDry // they come last
 	}
 	switch {
 	case len(e.Claimed) > 0:

@@ -24,6 +24,16 @@ func TestClaimsGoOnAfterALastAttempt(t *testing.T) {
 	require.Positive(t, the[*Pass](d).want)
 }
 
+// TestClaimsGoOnBesideALastAttempt: when it has run for so long that it will hardly kill its process.
+func TestClaimsGoOnBesideALastAttempt(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.claimed(d.first(), d.tasks("handled", 1, suspicious)...)
+	none[*Pass](d)
+	require.True(t, d.claimsPaused(d.now.Add(d.cfg.LastAttemptLimit-time.Millisecond-1)))
+	require.False(t, d.claimsPaused(d.now.Add(d.cfg.LastAttemptLimit)))
+}
+
 // TestLastAttemptWaitsForAClaim: what that takes would be next to it.
 func TestLastAttemptWaitsForAClaim(t *testing.T) {
 	t.Parallel()

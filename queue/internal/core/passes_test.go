@@ -1,6 +1,7 @@
 package core
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -360,4 +361,332 @@ func TestOldestBatchGoesFirst(t *testing.T) {
 	require.Equal(t, first, the[*RunBatch](d).Tasks)
 	d.reportedBatch(the[*RunBatch](d), errclass.ClassDone, first...)
 	require.Equal(t, second, the[*RunBatch](d).Tasks)
+}
+
+// TestOneClaimReclaims: at a time, because what it finds may kill the process, and one look is under way.
+func TestOneClaimReclaims(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	p := d.first()
+	require.True(t, p.look)
+	require.True(t, p.reclaims())
+	require.True(t, d.looks.running)
+	require.False(t, d.mayReclaim(d.now))
+	d.claimed(p)
+	require.False(t, d.looks.running && len(all[*Pass](d)) == 0)
+}
+
+// TestFailedClaimOfAnAsleepDispatcher: it claims again before it sleeps.
+func TestFailedClaimOfAnAsleepDispatcher(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.asleep()
+	d.step(0, Woken{})
+	d.failed(the[*Pass](d))
+	none[AskBell](d)
+}
+
+// TestFailureToSettle: says nothing of claims.
+func TestFailureToSettle(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	tasks := d.tasks("handled", 10)
+	d.claimed(d.first(), tasks...)
+	d.reported(errclass.ClassDone, tasks[0])
+	p := the[*Pass](d)
+	require.Zero(t, p.want)
+	generation, piece := d.generation, d.claims.walk.piece
+	d.failed(p)
+	require.Equal(t, generation, d.generation)
+	require.Equal(t, piece, d.claims.walk.piece)
+	require.Equal(t, tasks[:1], d.finished)
+}
+
+// TestRoom: what is claimed is bounded by the capacity, and little room is not claimed for while every worker has something.
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ inFlight, settling, want int }{
+		"empty":                        {0, 0, 40},
+		"a quarter":                    {30, 0, 10},
+		"less than a quarter":          {31, 0, 0},
+		"full":                         {40, 0, 0},
+		"more than full":               {50, 0, 0},
+		"as many run as there may":     {35, 25, 5},
+		"one more than there may":      {36, 25, 0},
+		"as many as there may, settle": {40, 30, 0},
+	} {
+		d := drive(t, func(c *Config) { c.BatchSize, c.Concurrency = 40, 10 })
+		d.inFlight, d.settling = c.inFlight, c.settling
+		require.Equal(t, c.want, d.room(d.now), name)
+	}
+}
+
+// TestWhatIsTried: no target of a topic that is paused.
+func TestWhatIsTried(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	require.Nil(t, d.tryable(d.now))
+	d.rests(d.sent)
+	d.now = d.now.Add(2 * time.Second)
+	require.Same(t, d.sent, d.tryable(d.now))
+	d.pauses = PausesOf(false, []string{"sent", "sent2"})
+	require.Nil(t, d.tryable(d.now))
+	d.pauses = PausesOf(false, []string{"sent"})
+	require.Same(t, d.sent, d.tryable(d.now), "it has another topic")
+}
+
+// TestBrokersAreOwn: claims have left out the events of all its destinations when it rests.
+func TestBrokersAreOwn(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	generation := d.generation
+	d.tellRests([]rest.Note{{Target: d.sent.Rest.Broker, Change: rest.Ended}})
+	require.Equal(t, generation+1, d.generation)
+}
+
+// TestLimitsOfTheirOwn: an event that is settled makes room for another turn only if a limit counts both.
+func TestLimitsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	for _, apart := range []bool{false, true} {
+		d := drive(t, takesTurns(true), func(c *Config) { c.Topics[0].Apart = apart })
+		lane := topiclane.OfTurns("handled")
+		d.turns.fill(turnAt(lane, "a"), time.Time{})
+		d.turns.freed(turnAt(lane, "b"))
+		require.Equal(t, apart, len(d.turns.known) == 0)
+	}
+}
+
+// TestReasonsOfAFew: as many destinations as are named leave none to count.
+func TestReasonsOfAFew(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]int{maxNamed: maxNamed, maxNamed + 1: maxNamed + 1, maxNamed + 5: maxNamed + 1} {
+		d := drive(t)
+		for i := range n {
+			line := d.routed.lineOf(strconv.Itoa(i))
+			line.rest.OnResults(d.now, d.now, newIDs(1), []errclass.Result{errclass.New(errclass.ClassUnavailable, "away")})
+		}
+		require.Len(t, Reasons(d.cfg.Targets), want)
+		require.Len(t, Resting(d.cfg.Targets), want)
+	}
+}
+
+// TestRememberedDestinations: up to a limit all are remembered that have something to be remembered for.
+func TestRememberedDestinations(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	remember := func(name string) *line {
+		line := d.routed.lineOf(name)
+		line.rest.OnResults(d.now, d.now, newIDs(1), []errclass.Result{errclass.New(errclass.ClassFailed, "no")})
+		return line
+	}
+	for i := range maxIdle - 1 {
+		remember(strconv.Itoa(i))
+	}
+	d.forgetUnused(d.now, d.routed, remember("last"))
+	require.Len(t, d.routed.known, maxIdle)
+	d.forgetUnused(d.now, d.routed, remember("more"))
+	require.Len(t, d.routed.known, maxIdle+1-maxIdle/10)
+}
+
+// TestOneCallPerDestination: what comes while it is under way waits.
+func TestOneCallPerDestination(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	tasks := d.tasks("routed", 2)
+	d.claimed(d.first(), tasks...)
+	d.step(0, &Routed{Route: the[*Route](d), Destinations: []Destined{{"one", tasks[:1]}}})
+	s := the[*Send](d)
+	d.addToLine(d.routed, d.routed.known["one"], tasks[1])
+	d.step(0, Tick{})
+	none[*Send](d)
+	d.sentAll(s, errclass.ClassDone)
+	require.Equal(t, tasks[1:], the[*Send](d).Tasks)
+}
+
+// TestResultsOfPublishers: only calls say something of a target, not events that were never sent.
+func TestResultsOfPublishers(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	tasks := d.tasks("sent", 1)
+	d.claimed(d.first(), tasks...)
+	d.reported(errclass.ClassUnavailable, tasks...)
+	require.False(t, d.sent.Rest.Resting())
+}
+
+// TestTryThatEndsUntried: a try that could not be repeated leaves the target to the next one.
+func TestTryThatEndsUntried(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.rests(d.handled)
+	d.now = d.now.Add(2 * time.Second)
+	p := d.first()
+	require.Same(t, d.handled, p.try)
+	task := d.tasks("handled", 1)[0]
+	d.claimed(p, task)
+	require.True(t, task.admitted)
+	task.Tried, task.Ended = true, true
+	d.step(0, &Reported{Tasks: []*Task{task}})
+	n, _ := d.handled.Rest.Admit(d.now, 1)
+	require.Equal(t, 1, n)
+}
+
+// TestReadyInTheOrderOfClaims: an event that has a turn comes before one without that was claimed after it.
+func TestReadyInTheOrderOfClaims(t *testing.T) {
+	t.Parallel()
+	for _, turnFirst := range []bool{false, true} {
+		d := drive(t, takesTurns(false), func(c *Config) { c.Concurrency = 1 })
+		tasks := append(d.tasks("handled", 1), d.tasks("handled", 1, inTurn("a"))...)
+		if turnFirst {
+			tasks[0], tasks[1] = tasks[1], tasks[0]
+		}
+		d.claimed(d.first(), tasks...)
+		require.Equal(t, tasks[0], the[Run](d).Task)
+		d.reported(errclass.ClassDone, tasks[0])
+		require.Equal(t, tasks[1], the[Run](d).Task)
+	}
+}
+
+// TestReleasedWithoutATurn: no turn has more because of it.
+func TestReleasedWithoutATurn(t *testing.T) {
+	t.Parallel()
+	d := drive(t, takesTurns(false))
+	task := d.tasks("handled", 1)[0]
+	d.claimed(d.first(), task)
+	task.As = Release
+	d.settled(&PassDone{Pass: &Pass{Settle: []*Task{task}}})
+	require.Empty(t, d.turns.known)
+}
+
+// TestSuspects: nothing is suspected any more when they are finished.
+func TestSuspects(t *testing.T) {
+	t.Parallel()
+	d := drive(t, asBatched(4, 0))
+	task := d.tasks("handled", 1, again(2))[0]
+	d.claimed(d.first(), task)
+	require.True(t, d.suspecting(d.now))
+	d.reportedBatch(all[*RunBatch](d)[0], errclass.ClassDone, task)
+	require.False(t, d.suspecting(d.now))
+}
+
+// TestTriedBatchDoesNotWait: the event that finds out whether a target is available again begins at once.
+func TestTriedBatchDoesNotWait(t *testing.T) {
+	t.Parallel()
+	d := drive(t, asBatched(4, time.Hour))
+	d.rests(d.handled)
+	d.now = d.now.Add(2 * time.Second)
+	p := d.first()
+	require.Same(t, d.handled, p.try)
+	d.claimed(p, d.tasks("handled", 1)...)
+	require.Equal(t, []int{1}, d.sizes())
+}
+
+// TestReclaimedBatchesWaitForNobody: they are as large as they will be.
+func TestReclaimedBatchesWaitForNobody(t *testing.T) {
+	t.Parallel()
+	d := drive(t, asBatched(8, 0), func(c *Config) { c.Concurrency, c.Ahead = 1, 1 })
+	single := d.tasks("single", 1)
+	d.claimed(d.first(), append(single, d.tasks("handled", 2, again(2))...)...)
+	require.Equal(t, Run{single[0]}, the[Run](d))
+	require.Equal(t, []int{2}, d.sizes(), "ahead of a free worker")
+}
+
+// TestClaimableTakesTurns: a claim of events without turns is next after one of turns, if something may be claimable.
+func TestClaimableTakesTurns(t *testing.T) {
+	t.Parallel()
+	d := drive(t, takesTurns(false))
+	d.claimed(d.first())
+	d.asleepFrom()
+	d.turns.wake()
+	d.turns.from, d.turns.last, d.claimable = time.Time{}, true, true
+	require.False(t, d.looks.due(d.now))
+	require.True(t, d.turns.due(d.now))
+	require.False(t, d.nextIsOfTurns(d.now))
+	d.turns.last, d.claimable = true, false
+	require.True(t, d.nextIsOfTurns(d.now), "there is nothing else")
+}
+
+// TestPausedTopicsNextToLimits: if all topics that have no limits are paused, nothing is claimed of them.
+func TestPausedTopicsNextToLimits(t *testing.T) {
+	t.Parallel()
+	d := drive(t, takesTurns(true), func(c *Config) { c.Topics = c.Topics[:2] })
+	starts := d.claims.onward(d.now)
+	require.Equal(t, []string{"sent"}, d.claims.request(d.now, 10, false, NoPauses, starts).Topics)
+	require.Nil(t, d.claims.request(d.now, 10, false, PausesOf(false, []string{"sent"}), starts))
+}
+
+// TestTriesBeginAgain: after one that has found an event, the next looks from the head.
+func TestTriesBeginAgain(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.rests(d.sent)
+	d.now = d.now.Add(2 * time.Second)
+	p := d.first()
+	found := Found{At: d.now, Rows: []Seen{row(0, 1)}, Ends: map[int32]Place{0: at(1)}}
+	d.step(0, &PassDone{Pass: p, Claimed: d.tasks("sent", 1), Found: found})
+	require.Empty(t, d.claims.tries)
+}
+
+// TestWhenNothingIsDue: that is so only if no look and no round is to come, and the walk and the turns have no more.
+func TestWhenNothingIsDue(t *testing.T) {
+	t.Parallel()
+	idle := func(change func(d *driven)) *driven {
+		d := drive(t, takesTurns(false))
+		d.claimed(d.first())
+		d.asleepFrom()
+		d.looks.wanted, d.turns.round.wanted, d.turns.fresh, d.claimable, d.now = false, false, false, true, d.now.Add(time.Minute)
+		q := d.claims.request(d.now, 10, false, NoPauses, d.claims.onward(d.now))
+		p := &Pass{want: 10, Claim: q, generation: d.generation}
+		d.Core.out = nil
+		change(d)
+		d.onClaim(d.now, &PassDone{Pass: p, Found: Found{At: d.now}})
+		d.out = d.Core.out
+		return d
+	}
+	require.Contains(t, idle(func(*driven) {}).out, SignalIdle)
+	require.NotContains(t, idle(func(d *driven) { d.looks.wanted = true }).out, SignalIdle)
+	require.NotContains(t, idle(func(d *driven) { d.turns.round.wanted, d.turns.round.from = true, d.now.Add(time.Hour) }).out, SignalIdle)
+	asks := func(d *driven) { d.sleeper.OnRing() }
+	require.Len(t, all[AskBell](idle(asks)), 1)
+	d := idle(func(d *driven) { asks(d); d.turns.know(TurnStart{Turn: turnAt(1, "a")}) })
+	none[AskBell](d)
+	d = idle(func(d *driven) { asks(d); d.claims.walk.stages[0] = stage{} })
+	none[AskBell](d)
+	require.True(t, d.claimable, "the walk has more")
+}
+
+// TestLookSaysNothingOfLeftOutLanes: whether they were left out by the claim before or not.
+func TestLookSaysNothingOfLeftOutLanes(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.asleep()
+	d.claimable, d.claims.walk.partial = true, true
+	p := &Pass{want: 10, Claim: &Claim{Size: 10, Starts: d.looks.starts(&d.claims.walk)(10)}, look: true, generation: d.generation}
+	d.onClaim(d.now, &PassDone{Pass: p, Found: Found{At: d.now}})
+	require.False(t, d.claimable)
+}
+
+// TestPollsOfTurnsGrow: without a doorbell, while claims of turns find nothing, as others do.
+func TestPollsOfTurnsGrow(t *testing.T) {
+	t.Parallel()
+	d := drive(t, takesTurns(true), func(c *Config) { c.Topics, c.Doorbell = c.Topics[:1], false })
+	d.claimed(d.first())
+	for range 8 {
+		for len(all[*Pass](d)) > 0 {
+			d.claimed(the[*Pass](d))
+		}
+		d.step(d.sleeper.PollAt().Sub(d.now), Tick{})
+		for range all[ReadPauses](d) {
+			passes := all[*Pass](d)
+			d.step(0, &PausesRead{Pauses: NoPauses})
+			d.out = append(d.out, toCommands(passes)...)
+		}
+	}
+	require.Greater(t, d.sleeper.PollAt().Sub(d.now), 20*time.Second)
+}
+
+func toCommands(passes []*Pass) (all []Command) {
+	for _, p := range passes {
+		all = append(all, p)
+	}
+	return all
 }

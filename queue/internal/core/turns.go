@@ -596,7 +596,7 @@ func (t *turns) endRound(now time.Time) {
 	r := &t.round
 	r.from, t.stray = now.Add(max(lookEvery, lookShare*r.spent)), now.Add(strayEvery)
 	r.free, r.spent = now.Add(hurryShare*r.spent), 0
-	again, urgent := !t.once && (r.again || r.found), r.urgentAgain
+	again, urgent := r.again || r.found, r.urgentAgain
 	r.wanted, r.urgent, r.urgentAgain = false, false, false
 	if !again {
 		return

@@ -314,3 +314,126 @@ func TestTurnWalksOfNothing(t *testing.T) {
 	w.Again(start.Add(time.Second))
 	require.False(t, w.More())
 }
+
+// TestTurnWalksGoOn: at first only with what has fallen due, and after a pause from the beginning.
+func TestTurnWalksGoOn(t *testing.T) {
+	t.Parallel()
+	w := NewTurnWalk([]int32{7})
+	w.Advance(start, w.Next(8), 8, &Found{At: start})
+	require.False(t, w.More())
+	require.Equal(t, start.Add(-longestTrail), w.turns.front.stages[0].after.Due)
+	w.Again(start)
+	require.True(t, w.More())
+	require.False(t, w.turns.round.wanted)
+	w.Advance(start.Add(time.Millisecond), w.Next(8), 8, &Found{At: start})
+	require.Equal(t, start.Add(lookEvery), w.next, "the pause is that after the round")
+	w.Again(start.Add(lookEvery))
+	require.True(t, w.turns.round.wanted)
+
+	w.End()
+	w.turns.starved = []Turn{turnAt(7, "a")}
+	require.True(t, w.More(), "the next claim has room for it")
+}
+
+// TestFrontsOfLanesThatRest: a claim moves the front only in the lanes that it has visited.
+func TestFrontsOfLanesThatRest(t *testing.T) {
+	t.Parallel()
+	w := seenTurns()
+	before := w.front.stages[0].after
+	w.wake()
+	q := w.request(start.Add(time.Minute), 100, 0, true, func(lane int32) bool { return lane == 8 })
+	require.Len(t, q.Front, 1)
+	w.answered(start.Add(time.Minute), q, nil)
+	require.Equal(t, before, w.front.stages[0].after)
+	require.Equal(t, start.Add(time.Minute-longestTrail), w.front.stages[1].after.Due)
+}
+
+// TestRoundsAreUrgentOnlyAtTheEnd: of a backlog of known turns, not after any claim that has found something.
+func TestRoundsAreUrgentOnlyAtTheEnd(t *testing.T) {
+	t.Parallel()
+	w := seenTurns()
+	w.round.free = start
+	w.wake()
+	q := w.request(start, 100, 0, true, everywhere)
+	require.True(t, q.others)
+	w.answered(start, q, []Turn{turnAt(7, "a")})
+	require.True(t, w.round.wanted)
+	require.False(t, w.round.urgent)
+
+	w = turned()
+	w.round.urgent = false
+	w.hops(start, w.request(start, 100, 0, true, everywhere), "m", turnAt(7, "a"))
+	require.Equal(t, start.Add(lookShare*time.Microsecond), w.round.from, "there is something else to do")
+}
+
+// TestShareOfKnownTurns: a claim visits more turns when they give less than half of what it may take.
+func TestShareOfKnownTurns(t *testing.T) {
+	t.Parallel()
+	for found, want := range map[int]int{1: mostShare / 2, 7: mostShare / 2, 8: mostShare, 16: mostShare} {
+		w := seenTurns()
+		for _, key := range []string{"a", "b"} {
+			w.know(TurnStart{Turn: turnAt(7, key)})
+		}
+		q := w.request(start, 2*mostShare, 0, true, everywhere)
+		require.Len(t, q.Known, 2)
+		turns := make([]Turn, found)
+		for i := range turns {
+			turns[i] = turnAt(7, "a")
+		}
+		w.answered(start, q, turns)
+		require.Equal(t, want, w.share, "%d of %d", found, 2*mostShare)
+	}
+}
+
+// TestKnownTurnsKeepTheirOrder: those that have more are visited again in the order of before.
+func TestKnownTurnsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	w := seenTurns()
+	a, b := turnAt(7, "a"), turnAt(7, "b")
+	w.know(TurnStart{Turn: a})
+	w.know(TurnStart{Turn: b})
+	w.answered(start, w.request(start, 100, 0, true, everywhere), []Turn{a, b}, ended(b, TurnMore), ended(a, TurnMore))
+	w.others = start.Add(time.Hour)
+	require.Equal(t, a, w.request(start, 8, 0, true, everywhere).Known[0].Turn)
+}
+
+// TestStarvedTurns: they are visited when a worker is idle.
+func TestStarvedTurns(t *testing.T) {
+	t.Parallel()
+	for idle, want := range map[int]int{0: 0, 1: 1} {
+		w := seenTurns()
+		w.starved = []Turn{turnAt(7, "a")}
+		require.Len(t, w.request(start, 100, idle, true, everywhere).Known, want)
+	}
+}
+
+// TestStrayRounds: a dispatcher whose topics take no turns looks for some now and then.
+func TestStrayRounds(t *testing.T) {
+	t.Parallel()
+	w := newTurns([]int32{7}, false)
+	w.stray = start.Add(time.Second)
+	w.onTime(start)
+	require.False(t, w.round.wanted)
+	w.onTime(start.Add(time.Second))
+	require.True(t, w.round.wanted)
+	w.round.begun = true
+	w.onTime(start.Add(time.Second))
+	require.False(t, w.round.again, "it is under way")
+
+	w = seenTurns()
+	w.stray = start
+	w.onTime(start)
+	require.False(t, w.round.wanted, "it looks anyway")
+}
+
+// TestSettledWithoutLimits: what is settled makes room only if something waits for it.
+func TestSettledWithoutLimits(t *testing.T) {
+	t.Parallel()
+	w := seenTurns()
+	w.last = true
+	w.freed(turnAt(7, "a"))
+	require.True(t, w.last, "it is the turn of the others")
+	w.fill(turnAt(7, "b"), time.Time{})
+	w.freed(turnAt(7, "a"))
+	require.False(t, w.last)
+}
