@@ -149,7 +149,7 @@ func New(now time.Time, cfg Config) *Core {
 	c.turns, c.growth.room = newTurns(TurnLanesOf(names), active), c.capacity
 	c.turns.took(0)
 	for _, t := range cfg.Topics {
-		if t.Limits && !t.Apart {
+		if !t.Apart {
 			c.turns.shared[topiclane.OfTurns(t.Name)] = true
 		}
 	}

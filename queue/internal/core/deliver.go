@@ -345,7 +345,7 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 func (c *Core) walk(now time.Time, e *PassDone) {
 	p := e.Pass
 	switch {
-	case e.Err != nil && e.Found.At.IsZero():
+	case e.Found.At.IsZero(): // nothing is known
 	case p.try != nil:
 		c.claims.tried(now, p.try, p.Claim, &e.Found)
 	case p.turns:

@@ -233,7 +233,14 @@ func TestDrainGoesFromTurnToTurn(t *testing.T) {
 	p := d.first()
 	lane := p.Claim.Turns.Hops[0].Lane
 	d.step(0, &PassDone{Pass: p, Found: Found{At: d.now, TurnsFound: TurnsFound{Hops: map[int32]string{lane: "m"}}}})
-	require.Equal(t, []Hop{{lane, "m"}}, the[*Pass](d).Claim.Turns.Hops)
+	p = the[*Pass](d)
+	require.Equal(t, []Hop{{lane, "m"}}, p.Claim.Turns.Hops)
+	d.claimed(p)
+	require.Len(t, all[Sweep](d), 1, "one round is enough")
+
+	d = drive(t, asDrain, takesTurns(true), func(c *Config) { c.Topics = c.Topics[:1] })
+	d.dry, d.turns.round.wanted = true, false
+	require.NotEmpty(t, d.drainClaim(d.now, &Pass{want: 1}).Turns.Hops, "each time from the beginning")
 }
 
 // TestDrainTriesOnce: a target of which no event was found is not tried again.
@@ -246,4 +253,23 @@ func TestDrainTriesOnce(t *testing.T) {
 	require.Equal(t, d.sent, p.try)
 	d.claimed(p)
 	require.True(t, d.drained[d.sent])
+
+	d = drive(t, asDrain)
+	d.rests(d.sent)
+	d.now = d.now.Add(2 * time.Second)
+	d.drained[d.sent] = true
+	require.Nil(t, d.first().try)
+}
+
+// TestStopDuringTheLastClaimOfADrain: it ends without a sweep.
+func TestStopDuringTheLastClaimOfADrain(t *testing.T) {
+	t.Parallel()
+	d := drive(t, asDrain)
+	p := d.first()
+	d.claimed(p)
+	p = the[*Pass](d)
+	d.step(0, Stop{})
+	d.claimed(p)
+	none[Sweep](d)
+	require.Equal(t, &End{}, the[*End](d))
 }

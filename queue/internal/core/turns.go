@@ -556,7 +556,7 @@ func (t *turns) moveFront(now time.Time, q *TurnClaim, f *Found) {
 			}
 			t.fresh, t.others = true, time.Time{}
 		case len(q.Front) == 0 || slices.ContainsFunc(q.Front, func(s Start) bool { return s.Lane == lane }):
-			if to := (Place{f.At.Add(-t.front.trail), lastID}); to.Compare(at.after) > 0 || len(q.Front) == 0 {
+			if to := (Place{f.At.Add(-t.front.trail), lastID}); to.Compare(at.after) > 0 {
 				at.after = to
 			}
 		}

@@ -397,6 +397,46 @@ func TestKnownTurnsKeepTheirOrder(t *testing.T) {
 	require.Equal(t, a, w.request(start, 8, 0, true, everywhere).Known[0].Turn)
 }
 
+// TestTurnsAreVisitedFromTheirHead: if something in them is due again, and otherwise further on.
+func TestTurnsAreVisitedFromTheirHead(t *testing.T) {
+	t.Parallel()
+	w := seenTurns()
+	a := turnAt(7, "a")
+	w.know(TurnStart{Turn: a, After: at(5)})
+	w.know(TurnStart{Turn: a, After: at(4)})
+	require.Equal(t, at(5), w.known[a].After)
+	w.know(TurnStart{Turn: a, After: at(6)})
+	require.Equal(t, at(6), w.known[a].After)
+	w.know(TurnStart{Turn: a})
+	require.Zero(t, w.known[a].After)
+}
+
+// TestPausesOfTurns: nothing is visited before the pause is over, not even for others.
+func TestPausesOfTurns(t *testing.T) {
+	t.Parallel()
+	w := seenTurns()
+	w.wake()
+	require.True(t, w.dueOthers(start.Add(time.Second)))
+	w.from = start.Add(2 * time.Second)
+	require.False(t, w.dueOthers(start.Add(time.Second)))
+}
+
+// TestPiecesOfTheFront: they grow while claims are fast and have more before them.
+func TestPiecesOfTheFront(t *testing.T) {
+	t.Parallel()
+	for more, want := range map[bool]int{false: usualFront, true: 4 * usualFront} {
+		w := seenTurns()
+		w.wake()
+		q := w.request(start, 100, 0, true, everywhere)
+		f := &Found{At: start, Took: time.Microsecond}
+		if more {
+			f.Ends = map[int32]Place{7: at(1)}
+		}
+		w.onClaim(start, q, f)
+		require.Equal(t, want, w.piece)
+	}
+}
+
 // TestStarvedTurns: they are visited when a worker is idle.
 func TestStarvedTurns(t *testing.T) {
 	t.Parallel()
@@ -419,6 +459,11 @@ func TestStrayRounds(t *testing.T) {
 	w.round.begun = true
 	w.onTime(start.Add(time.Second))
 	require.False(t, w.round.again, "it is under way")
+
+	w = newTurns([]int32{7}, false)
+	w.begin()
+	w.round.from, w.stray = start.Add(5*time.Second), start.Add(time.Second)
+	require.Equal(t, w.round.from, w.next(start), "a round is to come")
 
 	w = seenTurns()
 	w.stray = start
