@@ -386,3 +386,18 @@ func TestLogNeverHoldsAPayload(t *testing.T) {
 	require.NotContains(t, out.String(), "secret")
 	require.NotContains(t, out.String(), "c2VjcmV0")
 }
+
+func TestLogOfWhatAnEventHas(t *testing.T) {
+	t.Parallel()
+	for _, has := range []bool{false, true} {
+		e := user(1, 2)
+		e.Source, e.TenantID = "", uuid.NullUUID{}
+		if has {
+			e.Source, e.TenantID = "billing", uuid.NullUUID{UUID: uuid.New(), Valid: true}
+		}
+		var out bytes.Buffer
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("seen", "event", e)
+		require.Equal(t, has, strings.Contains(out.String(), `"source":"billing"`))
+		require.Equal(t, has, strings.Contains(out.String(), "tenant_id"))
+	}
+}

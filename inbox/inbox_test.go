@@ -56,7 +56,7 @@ func TestGroupNames(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
 	longest := "g" + strings.Repeat("x", 100)
-	for _, name := range []string{"a", "user-cards", "billing.v2", "a_1", "a-", "z.", longest} {
+	for _, name := range []string{"a", "user-cards", "billing.v2", "a_1", "a-", "z.", "az", longest} {
 		_, err := inbox.New(inbox.Config{Group: name})
 		require.NoError(t, err)
 		tx := begin(t, pool, "")
@@ -66,7 +66,7 @@ func TestGroupNames(t *testing.T) {
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
 	for _, name := range []string{
-		"", "A", "aB", "1a", "-a", "_a", ".a", "a b", "a/b", "ä", "a\x00", "a\n", "\n", longest + "x", strings.Repeat("x", 5000),
+		"", "A", "aB", "1a", "-a", "_a", ".a", "a b", "a/b", "ä", "a\x00", "a\n", "\n", "{a", "a{", longest + "x", strings.Repeat("x", 5000),
 	} {
 		_, err := inbox.New(inbox.Config{Group: name})
 		require.ErrorContains(t, err, "new inbox: consumer group ", name)
@@ -80,4 +80,8 @@ func TestGroupNames(t *testing.T) {
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
 	require.Zero(t, recorded(t, pool))
+	for length, cut := range map[int]bool{120: false, 121: true} {
+		_, err := inbox.New(inbox.Config{Group: strings.Repeat("x", length)})
+		require.Equal(t, cut, strings.Contains(err.Error(), "..."), "a long name is cut")
+	}
 }

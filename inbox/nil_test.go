@@ -30,6 +30,7 @@ func TestNilArgumentsAreErrors(t *testing.T) {
 			return err
 		},
 		"reset": func() error { return in.Reset(t.Context(), nil) },
+		"last":  func() error { _, err := in.LastVersion(t.Context(), nil, inbox.Event{}); return err },
 		"prune": func() error { _, err := in.Prune(t.Context(), nil); return err },
 	} {
 		var err error

@@ -44,6 +44,12 @@ func TestRecord(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, outcomes)
 
+	for id, want := range map[string]int64{"a": 2, "b": 4, "c": 1, "d": 0} {
+		last, err := in.LastVersion(t.Context(), begin(t, pool, ""), versioned(id, 9))
+		require.NoError(t, err)
+		require.Equal(t, want, last, id)
+	}
+
 	var one *inbox.RecordError
 	_, err = record(in, inbox.Event{ID: uuid.New()}, inbox.Event{ID: uuid.New(), Version: 1})
 	require.ErrorAs(t, err, &one)

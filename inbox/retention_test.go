@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -117,6 +118,21 @@ func TestPruneOfQuarantinedEvents(t *testing.T) {
 	require.NoError(t, holder.Rollback(t.Context()))
 	require.Equal(t, 1, prune(t, pool, in))
 	require.Equal(t, []int{4, 9}, value[[]int](t, pool, "SELECT array_agg(version ORDER BY version) FROM outbox.inbox_quarantined"))
+}
+
+// TestPruneOfMessages: dead ones are deleted when they are old, parked ones are not.
+func TestPruneOfMessages(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	in := newInbox(t, inbox.Config{QuarantineRetention: time.Hour})
+	for id, failed := range map[string]time.Duration{"dead old": 61 * time.Minute, "dead young": time.Minute, "parked old": 61 * time.Minute} {
+		status, _, _ := strings.Cut(id, " ")
+		execute(t, pool, `INSERT INTO outbox.inbox_messages (consumer_group, message_id, place, type, namespace, topic, version, envelope, body,
+			status, attempts, next_attempt_at, error, failed_at)
+			VALUES ($1, $2, '', '', 'a', 'b', 1, '{}', '', $3, 1, 'infinity', '', statement_timestamp() - $4::interval)`, group, id, status, failed)
+	}
+	require.Equal(t, 1, prune(t, pool, in))
+	require.Equal(t, []string{"dead young", "parked old"}, value[[]string](t, pool, "SELECT array_agg(message_id ORDER BY message_id) FROM outbox.inbox_messages"))
 }
 
 func TestForeverIsNeverPruned(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -196,12 +197,26 @@ func (c *campaign) all(ctx context.Context, chosen []mutant, workers int) {
 	})
 }
 
-// report prints what is wrong, and the counts.
+// counts are those of some mutants.
+type counts struct{ mutants, killed, explained, unexplained int }
+
+func (n counts) String() string {
+	return fmt.Sprintf("mutants=%d killed=%d explained=%d unexplained=%d", n.mutants, n.killed, n.explained, n.unexplained)
+}
+
+// report prints what is wrong, and the counts, of each package of Go and in all.
 func (c *campaign) report(chosen []mutant, unknown []string) int {
-	var count, killed, hung, refused, explained, unexplained, wrong int
+	var all counts
+	var hung, refused, wrong int
+	packages := map[string]*counts{}
 	for _, m := range chosen {
 		r, ok := c.results[m.id]
 		reason := c.explained[m.id]
+		of := packages[m.goPackage]
+		if of == nil {
+			of = &counts{}
+			packages[m.goPackage] = of
+		}
 		switch {
 		case !ok:
 			wrong++
@@ -209,7 +224,8 @@ func (c *campaign) report(chosen []mutant, unknown []string) int {
 			refused++
 			continue
 		case r.Outcome == "killed", r.Outcome == "hung":
-			killed++
+			all.killed++
+			of.killed++
 			if r.Outcome == "hung" {
 				hung++
 			}
@@ -218,23 +234,31 @@ func (c *campaign) report(chosen []mutant, unknown []string) int {
 				fmt.Printf("%s has a reason to live, but %s kills it: %s\n", explainedFile, r.Killer, m.id)
 			}
 		case r.Outcome == "lives" && reason != "":
-			explained++
+			all.explained++
+			of.explained++
 		case r.Outcome == "lives":
-			unexplained++
+			all.unexplained++
+			of.unexplained++
 			fmt.Printf("lives, by %d tests: %s\n", len(c.reach.tests(m)), m.id)
 		default:
 			wrong++
 			fmt.Printf("%s: %s\n", r.Outcome, m.id)
 		}
-		count++
+		all.mutants++
+		of.mutants++
 	}
 	for _, id := range unknown {
 		wrong++
 		fmt.Printf("%s explains a mutant that does not exist: %s\n", explainedFile, id)
 	}
 	fmt.Printf("PostgreSQL refused %d texts; of the killed, %d waited in vain\n", refused, hung)
-	fmt.Printf("mutants=%d killed=%d explained=%d unexplained=%d\n", count, killed, explained, unexplained)
-	if unexplained+wrong > 0 {
+	for _, dir := range slices.Sorted(maps.Keys(packages)) {
+		if dir != "" {
+			fmt.Printf("%s: %s\n", dir, packages[dir])
+		}
+	}
+	fmt.Println(all)
+	if all.unexplained+wrong > 0 {
 		return 1
 	}
 	return 0

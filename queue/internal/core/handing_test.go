@@ -238,6 +238,13 @@ func TestDrainGoesFromTurnToTurn(t *testing.T) {
 	d.claimed(p)
 	require.Len(t, all[Sweep](d), 1, "one round is enough")
 
+	d = drive(t, asDrain, takesTurns(true))
+	d.claimed(d.first())
+	p = the[*Pass](d)
+	lane = p.Claim.Turns.Hops[0].Lane
+	d.step(0, &PassDone{Pass: p, Found: Found{At: d.now, TurnsFound: TurnsFound{Hops: map[int32]string{lane: "m"}}}})
+	require.NotNil(t, the[*Pass](d).Claim.Turns, "the others were claimed")
+
 	d = drive(t, asDrain, takesTurns(true), func(c *Config) { c.Topics = c.Topics[:1] })
 	d.dry, d.turns.round.wanted = true, false
 	require.NotEmpty(t, d.drainClaim(d.now, &Pass{want: 1}).Turns.Hops, "each time from the beginning")

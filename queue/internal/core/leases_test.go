@@ -139,7 +139,7 @@ func TestPollClaims(t *testing.T) {
 	t.Parallel()
 	d := drive(t)
 	d.asleep()
-	d.looks.from = d.now.Add(time.Hour)
+	d.looks.from, d.turns.stray = d.now.Add(time.Hour), d.now.Add(time.Hour)
 	d.step(d.sleeper.PollAt().Sub(d.now), Tick{})
 	require.False(t, the[*Pass](d).look)
 }

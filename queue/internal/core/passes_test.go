@@ -251,6 +251,7 @@ func TestRoom(t *testing.T) {
 		"as many run as there may":     {35, 25, 5},
 		"one more than there may":      {36, 25, 0},
 		"as many as there may, settle": {40, 30, 0},
+		"more than full, few run":      {41, 36, 0},
 	} {
 		d := drive(t, func(c *Config) { c.BatchSize, c.Concurrency = 40, 10 })
 		d.inFlight, d.settling = c.inFlight, c.settling
