@@ -12,7 +12,7 @@ import (
 // nothing can check it.
 var notRun = map[string]int{
 	"docs/run/draining.md":    6, // units of systemd, manifests of Kubernetes, pg_cron
-	"docs/model/evolution.md": 1, // a step of a workflow
+	"docs/change/evolution.md": 1, // a step of a workflow
 	"docs/start/tutorial.md":  2, // Docker, and a program that runs until it is stopped
 }
 

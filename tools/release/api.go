@@ -57,7 +57,7 @@ func few(messages []string) string {
 	return strings.Join(messages, "; ")
 }
 
-// mayChange are the packages of the root without a promise, each with those below it. docs/operate/upgrading.md says
+// mayChange are the packages of the root without a promise, each with those below it. docs/change/upgrading.md says
 // so.
 var mayChange = []string{"consume/receive", "generator", "schema", "templates"}
 

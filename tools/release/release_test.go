@@ -268,11 +268,11 @@ func TestChangesOfTheAPIThatAreAllowed(t *testing.T) {
 	require.NoError(t, releaseOf(t, repo, "v0.2.0").run(t.Context()))
 }
 
-// TestPromises: docs/operate/upgrading.md has every package that users can import, and says of the same ones that they may change.
+// TestPromises: docs/change/upgrading.md has every package that users can import, and says of the same ones that they may change.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	repo := git{dir: "../.."}
-	text, err := os.ReadFile("../../docs/operate/upgrading.md")
+	text, err := os.ReadFile("../../docs/change/upgrading.md")
 	require.NoError(t, err)
 	promised, free := "", ""
 	for line := range strings.Lines(string(text)) {
@@ -301,7 +301,7 @@ func TestPromises(t *testing.T) {
 			name, path, _ := strings.Cut(strings.TrimSpace(line), " ")
 			if name != "main" && isPromised(path) {
 				found++
-				require.Contains(t, promised, "`"+strings.TrimPrefix(path, rootPath+"/")+"`", "say in docs/operate/upgrading.md what is promised")
+				require.Contains(t, promised, "`"+strings.TrimPrefix(path, rootPath+"/")+"`", "say in docs/change/upgrading.md what is promised")
 			}
 		}
 	}

@@ -111,25 +111,34 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestShelf: docs/README.md lists each page once, under the heading of its folder.
+// TestShelf: docs/README.md lists each page once, under the heading of its folder, and those of the root. `make site` makes
+// its table of contents of the same list.
 func TestShelf(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../docs/README.md")
 	require.NoError(t, err)
 	listed := make(map[string]bool)
+	var folders []string
 	for _, section := range strings.Split(string(text), "\n## ")[1:] {
 		folder := strings.ToLower(section[:strings.Index(section, "\n")])
+		folders = append(folders, folder)
 		for _, m := range link.FindAllStringSubmatch(section, -1) {
 			require.False(t, listed[m[1]], "docs/README.md lists %s twice", m[1])
-			require.Equal(t, folder, filepath.Dir(m[1]), m[1])
+			require.Contains(t, []string{folder, ".."}, filepath.Dir(m[1]), m[1])
 			listed[m[1]] = true
 		}
 	}
+	require.Equal(t, []string{"start", "model", "run", "operate", "change", "reference", "inside"}, folders, "the order in which a user needs them")
 	pages, err := filepath.Glob("../../../docs/*/*.md")
 	require.NoError(t, err)
-	for _, page := range pages {
-		name := strings.TrimPrefix(filepath.ToSlash(page), "../../../docs/")
-		require.True(t, listed[name], "docs/README.md does not list %s", name)
+	roots, err := filepath.Glob("../../../*.md")
+	require.NoError(t, err)
+	for _, page := range append(pages, roots...) {
+		name, err := filepath.Rel("../../../docs", page)
+		require.NoError(t, err)
+		if name = filepath.ToSlash(name); name != "../README.md" {
+			require.True(t, listed[name], "docs/README.md does not list %s", name)
+		}
 	}
 	pages, err = filepath.Glob("../../../docs/*.md")
 	require.NoError(t, err)

@@ -84,7 +84,7 @@ type step struct {
 	dead    int      // more dead letters
 }
 
-// recipe is one of docs/model/evolution.md. After its steps nothing waits.
+// recipe is one of docs/change/evolution.md. After its steps nothing waits.
 type recipe struct {
 	builds func(log bool) map[string]build
 	steps  []step
@@ -371,7 +371,7 @@ func recipes() map[string]recipe {
 	}
 }
 
-// TestRecipesOfEvolution runs the recipes of docs/model/evolution.md with an old and a new build, for queue and log topics. No event
+// TestRecipesOfEvolution runs the recipes of docs/change/evolution.md with an old and a new build, for queue and log topics. No event
 // is lost, dead, charged or misread, and nothing waits once a build that knows it is there.
 func TestRecipesOfEvolution(t *testing.T) {
 	t.Parallel()

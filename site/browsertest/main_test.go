@@ -1,0 +1,48 @@
+package browsertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+var (
+	browser context.Context // of the browser that all tests share
+	folder  string          // the site, with symbolic links resolved
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	site := os.Getenv("OUTBOXGEN_SITE")
+	if site == "" {
+		fmt.Fprintln(os.Stderr, "the site is NOT tested in a browser; to test it, make test-site")
+		return 0
+	}
+	path := browserPath()
+	if path == "" {
+		fmt.Fprintln(os.Stderr, "no Chromium found: install it (apt-get install chromium), or set OUTBOXGEN_CHROMIUM to its program")
+		return 1
+	}
+	var err error
+	if folder, err = filepath.EvalSymlinks(site); err == nil {
+		folder, err = filepath.Abs(folder)
+	}
+	if err == nil {
+		_, err = os.Stat(filepath.Join(folder, "index.html"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "OUTBOXGEN_SITE is not a site:", err)
+		return 1
+	}
+	ctx, stop, err := startBrowser(path)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer stop()
+	browser = ctx
+	return m.Run()
+}

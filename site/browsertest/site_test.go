@@ -1,0 +1,189 @@
+package browsertest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+)
+
+// axeSource is axe-core, which tools/need.sh fetches.
+var axeSource = sync.OnceValue(func() string {
+	source, err := os.ReadFile("../../bin/axe-4.14.1.min.js")
+	if err != nil {
+		return ""
+	}
+	return string(source)
+})
+
+// accessible requires that axe finds nothing serious in the page as it is.
+func (tb *tab) accessible(options string) {
+	tb.t.Helper()
+	require.NotEmpty(tb.t, axeSource(), "no axe-core in bin: `tools/need.sh axe` fetches it, and needs npm")
+	found := value[[]string](tb, `(window.axe ? Promise.resolve() : Promise.resolve((0, eval)(`+quoted(axeSource())+`))).then(function () {
+		return axe.run(document, {resultTypes: ["violations"]`+options+`});
+	}).then(function (r) {
+		return r.violations.filter(function (v) { return v.impact === "serious" || v.impact === "critical"; }).map(function (v) {
+			return v.id + ": " + v.help + ": " + v.nodes.slice(0, 5).map(function (n) { return n.html.slice(0, 200) + " (" + n.failureSummary.replace(/\s+/g, " ") + ")"; }).join("; ");
+		});
+	})`)
+	require.Empty(tb.t, found, "serious findings of axe")
+}
+
+// narrow requires that the page does not scroll sideways.
+func (tb *tab) narrow() {
+	tb.t.Helper()
+	require.Empty(tb.t, value[string](tb, `(function () {
+		const width = document.documentElement.clientWidth;
+		if (document.documentElement.scrollWidth <= width) return "";
+		return "the page is " + document.documentElement.scrollWidth + " wide in " + width + ": " + Array.from(document.querySelectorAll("body *"))
+			.filter(function (e) { return e.getBoundingClientRect().right > width + 1 && !e.closest(".table > *, .code > *, .diagram > *"); }).slice(0, 5)
+			.map(function (e) { return e.tagName + "." + e.className + " " + e.textContent.trim().slice(0, 40); }).join("; ");
+	})()`))
+}
+
+// pages returns all pages of the site, without those of the playground, which has tests of its own.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	require.NoError(t, filepath.WalkDir(folder, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		page, err := filepath.Rel(folder, name)
+		if err == nil && filepath.Ext(name) == ".html" && !strings.HasPrefix(page, "playground") {
+			found = append(found, filepath.ToSlash(page))
+		}
+		return err
+	}))
+	require.Greater(t, len(found), 40)
+	return found
+}
+
+// TestPages opens each page from its file. On a phone nothing scrolls sideways, axe finds nothing serious in either color
+// scheme, and no request leaves the site.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	tabs := make(chan *tab, 2)
+	for range cap(tabs) {
+		tabs <- open(t, folder)
+	}
+	t.Run("all", func(t *testing.T) {
+		for _, page := range pages(t) {
+			t.Run(page, func(t *testing.T) {
+				t.Parallel()
+				tb := <-tabs
+				defer func(before *testing.T) { tb.t = before; tabs <- tb }(tb.t)
+				tb.t = t
+				tb.look("light", 1280, 800)
+				tb.visit(page)
+				tb.narrow()
+				tb.accessible("")
+				tb.look("dark", 360, 700)
+				tb.narrow()
+				// What depends on colors and sizes. The rest is the same page.
+				tb.accessible(`, runOnly: ["color-contrast", "scrollable-region-focusable", "target-size", "link-in-text-block"]`)
+			})
+		}
+	})
+}
+
+// TestSearch: the search finds a page from any folder, by the mouse and by the keyboard, and marks what it found.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	for _, size := range []struct {
+		name  string
+		width int
+	}{{"laptop", 1280}, {"phone", 360}} {
+		t.Run(size.name, func(t *testing.T) {
+			t.Parallel()
+			tb := open(t, folder)
+			tb.look("light", size.width, 700)
+			tb.visit("operate/runbook.html")
+			require.NotContains(t, strings.Join(tb.requests(), " "), "search-index", "the index is loaded before somebody searches")
+
+			tb.click("button.search")
+			tb.press("dedupe")
+			tb.until(`document.querySelectorAll("#found li").length > 3`)
+			require.Contains(t, strings.ToLower(value[string](tb, `document.querySelector("#found [aria-selected=true] mark").textContent`)), "dedupe")
+			tb.narrow()
+			tb.accessible("")
+			tb.press(kb.Enter)
+			tb.until(`!location.pathname.endsWith("runbook.html") && document.readyState === "complete"`)
+			require.Contains(t, strings.ToLower(value[string](tb, `document.querySelector("article").innerText`)), "dedupe")
+
+			tb.press("/" + "unknown-key")
+			tb.until(`Array.from(document.querySelectorAll("#found a")).some(a => a.href.endsWith("reference/rules.html#unknown-key"))`)
+			tb.click(`#found a[href$="reference/rules.html#unknown-key"]`)
+			tb.until(`location.hash === "#unknown-key" && document.querySelector("dialog[open]") === null`)
+
+			tb.press("/" + "xyzzyplugh")
+			tb.until(`document.querySelector(".said").textContent === "Nothing found."`)
+		})
+	}
+}
+
+// TestTheme: a page has the colors of the system, and those that somebody has chosen, also in the next page.
+func TestTheme(t *testing.T) {
+	t.Parallel()
+	tb := open(t, folder)
+	const brightness = `getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).reduce((sum, c) => sum + Number(c), 0)`
+	const code = `getComputedStyle(document.querySelector(".code span[class]")).color`
+	const picture = `document.querySelector("picture img").currentSrc`
+	tb.look("dark", 1280, 800)
+	tb.visit("operate/dashboard.html")
+	require.Less(t, value[int](tb, brightness), 150)
+	tb.until(picture + `.endsWith("-dark.png")`)
+	darkCode := value[string](tb, code)
+	tb.look("light", 1280, 800)
+	require.Greater(t, value[int](tb, brightness), 700)
+	require.NotEqual(t, darkCode, value[string](tb, code))
+	tb.until(picture + `.endsWith("overview.png")`)
+
+	tb.click("button.theme")
+	tb.until(brightness + " < 150")
+	tb.until(picture + `.endsWith("-dark.png")`)
+	tb.visit("run/delivery.html")
+	require.Less(t, value[int](tb, brightness), 150)
+	tb.click("button.theme")
+	tb.until(brightness + " > 700")
+	tb.look("dark", 1280, 800)
+	require.Less(t, value[int](tb, brightness), 150, "who chooses what the system has follows it again")
+}
+
+// TestMenu: on a phone the table of contents is behind a button, and leads to each page.
+func TestMenu(t *testing.T) {
+	t.Parallel()
+	tb := open(t, folder)
+	tb.look("light", 360, 700)
+	tb.visit("run/delivery.html")
+	require.False(t, value[bool](tb, `document.querySelector("#shelf").checkVisibility()`))
+	tb.click("button.menu")
+	tb.until(`document.querySelector("#shelf").checkVisibility()`)
+	require.Equal(t, "Start Model Run Operate Change Reference Inside",
+		value[string](tb, `Array.from(document.querySelectorAll("#shelf h2")).map(h => h.textContent).join(" ")`))
+	tb.narrow()
+	tb.accessible("")
+	tb.click(`#shelf a[href$="reference/cli.html"]`)
+	tb.until(`location.pathname.endsWith("/reference/cli.html")`)
+}
+
+// TestElsewhere: the site works in another folder, whose name is not plain.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	copied := filepath.Join(root, "a b", "ä")
+	require.NoError(t, os.CopyFS(copied, os.DirFS(folder)))
+	tb := open(t, copied)
+	tb.look("light", 1280, 800)
+	tb.visit("index.html")
+	tb.click(`.acts a[href="start/tutorial.html"]`)
+	tb.until(`location.pathname.endsWith("/start/tutorial.html")`)
+	require.Equal(t, "sticky", value[string](tb, `getComputedStyle(document.querySelector("header")).position`), "the style sheet is there")
+}
