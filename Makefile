@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod bench/*/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod bench/*/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod site/*/go.mod docs/*/go.mod internal/*/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml internal/testing/faults/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -163,6 +163,17 @@ demo: postgres ## run minichat: four producers, two workers, a Kafka consumer, a
 screenshots: postgres ## take the pictures of the dashboard in docs/images, in Chromium
 	@tools/need.sh chromium
 	cd dashboard/browsertest && $(GO) test -run '^TestScreenshots$$' -count=1 . -screenshots ../../docs/images
+
+.PHONY: site
+site: ## write the documents as a web site into dist/site, and check its links; with the playground, if make playground has written it
+	@tools/need.sh site
+	@cd site && npm run --silent build && echo "the site is in dist/site: open dist/site/index.html"
+
+.PHONY: test-site
+test-site: site ## test the site and what makes it, in Chromium too: a minute
+	@cd site && npm run --silent test
+	@tools/need.sh chromium && tools/need.sh axe
+	@cd site/browsertest && OUTBOXGEN_SITE="$(CURDIR)/dist/site" $(TEST) -count=1 -timeout 20m ./...
 
 .PHONY: bench
 bench: postgres ## compare with hand-written SQL, River and watermill in docs/inside/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less

@@ -9,8 +9,9 @@ import { documentMarkdown, plainText } from "./lib/markdown.js";
 import { searchScript, sectionsOf } from "./lib/search-index.js";
 import { readShelf, relative, repository } from "./lib/shelf.js";
 
-const root = path.resolve(import.meta.dirname, "..");
-const out = process.env.OUTBOXGEN_SITE_OUT ?? path.join(root, "dist/site");
+// The tests build other repositories than this one.
+const root = process.env.OUTBOXGEN_SITE_ROOT ?? path.resolve(import.meta.dirname, "..");
+const out = path.join(root, "dist/site");
 
 export default function configure(eleventy) {
   const shelf = readShelf(root);

@@ -10,6 +10,7 @@
 #   need.sh promtool   wants promtool of Prometheus; without it a test is skipped
 #   need.sh chromium   wants Chromium; without it the dashboard is not tested in a browser
 #   need.sh axe        wants axe-core; without it the accessibility of the dashboard is not tested
+#   need.sh site       needs Node.js with npm, and what site/package-lock.json names; fails without them
 #   need.sh asyncapi   wants Ajv and the parser of AsyncAPI; without them exports are checked in Go only
 set -eu
 
@@ -89,6 +90,16 @@ fetch_asyncapi() {
 	# shellcheck disable=SC2086
 	(cd bin/npm && npm install --silent --no-audit --no-fund --no-save --ignore-scripts $npm >/dev/null 2>&1) && echo "$npm" >bin/npm/installed
 }
+# What makes the site is installed into site/node_modules. The copy of the lock file there says that it is complete.
+has_npm() {
+	command -v npm >/dev/null 2>&1 && command -v node >/dev/null 2>&1 &&
+		node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)'
+}
+has_site() { cmp -s site/package-lock.json site/node_modules/.outboxgen-lock.json; }
+fetch_site() {
+	echo "installing what makes the site with npm, into site/node_modules" >&2
+	(cd site && npm ci --silent --no-audit --no-fund --ignore-scripts) && cp site/package-lock.json site/node_modules/.outboxgen-lock.json
+}
 has_rabbitmq() {
 	for dir in /usr/lib/rabbitmq/bin /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin /opt/homebrew/opt/rabbitmq/sbin \
 		/usr/local/opt/rabbitmq/sbin /opt/rabbitmq/sbin; do
@@ -146,6 +157,15 @@ chromium)
 axe)
 	has_axe || fetch_axe ||
 		echo "no axe-core found: the accessibility of the dashboard is NOT tested; to test it, install npm" >&2 ;;
+site)
+	has_npm || { install nodejs npm && has_npm; } || {
+		echo "no Node.js 20.19 or later with npm found: install it (apt-get install nodejs npm, or https://nodejs.org)" >&2
+		exit 1
+	}
+	has_site || fetch_site || {
+		echo "what makes the site cannot be installed: npm ci in site says why" >&2
+		exit 1
+	} ;;
 asyncapi)
 	has_asyncapi || fetch_asyncapi ||
 		echo "no parser of AsyncAPI found: exports are NOT checked with the official tools; to check them, install Node.js with npm" >&2 ;;

@@ -27,7 +27,7 @@ func TestBlocksThatAreNotRun(t *testing.T) {
 				have[page]++
 				continue
 			}
-			known := []string{"go", "yaml", "sql", "sh", "json", "text", "mermaid", "dockerfile", "events"}
+			known := []string{"go", "yaml", "sql", "sh", "json", "text", "diff", "mermaid", "dockerfile", "events"}
 			require.Contains(t, known, b.language, "%s: nothing checks this language", b)
 		}
 	}

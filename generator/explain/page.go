@@ -40,7 +40,12 @@ func Page() string {
 		for _, section := range strings.Split("\n"+string(text), "\n## ")[1:] {
 			rule, rest, _ := strings.Cut(section, "\n")
 			rest = fence.ReplaceAllStringFunc(strings.TrimSpace(rest), func(line string) string {
-				return intros[strings.TrimPrefix(line, "```")] + "```text"
+				kind := strings.TrimPrefix(line, "```")
+				language := "text"
+				if strings.HasPrefix(kind, "diff") {
+					language = "diff"
+				}
+				return intros[kind] + "```" + language
 			})
 			fmt.Fprintf(&b, "\n## %s\n\n*%s*\n\n%s\n", rule, summaries[rule], rest)
 		}

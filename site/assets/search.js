@@ -10,7 +10,6 @@
   var opener = document.querySelector("button.search");
   var index = null;
   var asked = false;
-  var active = -1;
 
   window.outboxgenSearch = function (json, options) {
     index = window.MiniSearch.loadJSON(json, options);
@@ -37,32 +36,25 @@
 
   function show() {
     var words = input.value.trim();
-    active = -1;
     found.replaceChildren();
-    input.setAttribute("aria-expanded", "false");
-    input.removeAttribute("aria-activedescendant");
-    said.textContent = words === "" ? "" : index ? "" : "Loading …";
+    said.textContent = words === "" || index ? "" : "Loading …";
     if (!index || words === "") return;
     var hits = index.search(words, {
       boost: { title: 3, heading: 4 }, prefix: true, combineWith: "AND",
       fuzzy: function (term) { return term.length > 4 ? 0.2 : false; },
-      weights: { fuzzy: 0.2, prefix: 0.6 },
+      boostDocument: weight, weights: { fuzzy: 0.2, prefix: 0.6 },
     });
     said.textContent = hits.length === 0 ? "Nothing found." : hits.length === 1 ? "1 place" : hits.length + " places";
-    hits.slice(0, most).forEach(function (hit, i) { found.append(entry(hit, i)); });
-    if (hits.length) {
-      input.setAttribute("aria-expanded", "true");
-      choose(0);
-    }
+    hits.slice(0, most).forEach(function (hit) { found.append(entry(hit)); });
   }
-  function entry(hit, i) {
+  // Guides come before lists and before what is for those who work on outboxgen.
+  function weight(id) {
+    return /^(reference|inside)\/|^(changelog|contributing|documents)\.html/.test(id) ? 0.5 : 1;
+  }
+  function entry(hit) {
     var item = document.createElement("li");
-    item.id = "found-" + i;
-    item.setAttribute("role", "option");
-    item.setAttribute("aria-selected", "false");
     var link = document.createElement("a");
     link.href = root + hit.id;
-    link.tabIndex = -1;
     var head = document.createElement("strong");
     mark(head, hit.heading || hit.title, hit.terms);
     link.append(head);
@@ -98,14 +90,10 @@
       element.append(m);
     });
   }
-  function choose(i) {
-    var items = found.children;
-    if (!items.length) return;
-    if (active >= 0) items[active].setAttribute("aria-selected", "false");
-    active = (i + items.length) % items.length;
-    items[active].setAttribute("aria-selected", "true");
-    items[active].scrollIntoView({ block: "nearest" });
-    input.setAttribute("aria-activedescendant", items[active].id);
+  // The arrows move between the field and what was found.
+  function move(by) {
+    var stops = [input].concat(Array.from(found.querySelectorAll("a")));
+    stops[(stops.indexOf(document.activeElement) + by + stops.length) % stops.length].focus();
   }
 
   opener.hidden = false;
@@ -115,10 +103,11 @@
   finder.addEventListener("keydown", function (event) {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
-      choose(active + (event.key === "ArrowDown" ? 1 : -1));
+      move(event.key === "ArrowDown" ? 1 : -1);
     } else if (event.key === "Enter" && event.target === input) {
       event.preventDefault();
-      if (active >= 0) found.children[active].firstChild.click();
+      var first = found.querySelector("a");
+      if (first) first.click();
     }
   });
   document.addEventListener("keydown", function (event) {

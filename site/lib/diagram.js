@@ -10,8 +10,8 @@ const attributes = `
   graph [bgcolor=transparent, nodesep=0.35, ranksep=0.4, fontname="Helvetica"]
   node [shape=box, style=rounded, fontname="Helvetica", fontsize=15.5, height=0.4, margin="0.15,0.05"]
   edge [fontname="Helvetica", fontsize=13.5, arrowsize=0.7]
-  begin [shape=circle, label="", width=0.17, style=filled, class=dot]
-  end [shape=doublecircle, label="", width=0.12, style=filled, class=dot]
+  begin [shape=circle, label="", width=0.17, height=0.17, style=filled, class=dot]
+  end [shape=doublecircle, label="", width=0.12, height=0.12, style=filled, class=dot]
 `;
 
 /** Draws a stateDiagram-v2 of transitions, and throws if there is anything else in it. */
@@ -28,6 +28,7 @@ export function drawDiagram(text) {
     .slice(svg.indexOf("<svg"))
     .replace(/<!--[\s\S]*?-->/g, "")
     .replace(/<title>[\s\S]*?<\/title>/g, "")
+    .replace(/(width|height)="([\d.]+)pt"/g, '$1="$2"')
     .replace(/ (?:id|font-family|font-size|xlink:href|xmlns:xlink)="[^"]*"/g, "")
     .replace(/ (fill|stroke)="(?!none|transparent)[^"]*"/g, "")
     .replace("<svg", `<svg role="img" aria-label="${describe(lines)}"`);

@@ -10,10 +10,10 @@ const classes = transformerStyleToClass({ classPrefix: "c-" });
 
 /** Returns the HTML of a block. A language without colors is shown as it is; an unknown one is an error. */
 export function highlight(code, language) {
-  const lang = language === "text" || language === "" ? "text" : language;
+  const lang = language || "text";
   if (lang !== "text" && !languages.includes(lang)) throw new Error(`a block has the unknown language ${lang}`);
   return highlighter.codeToHtml(code.replace(/\n$/, ""), {
-    lang, themes, defaultColor: "light-dark()", transformers: [classes, ourClass(language)],
+    lang, themes, defaultColor: "light-dark()", transformers: [classes, ourBlock(language)],
   });
 }
 
@@ -21,9 +21,9 @@ export function highlight(code, language) {
 export const highlightCSS = () => classes.getCSS();
 
 /** Colors of letters are from the theme, but not the color behind them, and long blocks can be scrolled with the keyboard. */
-function ourClass(language) {
+function ourBlock(language) {
   return {
-    name: "our-class",
+    name: "our-block",
     pre(node) {
       node.properties = { class: "code", tabindex: "0", "data-language": language || undefined };
     },

@@ -5,6 +5,7 @@ import { DomUtils, parseDocument } from "htmlparser2";
 
 const options = { fields: ["title", "heading", "text"], storeFields: ["title", "heading", "text"] };
 const headings = new Set(["h1", "h2", "h3", "h4"]);
+const inline = new Set(["a", "code", "em", "span", "strong"]);
 const leftOut = new Set(["svg", "script", "style"]);
 
 /** Splits the article of a page at its headings: [{id, title, heading, text}], where id is the address. */
@@ -27,7 +28,7 @@ export function sectionsOf(html, output) {
       return;
     }
     node.children?.forEach(visit);
-    if (sections.length) sections.at(-1).text += " "; // cells and lines are words of their own
+    if (sections.length && !inline.has(node.name)) sections.at(-1).text += " "; // the words of two cells are two
   };
   article.children.forEach(visit);
   for (const section of sections) section.text = section.text.replace(/\s+/g, " ").trim();

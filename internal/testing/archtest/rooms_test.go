@@ -20,7 +20,7 @@ import (
 const architecture = "docs/inside/architecture.md"
 
 // notRooms are the folders of the root whose code nobody imports.
-var notRooms = []string{"bench", "docs", "examples", "tools"}
+var notRooms = []string{"bench", "docs", "examples", "site", "tools"}
 
 // roomOf returns the room of a package of this repository, by its folder.
 func roomOf(folder string) string {

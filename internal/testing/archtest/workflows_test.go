@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWorkflowsHaveNoLogic: the workflows check out, set up Go, and call what runs on every machine. A value that
+// TestWorkflowsHaveNoLogic: the workflows check out, set up Go and Node.js, and call what runs on every machine. A value that
 // comes from outside is never a part of a command, but in a variable.
 func TestWorkflowsHaveNoLogic(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../../.github/workflows/*")
 	require.NoError(t, err)
-	require.Len(t, files, 3)
+	require.Len(t, files, 4)
 	called := make(map[string]bool)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -26,10 +26,12 @@ func TestWorkflowsHaveNoLogic(t *testing.T) {
 				"run make drills", "run make fuzz", "run make rehearsal", `run make binaries VERSION="$GITHUB_REF_NAME"`,
 				`run make release VERSION="$VERSION"`,
 				`run gh release create "$GITHUB_REF_NAME" --verify-tag --title "$GITHUB_REF_NAME" dist/*`,
-				"uses actions/checkout@v4", "uses actions/setup-go@v5",
+				"run make test-site",
+				"uses actions/checkout@v4", "uses actions/setup-go@v5", "uses actions/setup-node@v4",
+				"uses actions/upload-pages-artifact@v3", "uses actions/deploy-pages@v4",
 			}, m[1]+" "+m[2], filepath.Base(file))
 			called[m[2]] = true
 		}
 	}
-	require.Len(t, called, 11, "nothing was left out")
+	require.Len(t, called, 15, "nothing was left out")
 }
