@@ -170,7 +170,7 @@ site: ## write the documents as a web site into dist/site, and check its links; 
 	@cd site && npm run --silent build && echo "the site is in dist/site: open dist/site/index.html"
 
 .PHONY: test-site
-test-site: site ## test the site and what makes it, in Chromium too: a minute
+test-site: site ## test the site and what makes it, in Chromium too: 2 minutes
 	@cd site && npm run --silent test
 	@tools/need.sh chromium && tools/need.sh axe
 	@cd site/browsertest && OUTBOXGEN_SITE="$(CURDIR)/dist/site" $(TEST) -count=1 -timeout 20m ./...

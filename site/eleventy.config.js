@@ -33,8 +33,8 @@ export default function configure(eleventy) {
   eleventy.addFilter("headings", (content) => [...content.matchAll(/<h([23]) id="([^"]+)">([\s\S]*?)<\/h\1>/g)].map(([, level, id, inside]) => ({
     level, id, html: inside.replace(/ <a class="anchor"[\s\S]*?<\/a>/, "").replace(/<\/?a\b[^>]*>/g, ""),
   })));
-  eleventy.addFilter("lead", (content) => content.slice(0, content.indexOf("<pre")));
-  eleventy.addFilter("rest", (content) => content.slice(content.indexOf("<pre")));
+  eleventy.addFilter("upTo", (content, mark) => content.slice(0, placeOf(mark, content)));
+  eleventy.addFilter("startingAt", (content, mark) => content.slice(placeOf(mark, content)));
   eleventy.addPassthroughCopy({ assets: "assets" });
   eleventy.addPassthroughCopy({ "node_modules/minisearch/dist/umd/index.js": "assets/minisearch.js" });
 
@@ -58,4 +58,10 @@ export default function configure(eleventy) {
     markdownTemplateEngine: false,
     htmlTemplateEngine: "njk",
   };
+}
+
+function placeOf(mark, content) {
+  const place = content.indexOf(mark);
+  if (place < 0) throw new Error(`a page has no ${mark}, where the layout puts something`);
+  return place;
 }

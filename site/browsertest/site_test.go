@@ -156,7 +156,7 @@ func TestTheme(t *testing.T) {
 	require.Less(t, value[int](tb, brightness), 150, "who chooses what the system has follows it again")
 }
 
-// TestMenu: on a phone the table of contents is behind a button, and leads to each page.
+// TestMenu: on a phone the table of contents is behind a button, and leads to each page. The parts of the page are behind another.
 func TestMenu(t *testing.T) {
 	t.Parallel()
 	tb := open(t, folder)
@@ -170,7 +170,11 @@ func TestMenu(t *testing.T) {
 	tb.narrow()
 	tb.accessible("")
 	tb.click(`#shelf a[href$="reference/cli.html"]`)
-	tb.until(`location.pathname.endsWith("/reference/cli.html")`)
+	tb.until(`location.pathname.endsWith("/reference/cli.html") && document.readyState === "complete"`)
+	require.False(t, value[bool](tb, `document.querySelector(".here").checkVisibility()`))
+	tb.click(".parts summary")
+	tb.click(`.parts a[href="#outboxgen-doctor"]`)
+	tb.until(`location.hash === "#outboxgen-doctor"`)
 }
 
 // TestElsewhere: the site works in another folder, whose name is not plain.
