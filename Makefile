@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod bench/*/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod site/*/go.mod docs/*/go.mod internal/*/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod bench/*/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod site/go.mod docs/*/go.mod internal/*/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml internal/testing/faults/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -173,7 +173,7 @@ site: ## write the documents as a web site into dist/site, and check its links; 
 test-site: site ## test the site and what makes it, in Chromium too: 2 minutes
 	@cd site && npm run --silent test
 	@tools/need.sh chromium && tools/need.sh axe
-	@cd site/browsertest && OUTBOXGEN_SITE="$(CURDIR)/dist/site" $(TEST) -count=1 -timeout 20m ./...
+	@cd site && OUTBOXGEN_SITE="$(CURDIR)/dist/site" $(TEST) -count=1 -timeout 20m ./...
 
 .PHONY: bench
 bench: postgres ## compare with hand-written SQL, River and watermill in docs/inside/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less

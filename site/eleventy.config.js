@@ -37,6 +37,7 @@ export default function configure(eleventy) {
   eleventy.addFilter("startingAt", (content, mark) => content.slice(placeOf(mark, content)));
   eleventy.addPassthroughCopy({ assets: "assets" });
   eleventy.addPassthroughCopy({ "node_modules/minisearch/dist/umd/index.js": "assets/minisearch.js" });
+  eleventy.addPassthroughCopy({ "node_modules/minisearch/LICENSE.txt": "assets/minisearch.LICENSE.txt" });
 
   eleventy.on("eleventy.after", ({ results }) => {
     const write = (name, text) => fs.writeFileSync(path.join(out, name), text);

@@ -11,9 +11,9 @@ import (
 // notRun has the number of blocks per page that cannot be run. Each says why in its "not run" comment. Add one only if
 // nothing can check it.
 var notRun = map[string]int{
-	"docs/run/draining.md":    6, // units of systemd, manifests of Kubernetes, pg_cron
+	"docs/run/draining.md":     6, // units of systemd, manifests of Kubernetes, pg_cron
 	"docs/change/evolution.md": 1, // a step of a workflow
-	"docs/start/tutorial.md":  2, // Docker, and a program that runs until it is stopped
+	"docs/start/tutorial.md":   2, // Docker, and a program that runs until it is stopped
 }
 
 // TestBlocksThatAreNotRun: no block escapes the tests unless this list has it.

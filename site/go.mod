@@ -1,6 +1,9 @@
-module github.com/outboxgen/outboxgen/site/browsertest
+module github.com/outboxgen/outboxgen/site
 
 go 1.26.0
+
+// The packages of npm are no Go.
+ignore ./node_modules
 
 require (
 	github.com/chromedp/cdproto v0.159.0
