@@ -55,9 +55,10 @@ export default function configure(eleventy) {
   });
 
   return {
-    dir: { input: "pages", includes: "../layouts", output: path.relative(import.meta.dirname, out) },
+    // All pages are added above. A folder of pages must be named nevertheless; assets has no Markdown.
+    dir: { input: "assets", includes: "../layouts", output: path.relative(import.meta.dirname, out) },
+    templateFormats: ["md"],
     markdownTemplateEngine: false,
-    htmlTemplateEngine: "njk",
   };
 }
 

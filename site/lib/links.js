@@ -37,6 +37,12 @@ export class Links {
     return `${repository}/blob/main/${found}${hash}`;
   }
 
+  /** Returns the page that target leads to from a document; undefined if it leads elsewhere. */
+  pageOf(target, source) {
+    if (external.test(target) || target.startsWith("#")) return undefined;
+    return this.pages.get(path.posix.join(path.posix.dirname(source), target.split("#")[0]));
+  }
+
   /** Rewrites the links of a piece of HTML in a document. */
   rewriteHTML(html, source, line) {
     return html.replace(/\b(src|srcset|href)="([^"]+)"/g, (_, name, target) => `${name}="${this.rewrite(target, source, line)}"`);

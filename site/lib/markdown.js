@@ -16,7 +16,11 @@ export function documentMarkdown(links) {
   md.core.ruler.push("links", (state) => {
     for (const block of state.tokens) {
       const line = (block.map?.[0] ?? 0) + 1;
-      for (const token of block.children ?? []) rewriteToken(token, links, state.env.source, line);
+      const children = block.children ?? [];
+      children.forEach((token, i) => {
+        if (token.type === "link_open") nameOfPage(token, children[i + 1], links, state.env.source);
+        rewriteToken(token, links, state.env.source, line);
+      });
       if (block.type === "html_block") rewriteToken(block, links, state.env.source, line);
     }
   });
@@ -36,6 +40,12 @@ export function documentMarkdown(links) {
   md.renderer.rules.table_open = () => `<div class="table" tabindex="0" role="group" aria-label="Table"><table>\n`;
   md.renderer.rules.table_close = () => "</table></div>\n";
   return md;
+}
+
+/** A link that says the name of a file says the name of its page here. */
+function nameOfPage(link, text, links, source) {
+  const page = links.pageOf(link.attrGet("href"), source);
+  if (page && text.type === "text" && /^[\w/.-]+\.md$/.test(text.content)) text.content = page.name;
 }
 
 function rewriteToken(token, links, source, line) {

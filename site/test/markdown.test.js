@@ -21,6 +21,11 @@ test("links lead to pages of the site, or to the repository", (t) => {
   ]) assert.ok(html.includes(`href="${address}"`), `${address} in ${html}`);
 });
 
+test("a link that says the name of a file says that of its page", (t) => {
+  const { html } = render(t, "[first.md](first.md#a-part-of-it) [the first.md](first.md) [queue.md](https://example.com/queue.md)");
+  assert.match(html, />First<\/a> <a href="first.html">the first.md<\/a> <a [^>]+>queue.md</);
+});
+
 test("pictures come into the site, also those of HTML", (t) => {
   const { html, links } = render(t, '![a](../images/a.png)\n\n<picture>\n<source srcset="../images/b.png">\n</picture>\n');
   assert.match(html, /src="..\/images\/a.png"/);
