@@ -173,7 +173,7 @@ site: ## write the documents as a web site into dist/site, and check its links; 
 test-site: site ## test the site and what makes it, in Chromium too: 2 minutes
 	@cd site && npm run --silent test
 	@tools/need.sh chromium && tools/need.sh axe
-	@cd site && OUTBOXGEN_SITE="$(CURDIR)/dist/site" $(TEST) -count=1 -timeout 20m ./...
+	@cd site && OUTBOXGEN_SITE="$(CURDIR)/dist/site" $(TEST) -count=1 -timeout 30m ./...
 
 .PHONY: bench
 bench: postgres ## compare with hand-written SQL, River and watermill in docs/inside/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less
