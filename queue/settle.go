@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,12 +36,16 @@ func (s *Store) Nack(ctx context.Context, failures ...Failure) ([]Outcome, error
 		f := &failures[i]
 		x.settlements[i] = settlement{kind: nacking, claimed: &f.Claimed, why: f.why(), retryAt: f.RetryAt}
 	}
+	if slices.ContainsFunc(failures, func(f Failure) bool { return !f.RetryAt.IsZero() }) {
+		defer s.places.reset() // they may be due before the places
+	}
 	return s.settle(ctx, x)
 }
 
 // Release hands back events that were not started: they are due as before, and the attempt is not counted. Outcomes,
 // errors and repeats as in Ack.
 func (s *Store) Release(ctx context.Context, events ...Claimed) ([]Outcome, error) {
+	defer s.places.reset()
 	return s.settle(ctx, roundTrip{settlements: settlementsOf(releasing, events)})
 }
 

@@ -59,7 +59,13 @@ type ClaimConfig struct {
 	TenantIDs []uuid.UUID
 	// Cursor, if not nil, is where the claim begins, and is set to where it stopped. Such a claim takes a bounded time,
 	// whatever stands between the events: it may return none although some are due. A loop that drains continues until
-	// Cursor.Done; one that polls goes on with the same Cursor. A claim without a Cursor begins at the head and ends when the batch is full, or at the end.
+	// Cursor.Done; one that polls goes on with the same Cursor.
+	//
+	// A claim without a Cursor ends when the batch is full, or when it has come to what is not due. If it passes more than
+	// 1,000 events that it does not select, or may not take, the Store remembers its place, and later claims that select
+	// the same begin there. One of them begins at the head again after 32 times what the walk from the head took. It
+	// finds what was committed late, or was released by another process, before that place; what this Store has
+	// released is found at once.
 	Cursor *Cursor
 }
 
@@ -131,11 +137,11 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", int(o))
 }
 
-// Store claims and finalises the events of one namespace. It has no state except its configuration, and what was paused
-// when it last claimed. It may be used from any number of goroutines. A call is one transaction and one round trip,
-// except that Claim without a Cursor, SweepDead and Prune work in pieces, each a transaction, that Claim without Topics
-// and SweepDead read first which lanes have events, and that Claim reads the pauses first when it is the first one, or
-// when everything was paused.
+// Store claims and finalises the events of one namespace. It has no state except its configuration, what was paused when it
+// last claimed, and where its claims without a Cursor have come. It may be used from any number of goroutines. A call is
+// one transaction and one round trip, except that Claim without a Cursor, SweepDead and Prune work in pieces, each a
+// transaction, that Claim without Topics and SweepDead read first which lanes have events, and that Claim reads the
+// pauses first when it is the first one, or when everything was paused.
 type Store struct {
 	pool      *pgxpool.Pool
 	db        *schemadb.Schema
@@ -144,6 +150,7 @@ type Store struct {
 	policies  map[string]policy           // by topic, for those whose retention is known
 	paused    atomic.Pointer[core.Pauses] // as the latest Claim has read them; nil before
 	limitMet  atomic.Int64                // when a claim has met a limit that it did not expect, in Unix nanoseconds
+	places    places                      // of claims without a Cursor
 }
 
 // NewStore checks cfg and returns a Store on pool. The caller closes pool.
@@ -210,8 +217,10 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 		return nil, err
 	}
 	w, found := cfg.Cursor, []*Claimed{}
+	var v *visit
 	if w == nil {
-		w = &Cursor{}
+		w, v = s.places.take(&cfg)
+		defer func() { s.places.leave(v, w) }()
 	}
 	lanes, turnLanes, err := s.lanesOf(ctx, c.Topics)
 	if err != nil {
@@ -246,6 +255,9 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 			return claimedOf(found), nil // the rest is still there
 		}
 		w.advance(&part, &x.found)
+		if v != nil {
+			v.passes = v.passes || len(x.found.Ends) > 0
+		}
 		if !x.paused.Equal(c.Paused) { // the claim was sent with what was paused before
 			x.claimed = s.releasePaused(ctx, &x)
 			if x.paused.Ended(c.Paused) {
@@ -294,6 +306,7 @@ func (s *Store) releasePaused(ctx context.Context, x *roundTrip) (rest []*Claime
 		}
 	}
 	_ = s.roundTrip(ctx, &back)
+	s.places.reset()
 	return rest
 }
 

@@ -72,6 +72,16 @@ type Walk struct {
 // NewWalk returns a walk that is at the head of each of lanes.
 func NewWalk(lanes []int32) Walk { return Walk{lanes: lanes, stages: make([]stage, len(lanes))} }
 
+// Resume returns a walk that begins in each lane where w has come, and goes on to the end.
+func (w *Walk) Resume() Walk {
+	from := *w
+	from.stages = slices.Clone(w.stages)
+	for i := range from.stages {
+		from.stages[i].seen = false
+	}
+	return from
+}
+
 // SweepOf returns the walk of a sweep, which takes larger pieces than a claim.
 func SweepOf(lanes []int32) *Walk {
 	w := NewWalk(lanes)
