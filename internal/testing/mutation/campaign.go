@@ -44,10 +44,12 @@ type campaign struct {
 var textual = []string{"statement does not have exactly once", "mutant changes what this test edits"}
 
 // perTest bounds a test beside what it takes alone. A test that takes longer waits for what does not come. One without a
-// database takes milliseconds alone, and waits for nothing but its processor.
+// database takes milliseconds alone, and waits for nothing but its processor: it gets little time at first, and the other
+// if the machine was so busy that it had hardly run in that.
 const (
 	perTest                = 20 * time.Second
 	perTestWithoutDatabase = 3 * time.Second
+	hardlyRun              = time.Second
 )
 
 // run tries one mutant on the tests that use what it changes: first on the test that has killed it before, then on more
@@ -158,15 +160,12 @@ func (c *campaign) try(batch []test, env string) (outcome, killer string) {
 	}
 	for _, g := range order {
 		var names []string
-		timeout := perTest
-		if needsNone(g.pkg) {
-			timeout = perTestWithoutDatabase
-		}
+		var alone time.Duration
 		for _, t := range groups[g] {
 			names = append(names, t.Name)
-			timeout += 5 * time.Duration(t.Millis) * time.Millisecond
+			alone += time.Duration(t.Millis) * time.Millisecond
 		}
-		out := c.suite.run(g.pkg, "^("+strings.Join(names, "|")+")$", g.slow, timeout, env)
+		out := c.patiently(g.pkg, "^("+strings.Join(names, "|")+")$", g.slow, 5*alone, env)
 		switch {
 		case out.ok:
 			continue
@@ -198,6 +197,17 @@ func (c *campaign) try(batch []test, env string) (outcome, killer string) {
 // needsNone reports whether the tests of a folder are of Go alone, and need no database.
 func needsNone(pkg string) bool {
 	return slices.ContainsFunc(goPackages, func(p goPackage) bool { return !p.database && slices.Contains(p.tests(), pkg) })
+}
+
+// patiently runs tests that usually take less than allowed.
+func (c *campaign) patiently(pkg, pattern string, slow bool, allowed time.Duration, env string) outcome {
+	if needsNone(pkg) {
+		out := c.suite.run(pkg, pattern, slow, perTestWithoutDatabase+allowed, env)
+		if !out.hung || out.busy > hardlyRun {
+			return out
+		}
+	}
+	return c.suite.run(pkg, pattern, slow, perTest+allowed, env)
 }
 
 // keep notes a result.

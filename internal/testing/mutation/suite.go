@@ -157,6 +157,7 @@ type outcome struct {
 	hung   bool
 	output string
 	took   time.Duration
+	busy   time.Duration // of the processor
 }
 
 // run runs tests of one package with an environment variable.
@@ -189,8 +190,16 @@ func (s *suite) run(pkg, pattern string, slow bool, timeout time.Duration, env s
 	return outcome{
 		ok:     err == nil,
 		hung:   ctx.Err() != nil || strings.Contains(string(text), "panic: test timed out"),
-		output: string(text), took: time.Since(start),
+		output: string(text), took: time.Since(start), busy: busy(cmd.ProcessState),
 	}
+}
+
+// busy is the time of the processor that a process took; 0 if it did not start.
+func busy(p *os.ProcessState) time.Duration {
+	if p == nil {
+		return 0
+	}
+	return p.UserTime() + p.SystemTime()
 }
 
 // list returns the names of the tests of a package.
