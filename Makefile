@@ -1,6 +1,6 @@
 # outboxgen: `make help` lists the targets.
 
-MODULES  := . $(sort $(dir $(wildcard bench/go.mod bench/*/go.mod consume/*/go.mod publish/*/go.mod dashboard/*/go.mod site/go.mod docs/*/go.mod internal/*/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
+MODULES  := . $(sort $(dir $(wildcard bench/go.mod bench/*/go.mod consume/*/go.mod publish/*/go.mod playground/go.mod site/go.mod dashboard/*/go.mod docs/*/go.mod internal/*/*/go.mod internal/*/*/*/go.mod telemetry/*/go.mod sqltx/go.mod sqltx/*/go.mod tools/go.mod tools/*/go.mod examples/*/go.mod)))
 EXAMPLES := $(dir $(wildcard bench/*/outbox.yaml sqltx/*/*/outbox.yaml examples/*/*/outbox.yaml internal/testing/faults/*/outbox.yaml))
 SCHEMAS  := $(wildcard bench/*/outbox.schema.json examples/*/*/outbox.schema.json)
 GO       ?= go
@@ -64,8 +64,10 @@ test-go-before: postgres
 	@cd publish/webhook && GOTOOLCHAIN=$(GO_BEFORE) $(GO) build ./...
 
 .PHONY: campaign
-campaign: fetch ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random and hostile YAML, 2,000 pairs of payloads, every mutant of a payload, 20,000 events to consumers
+campaign: fetch ## run all cases of the tests of which `make test` takes some: cut connections at every byte, random and hostile YAML, 2,000 pairs of payloads, every mutant of a payload, 20,000 events to consumers, a million edits of a YAML
 	OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^(Test.*CutConnection|Test.*CutAtEveryByte|TestWireClass|TestGenerateDeterministic|TestMaskPayload|TestHostileTexts)' ./queue ./listener ./generator
+	OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 2h -run '^TestRandomTyping$$' ./cmd/outboxgen/internal/lsp
+	cd playground && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 2h -run '^TestRandomEdits$$' .
 	cd dashboard/browsertest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
 	cd internal/tool/describe/exporttest && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h ./...
 	cd publish/webhook && OUTBOXGEN_TEST_CAMPAIGN=1 $(TEST) -timeout 1h -run '^TestReceiverUnderFaults$$' .
@@ -158,6 +160,25 @@ generate: bin/sqlc ## write all generated files: queries, JSON Schema, docs/refe
 .PHONY: demo
 demo: postgres ## run minichat: four producers, two workers, a Kafka consumer, a kill -9, and a check of every event; DEMO=stay keeps its dashboard
 	@cd examples/minichat && $(GO) run ./cmd/demo $(if $(filter stay,$(DEMO)),-stay)
+
+# The page has all in one file, so that it works from a folder.
+.PHONY: playground
+playground: playground/node_modules ## write the playground, a page with the generator as WebAssembly, to dist/playground
+	@cd playground && $(GO) run ./build
+
+.PHONY: test-playground
+test-playground: playground ## test the playground in Chromium: 2 minutes
+	@tools/need.sh chromium && tools/need.sh axe
+	cd playground && OUTBOXGEN_TEST_PLAYGROUND="$(CURDIR)/dist/playground" $(TEST) -count=1 -timeout 20m -v ./browsertest
+
+.PHONY: vscode
+vscode: editors/vscode/node_modules ## package the extension for VS Code as dist/outboxgen.vsix, and test what can be tested without VS Code
+	@mkdir -p dist && cd editors/vscode && npm run --silent package -- --out ../../dist/outboxgen.vsix && \
+		OUTBOXGEN_VSIX="$(CURDIR)/dist/outboxgen.vsix" npm test --silent
+
+%/node_modules: %/package-lock.json
+	@tools/need.sh npm
+	@cd $* && npm ci --silent --no-audit --no-fund --ignore-scripts && touch node_modules
 
 .PHONY: screenshots
 screenshots: postgres ## take the pictures of the dashboard in docs/images, in Chromium

@@ -11,6 +11,7 @@
 #   need.sh chromium   wants Chromium; without it the dashboard is not tested in a browser
 #   need.sh axe        wants axe-core; without it the accessibility of the dashboard is not tested
 #   need.sh site       needs Node.js with npm, and what site/package-lock.json names; fails without them
+#   need.sh npm        needs npm; fails without it
 #   need.sh asyncapi   wants Ajv and the parser of AsyncAPI; without them exports are checked in Go only
 set -eu
 
@@ -148,6 +149,11 @@ no-brokers)
 	has_rabbitmq || missing="RabbitMQ"
 	has_redis || missing="${missing:+$missing and }Redis"
 	test -z "$missing" || echo "no $missing found: the publishers for them are NOT tested; to test them, make test-brokers" >&2 ;;
+npm)
+	command -v npm >/dev/null 2>&1 || { install npm && command -v npm >/dev/null 2>&1; } || {
+		echo "no npm found: install Node.js with npm (apt-get install npm)" >&2
+		exit 1
+	} ;;
 promtool)
 	command -v promtool >/dev/null 2>&1 || test -x bin/promtool || fetch_promtool ||
 		echo "no promtool found: the alerts are checked without it; to use it, put it into the PATH" >&2 ;;

@@ -12,7 +12,7 @@ import (
 )
 
 // elsewhere are the commands of others that the pages use.
-var elsewhere = strings.Fields(`cat cd createdb curl docker echo export gcloud git go jq kafka-topics.sh kill ls make mkdir openssl page-somebody pg_dump
+var elsewhere = strings.Fields(`cat cd code createdb curl docker echo export gcloud git go jq kafka-topics.sh kill ls make mkdir openssl page-somebody pg_dump
 	pg_basebackup pg_ctl pg_restore pg_rewind pg_upgrade pgbouncer psql rm sha256sum sleep sort systemctl tar timeout touch true uniq vacuumdb`)
 
 // command is one command of outboxgen, as docs/reference/cli.md has it.

@@ -65,7 +65,7 @@ func TestModulesAreDocumented(t *testing.T) {
 // so in its name.
 func isPublic(dir string) bool {
 	top, _, _ := strings.Cut(dir, "/")
-	ours := slices.Contains([]string{"bench", "docs", "examples", "internal", "site", "tools"}, top)
+	ours := slices.Contains([]string{"bench", "docs", "examples", "internal", "playground", "site", "tools"}, top)
 	return !ours && !strings.HasSuffix(dir, "test")
 }
 

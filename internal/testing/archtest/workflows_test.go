@@ -26,7 +26,7 @@ func TestWorkflowsHaveNoLogic(t *testing.T) {
 				"run make drills", "run make fuzz", "run make rehearsal", `run make binaries VERSION="$GITHUB_REF_NAME"`,
 				`run make release VERSION="$VERSION"`,
 				`run gh release create "$GITHUB_REF_NAME" --verify-tag --title "$GITHUB_REF_NAME" dist/*`,
-				"run make test-site",
+				"run make playground test-site",
 				"uses actions/checkout@v4", "uses actions/setup-go@v5", "uses actions/setup-node@v4",
 				"uses actions/upload-pages-artifact@v3", "uses actions/deploy-pages@v4",
 			}, m[1]+" "+m[2], filepath.Base(file))
