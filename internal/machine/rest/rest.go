@@ -281,7 +281,7 @@ func (t *Target) update(now, began time.Time, ids []uuid.UUID, results []errclas
 	switch {
 	case away != nil:
 		notes = append(notes, t.startRest(now, *away)...)
-	case tried && len(results) > 0: // the try had no result: the next one waits as long again
+	case tried && t.Rests() && len(results) > 0: // the try had no result: the next one waits as long again
 		t.until = now.Add(t.pause())
 	}
 	if t.Rests() && t.Kind != Broker {
@@ -360,7 +360,7 @@ func (t *Target) startRest(now time.Time, cause errclass.Result) []Note {
 // told when an event was delivered.
 func (t *Target) endRest(now, began time.Time, r *errclass.Result) []Note {
 	delivered := r.Class == errclass.ClassDone
-	if delivered && t.undelivered { // which is never set while it rests
+	if delivered && !t.Rests() && t.undelivered {
 		t.undelivered = false
 		return []Note{{Target: t, Change: Delivers, Result: *r}}
 	}
@@ -410,7 +410,7 @@ func (t *Target) Refuses(now time.Time) (why errclass.Result, takes bool) {
 	if is, _ := t.Stalled(now); is {
 		return errclass.New(errclass.ClassUnavailable, "a call of the publisher to %s takes long", t.Name), false
 	}
-	if t.Left(now) > 0 {
+	if t.Resting() && t.Left(now) > 0 {
 		return t.Why(), false
 	}
 	return errclass.Result{}, true
@@ -468,8 +468,8 @@ func (t *Target) CallEnds(began time.Time) {
 
 // Next returns when t is to be tried next, or when its next call stalls; zero if there is nothing to wait for.
 func (t *Target) Next(now time.Time) time.Time {
-	if left := t.Left(now); left > 0 {
-		return now.Add(left)
+	if at := now.Add(t.Left(now)); t.Resting() && at.After(now) {
+		return at
 	}
 	if stalled, at := t.Stalled(now); !stalled {
 		return at

@@ -200,7 +200,7 @@ func (lease *Lease) Prepare(c *Config, now time.Time, retries map[int64]Retry) {
 		lease.attemptsAhead[seq] = lease.AheadAttempts[i]
 	}
 	for i, e := range lease.Events {
-		if e.Of != nil {
+		if e.Of != nil && e.Of.KeyPrefix != "" {
 			e.Key = e.Of.KeyPrefix + e.Key
 		}
 		n, tried := lease.attemptsAhead[e.Seq]
@@ -217,8 +217,10 @@ func (lease *Lease) Prepare(c *Config, now time.Time, retries map[int64]Retry) {
 			return
 		}
 		e.number(c.MaxAttempts)
-		if r := retries[e.Seq]; !r.due(now) {
-			e.retry = &r
+		if len(retries) > 0 {
+			if r, pending := retries[e.Seq]; pending && !r.due(now) {
+				e.retry = &r
+			}
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (c *Core) sleep() {
 		activity, limit = IsWaiting, min(limit, reshardPoll)
 	case foreign && c.worked: // the shard was just handed to a process that may be asleep
 		c.do(WakeOthers{})
-	case foreign && c.now.Sub(c.newerAt) >= newerFor:
+	case foreign && (c.newerAt.IsZero() || c.now.Sub(c.newerAt) >= newerFor):
 		c.do(RequestShard{})
 	}
 	if w.ForeignLease || w.Paused || w.Blocked {
@@ -153,8 +153,8 @@ func (c *Core) roundTrip(take bool) {
 
 // onRoundTripFailed follows when it is not known whether the end of a lease was written. It is written again, and the
 // same lease is asked for again.
-func (c *Core) onRoundTripFailed(in Failed) {
-	if c.end != nil {
+func (c *Core) onRoundTripFailed(in Failed, asked call) {
+	if c.end != nil && asked == roundTripCall {
 		c.end.restoreReturned()
 	}
 	switch {
@@ -280,7 +280,7 @@ func (c *Core) opened(carried bool) {
 	switch {
 	case len(lease.Events) < lease.Scanned/4:
 		c.scanSize = min(2*lease.ScanSize, max(maxScan, c.cfg.BatchSize))
-	default:
+	case lease.ScanSize > c.cfg.BatchSize:
 		c.scanSize = c.cfg.BatchSize
 	}
 	c.carriedOn = carried

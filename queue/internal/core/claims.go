@@ -203,7 +203,7 @@ func (c *claims) try(now time.Time, t *Target, reclaim bool, paused *Pauses) *Cl
 	topics := c.where(func(o *Target) bool { return o == t })
 	w := c.tries[t]
 	if w == nil {
-		w = &trial{turns: newTurns(c.turnLanes(t), true)}
+		w = &trial{turns: newTurns(c.turnLanes(t))}
 		if len(c.unlimited(topics)) > 0 {
 			w.walk = NewWalk(c.walk.lanes)
 		}
@@ -224,15 +224,15 @@ func (c *claims) try(now time.Time, t *Target, reclaim bool, paused *Pauses) *Cl
 	return q
 }
 
-// turnLanes returns the lanes of the topics of t that take turns.
-func (c *claims) turnLanes(t *Target) []int32 {
+// turnLanes returns the lanes of the topics of t that take turns, and whether there are any.
+func (c *claims) turnLanes(t *Target) (lanes []int32, some bool) {
 	var topics []string
 	for _, topic := range c.topics {
 		if topic.Target == t && topic.Turns {
 			topics = append(topics, topic.Name)
 		}
 	}
-	return TurnLanesOf(topics)
+	return TurnLanesOf(topics), len(topics) > 0
 }
 
 // tried moves the walk of tries of t.

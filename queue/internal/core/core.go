@@ -149,7 +149,7 @@ func New(now time.Time, cfg Config) *Core {
 	c.turns, c.growth.room = newTurns(TurnLanesOf(names), active), c.capacity
 	c.turns.took(0)
 	for _, t := range cfg.Topics {
-		if !t.Apart {
+		if t.Limits && !t.Apart {
 			c.turns.shared[topiclane.OfTurns(t.Name)] = true
 		}
 	}
@@ -318,7 +318,7 @@ func (c *Core) Holds(now time.Time, tasks []*Task) bool {
 // onReported takes in the results of tasks for which nothing runs any more.
 func (c *Core) onReported(now time.Time, e *Reported) {
 	for _, t := range e.Tasks {
-		if !t.to.sends() {
+		if t.begun && !t.to.sends() {
 			c.running--
 		}
 		if t.Ended {

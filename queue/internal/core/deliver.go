@@ -10,7 +10,7 @@ import (
 
 // deliver starts passes while there is something for them to do.
 func (c *Core) deliver(now time.Time) {
-	if c.idle() > 0 {
+	if len(c.turns.starved) > 0 && c.idle() > 0 {
 		c.turns.idle()
 	}
 	for !now.Before(c.pausedUntil) {
@@ -235,7 +235,7 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 
 // onOutage pauses after a failure of p. Passes that fail together pause once.
 func (c *Core) onOutage(now time.Time, p *Pass) {
-	if p.failures == c.failures { // otherwise another pass has paused for this outage
+	if p.failures == c.failures && !c.databaseOver { // otherwise another pass has paused for this outage
 		c.failures++
 		c.pausedUntil = later(c.pausedUntil, now.Add(c.cfg.Random.Retry(c.failures)))
 	}
@@ -298,9 +298,7 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 	c.take(now, e)
 	c.hand(now)         // first: what other commands wake competes with the handlers for processors
 	if p.Claim == nil { // every target is away
-		if p.generation == c.generation { // otherwise something has made it claimable since the pass started
-			c.claimable = false
-		}
+		c.claimable = c.claimable && p.generation != c.generation
 	} else if c.walk(now, e); p.try != nil { // the claim was not of the other targets
 		return
 	} else if p.turns {
@@ -316,10 +314,8 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 			c.looks.soon() // others may be committed behind them
 			c.sleeper.Found(now)
 		case c.claims.walk.More() || !p.look && c.claims.walk.partial:
-			if !p.look {
-				c.claimable = true
-			}
-		case p.generation == c.generation: // as above
+			c.claimable = c.claimable || !p.look
+		case p.generation == c.generation: // otherwise something has made it claimable since the pass started
 			c.claimable = false
 		}
 	}
@@ -345,7 +341,7 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 func (c *Core) walk(now time.Time, e *PassDone) {
 	p := e.Pass
 	switch {
-	case e.Found.At.IsZero(): // nothing is known
+	case e.Err != nil && e.Found.At.IsZero():
 	case p.try != nil:
 		c.claims.tried(now, p.try, p.Claim, &e.Found)
 	case p.turns:

@@ -82,16 +82,16 @@ func (c *Core) onDrainPass(now time.Time, e *PassDone) {
 	case p.Claim == nil || e.Found.At.IsZero():
 	case p.try != nil:
 		c.claims.tried(now, p.try, p.Claim, &e.Found)
-		more = c.claims.tries[p.try] != nil
+		more = c.claims.tries[p.try] != nil && len(e.Claimed) == 0
 		c.drained[p.try] = !more
 	default:
 		c.walk(now, e)
-		if p.turns {
-			c.turnsDry = !c.turns.more() // after a claim that has found something there may be
+		if nothing := len(e.Claimed) == 0; p.turns {
+			c.turnsDry = nothing && !c.turns.more()
 		} else {
-			c.dry = len(e.Claimed) == 0 && !c.claims.walk.More()
+			c.dry = nothing && !c.claims.walk.More()
 		}
-		more = !c.turnsDry // they come last
+		more = !c.dry || !c.turnsDry
 	}
 	switch {
 	case len(e.Claimed) > 0:

@@ -189,9 +189,11 @@ func TestNoTriesBesideALastAttempt(t *testing.T) {
 func TestLanesOfTries(t *testing.T) {
 	t.Parallel()
 	d := drive(t, func(c *Config) { c.Topics[0].Turns, c.Topics[1].Turns = true, true })
-	require.Equal(t, TurnLanesOf([]string{"sent"}), d.claims.turnLanes(d.sent))
-	require.Equal(t, TurnLanesOf([]string{"handled"}), d.claims.turnLanes(d.handled))
-	require.Empty(t, d.claims.turnLanes(d.routed))
+	for target, topics := range map[*Target][]string{d.sent: {"sent"}, d.handled: {"handled"}, d.routed: nil} {
+		lanes, some := d.claims.turnLanes(target)
+		require.Equal(t, TurnLanesOf(topics), lanes)
+		require.Equal(t, len(topics) > 0, some)
+	}
 }
 
 // TestCrowded: a batch that fills waits while a quarter of the capacity is free.

@@ -404,13 +404,13 @@ func (c *Core) nextOfTargets(now time.Time) (next time.Time) {
 }
 
 // tryable returns a resting target for which one event should be tried now, or nil. There is none while claims are
-// paused.
+// paused or the dispatcher stops.
 func (c *Core) tryable(now time.Time) *Target {
-	if c.claimsPaused(now) {
+	if c.stopping || c.claimsPaused(now) {
 		return nil
 	}
 	for i := range c.cfg.Topics {
-		if t := &c.cfg.Topics[i]; t.Target.Rest.Tryable(now) && !c.pauses.Topic(t.Name) {
+		if t := &c.cfg.Topics[i]; t.Target.Rest.Resting() && !c.pauses.Topic(t.Name) && t.Target.Rest.Tryable(now) {
 			return t.Target
 		}
 	}

@@ -135,7 +135,7 @@ func (l *leases) hasLastAttempt(other *Task) bool {
 // lease is never later here than in the database.
 func (c *Core) renew(now time.Time) {
 	l := &c.leases
-	if l.renewing || now.Before(l.renewAt) {
+	if len(l.tasks) == 0 || l.renewing || now.Before(l.renewAt) {
 		return
 	}
 	l.renewAt = now.Add(l.tick())

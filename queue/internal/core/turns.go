@@ -302,15 +302,16 @@ func (t *turns) unknow(turn Turn) {
 	}
 }
 
-// visit returns n known turns, of at least as many, which come last from now on.
+// visit returns up to n known turns, which come last from now on.
 func (t *turns) visit(n int) (starts []TurnStart) {
-	for len(starts) < n {
+	for visited := 0; len(starts) < n && visited < len(t.ring); {
 		k := t.ring[0]
 		if t.ring = t.ring[1:]; k.gone {
 			continue
 		}
 		starts = append(starts, k.TurnStart)
 		t.ring = append(t.ring, k)
+		visited++
 	}
 	return starts
 }
@@ -556,7 +557,7 @@ func (t *turns) moveFront(now time.Time, q *TurnClaim, f *Found) {
 			}
 			t.fresh, t.others = true, time.Time{}
 		case len(q.Front) == 0 || slices.ContainsFunc(q.Front, func(s Start) bool { return s.Lane == lane }):
-			if to := (Place{f.At.Add(-t.front.trail), lastID}); to.Compare(at.after) > 0 {
+			if to := (Place{f.At.Add(-t.front.trail), lastID}); to.Compare(at.after) > 0 || len(q.Front) == 0 {
 				at.after = to
 			}
 		}
@@ -596,7 +597,7 @@ func (t *turns) endRound(now time.Time) {
 	r := &t.round
 	r.from, t.stray = now.Add(max(lookEvery, lookShare*r.spent)), now.Add(strayEvery)
 	r.free, r.spent = now.Add(hurryShare*r.spent), 0
-	again, urgent := r.again || r.found, r.urgentAgain
+	again, urgent := !t.once && (r.again || r.found), r.urgentAgain
 	r.wanted, r.urgent, r.urgentAgain = false, false, false
 	if !again {
 		return
