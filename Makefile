@@ -33,7 +33,7 @@ $(TESTS): test-in-%:
 # Packages of internal without goroutines, those of the tests' servers, and other modules are left to it too.
 CALM  := $(addprefix ./internal/,call/backoff call/errclass call/isnil postgres/topiclane payloads/decode payloads/masking \
 	payloads/upcast postgres/jsonb postgres/pgname tool/humantime tool/payloadcheck tool/redact tool/yamlmask \
-	$(addprefix testing/,archtest attack campaign faults freeport mutation pgserver pgtest simulation))
+	$(addprefix testing/,archtest attack campaign faults freeport mutation pgserver pgtest simulation statements))
 RACED := ./queue ./listener ./outbox ./operation ./outboxfake ./admin ./inbox ./consume/... ./worker ./publish/... \
 	$(filter-out $(CALM),$(patsubst %/,./%,$(sort $(dir $(wildcard internal/*/*/*_test.go)))))
 .PHONY: test-race

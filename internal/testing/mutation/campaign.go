@@ -30,6 +30,7 @@ type campaign struct {
 	explained map[string]string
 	slow      bool
 	only      *regexp.Regexp // the tests to run
+	replayers chan *replayer // one for each worker
 	keeps     bool           // whether mutants that live are kept, because only is all tests
 
 	mu      sync.Mutex
@@ -56,10 +57,22 @@ const (
 // and more.
 func (c *campaign) run(ctx context.Context, m mutant) result {
 	start := time.Now()
-	r := result{ID: m.id, Digest: c.suite.digest(m), Outcome: "lives"}
+	r := result{ID: m.id, Digest: c.digest(m), Outcome: "lives"}
 	if m.goPackage == "" && !c.server.accepts(ctx, m) {
 		r.Outcome = "refused"
 		return r
+	}
+	if m.goPackage == "" && c.only.MatchString(replayTest) {
+		replayer := <-c.replayers
+		killed, err := replayer.kills(ctx, m)
+		c.replayers <- replayer
+		if err != nil {
+			fmt.Printf("execute the cases: %v: %s\n", err, m.id)
+		}
+		if killed {
+			r.Outcome, r.Killer, r.Seconds = "killed", replayTest, time.Since(start).Seconds()
+			return r
+		}
 	}
 	env, done, err := c.prepare(m)
 	if err != nil {
@@ -94,6 +107,14 @@ func quick(tests []test) int {
 		}
 	}
 	return max(len(tests), 1)
+}
+
+// digest is what the result of a mutant depends on: the tests, and the cases of its unit.
+func (c *campaign) digest(m mutant) string {
+	if m.goPackage != "" {
+		return c.suite.digest(m)
+	}
+	return c.suite.digest(m) + digestCases(m.unit)
 }
 
 // prepare writes the text of m for the tests to read.
@@ -242,7 +263,7 @@ func (c *campaign) resume(path string, mutants map[string]mutant) error {
 			}
 			c.kills[m.unit][r.Killer]++
 		}
-		if r.Digest == c.suite.digest(m) && !strings.HasPrefix(r.Outcome, "error") {
+		if r.Digest == c.digest(m) && !strings.HasPrefix(r.Outcome, "error") {
 			c.results[r.ID] = r
 		} else {
 			delete(c.results, r.ID)

@@ -33,6 +33,8 @@ type options struct {
 	tests   string
 	short   bool
 	list    bool
+	search  time.Duration
+	cases   bool
 }
 
 func main() {
@@ -45,6 +47,8 @@ func main() {
 	flag.StringVar(&o.tests, "tests", "", "run only the tests whose name, as in queue.TestRun, matches this regular expression")
 	flag.BoolVar(&o.short, "short", false, "leave out the tests that go test -short leaves out")
 	flag.BoolVar(&o.list, "list", false, "only list the mutants")
+	flag.DurationVar(&o.search, "search", 0, "for as long, look for cases that tell the mutants of each statement apart, and keep them in "+casesDir)
+	flag.BoolVar(&o.cases, "cases", false, "only execute the cases of the statements, and run no tests: minutes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -95,6 +99,12 @@ func run(ctx context.Context, o options) (int, error) {
 		}
 		return 0, nil
 	}
+	if o.search > 0 {
+		return 0, search(ctx, o, units, mutants)
+	}
+	if o.cases {
+		return runCases(ctx, o, chosen, explained)
+	}
 	s, database := newSuite(o.dir, chosen)
 	if err := s.build(overlay); err != nil {
 		return 1, err
@@ -112,7 +122,14 @@ func run(ctx context.Context, o options) (int, error) {
 	}
 	c := &campaign{
 		suite: s, server: server, reach: newReach(s.tests, units), explained: explained, slow: !o.short, only: only, keeps: o.tests == "",
-		kills: map[string]map[string]int{}, killers: map[string]string{}, results: map[string]result{},
+		replayers: make(chan *replayer, o.workers), kills: map[string]map[string]int{}, killers: map[string]string{}, results: map[string]result{},
+	}
+	for range o.workers {
+		r, err := newReplayer(ctx, server)
+		if err != nil {
+			return 1, err
+		}
+		c.replayers <- r
 	}
 	byID := map[string]mutant{}
 	for _, m := range mutants {

@@ -47,6 +47,14 @@ func TestChangesOfSQL(t *testing.T) {
 			"SELECT DISTINCT coalesce ( a , 0 ) IS NOT NULL FROM t JOIN u ON true",
 			"SELECT DISTINCT coalesce ( a , 0 ) IS NOT NULL FROM t LEFT JOIN u ON false",
 		},
+		"SELECT (SELECT q.id FROM outbox_schema.queue AS q WHERE q.id = e.id AND q.a LIMIT 1) FROM e": {
+			"SELECT ( SELECT q . id FROM outbox_schema . queue AS q WHERE ( true OR ( q . id = e . id ) ) AND q . a LIMIT 1 ) FROM e",
+			"SELECT ( SELECT q . id FROM outbox_schema . queue AS q WHERE q . id = e . id AND ( true OR ( q . a ) ) LIMIT 1 ) FROM e",
+		},
+		"SELECT a FROM outbox_schema.dead_letters AS x WHERE x.id = b LIMIT 1": {
+			"SELECT a FROM outbox_schema . dead_letters AS x WHERE ( true OR ( x . id = b ) ) LIMIT 1",
+			"SELECT a FROM outbox_schema . dead_letters AS x WHERE x . id = b LIMIT ( 1 ) + 1000000000",
+		},
 		"SELECT CASE WHEN a IS NULL THEN 'x' ELSE 'y' END FROM t": {
 			"SELECT CASE WHEN ( true OR ( a IS NULL ) ) THEN 'x' ELSE 'y' END FROM t",
 			"SELECT CASE WHEN ( false AND ( a IS NULL ) ) THEN 'x' ELSE 'y' END FROM t",

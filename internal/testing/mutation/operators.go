@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -236,7 +237,8 @@ func (m *maker) order(i int) {
 // limitAndLock removes LIMIT and adds one to it, and removes locks and SKIP LOCKED.
 func (m *maker) limitAndLock(i int) {
 	switch t := m.tokens[i]; {
-	case t.is("limit") && i+1 < len(m.tokens) && !m.at(i+1).is("0"): // LIMIT 0 only asks whether the tables exist
+	// LIMIT 0 only asks whether the tables exist, and LIMIT 1 of a row that a key names only holds the planner to a probe.
+	case t.is("limit") && i+1 < len(m.tokens) && !m.at(i+1).is("0") && !(m.at(i+1).is("1") && m.oneRow(i)):
 		end := m.until(i+1, func(j int) bool { return m.oneOf(j, "for", "union", "offset", "loop", "on") })
 		m.replace(i+1, end, "("+m.source(i+1, end)+") + 1000000000")
 		m.edits[len(m.edits)-1].says = "none"
@@ -249,6 +251,39 @@ func (m *maker) limitAndLock(i int) {
 	case t.is("skip") && m.at(i+1).is("locked"), t.is("nowait"):
 		m.replace(i, i+1+btoi(t.is("skip")), "")
 	}
+}
+
+// keys has the unique keys of tables. The columns of dead_letters are compared with an id and with NULL.
+var keys = map[string][][]string{
+	"events": {{"id"}, {"namespace", "topic", "dedupe_key"}}, "log": {{"seq"}, {"namespace", "topic", "dedupe_key"}},
+	"queue": {{"id"}}, "delivered": {{"id"}}, "dead_letters": {{"id", "listener"}}, "parked": {{"no"}}, "inbox_messages": {{"no"}},
+	"listeners": {{"listener", "shard"}}, "limit_usage": {{"namespace", "topic", "per", "key"}},
+	"pauses": {{"namespace", "topic", "tenant_id", "listener"}},
+}
+
+// oneRow reports whether the SELECT that ends before i is of one table, and its WHERE names all columns of a key.
+func (m *maker) oneRow(i int) bool {
+	start := m.since(i-1, func(j int) bool { return m.at(j).is("select") })
+	from := m.until(start, func(j int) bool { return m.oneOf(j, "from", "limit") })
+	if !m.at(from+1).is("outbox_schema") || !m.at(from+4).is("as") || !m.at(from+6).is("where") {
+		return false
+	}
+	var named []string
+	for j := from + 6; j < i; j++ {
+		if m.depth[j] != m.depth[i] {
+			continue
+		}
+		if m.at(j).is("or") {
+			return false
+		}
+		equal := m.at(j+4).is("=") && !m.at(j+5).is("any") || m.at(j+3).is("listener") && m.at(j+4).is("is") && m.at(j+5).is("null")
+		if m.oneOf(j, "where", "and") && m.at(j+2).is(".") && equal {
+			named = append(named, m.at(j+3).text)
+		}
+	}
+	return slices.ContainsFunc(keys[m.at(from+3).text], func(key []string) bool {
+		return !slices.ContainsFunc(key, func(column string) bool { return !slices.Contains(named, column) })
+	})
 }
 
 func btoi(b bool) int {

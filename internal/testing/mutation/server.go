@@ -22,6 +22,10 @@ type server struct {
 	mu   sync.Mutex
 	conn *pgx.Conn
 	made int
+	open string // the xid of a transaction that stays open
+	// other has that transaction. Without a reference its connection would be closed.
+	other *pgx.Conn
+	root  string // the folder of the module; empty means the working directory
 }
 
 func startServer(ctx context.Context) (*server, error) {
@@ -54,18 +58,33 @@ func (s *server) accepts(ctx context.Context, m mutant) bool {
 		return false
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	name := fmt.Sprintf("mutant_%d", s.made)
+	_, err = tx.Exec(ctx, script(m, s.newName()))
+	return err == nil
+}
+
+// name returns the name of a schema that does not exist.
+func (s *server) name() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newName()
+}
+
+func (s *server) newName() string {
 	s.made++
-	script := "CREATE SCHEMA " + name + ";\n"
+	return fmt.Sprintf("mutant_%d", s.made)
+}
+
+// script makes a schema with the mutant of an object.
+func script(m mutant, name string) string {
+	all := "CREATE SCHEMA " + name + ";\n"
 	for _, file := range migrationFiles() {
 		text, _ := fs.ReadFile(schema.Files, file) // listed by the same
 		if file == m.file {
 			text = []byte(m.text)
 		}
-		script += strings.ReplaceAll(string(text), "outbox_schema", name)
+		all += strings.ReplaceAll(string(text), "outbox_schema", name)
 	}
-	_, err = tx.Exec(ctx, script)
-	return err == nil
+	return all
 }
 
 func migrationFiles() []string {

@@ -29,6 +29,7 @@ type mutant struct {
 	// text is the whole text of the query, or of the migration, with the change; of Go it is empty.
 	text      string
 	file      string // of the schema: the name of the migration
+	object    string // of the schema: the text of the object, with the change
 	goPackage string // of Go: the folder
 }
 
@@ -119,7 +120,7 @@ func sqlMutants(units []unit) ([]mutant, error) {
 				if err != nil {
 					return nil, err
 				}
-				m.text = string(whole[:u.at]) + changed + string(whole[u.at+len(u.text):])
+				m.text, m.object = string(whole[:u.at])+changed+string(whole[u.at+len(u.text):]), changed
 			}
 			all = append(all, m)
 		}

@@ -1,0 +1,9 @@
+package statements_test
+
+import (
+	"testing"
+
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
+)
+
+func TestMain(m *testing.M) { runtimetest.Main(m) }
