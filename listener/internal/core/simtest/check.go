@@ -65,7 +65,8 @@ func (w *world) begin(s *shard, b *core.Batch, e *core.Entry) {
 		w.fail("core", "event %d has version %d, which %s does not know", e.Seq, e.Version, s.p.name)
 	}
 	for _, o := range w.running[e.Seq] {
-		others := o.s != s && !o.s.p.gone && !o.s.p.frozen && o.s.batch == o.batch && !o.s.lost && !o.s.core.Over()
+		others := o.s != s && !o.s.p.gone && !o.s.p.frozen && o.s.batch == o.batch && !o.s.lost && !o.s.core.Over() &&
+			o.s.endedLate != o.batch.Lease.No
 		if others && !w.stepped {
 			w.fail("I4", "%s handles event %d while %s still does", s.name(), e.Seq, o.s.name())
 		}

@@ -87,6 +87,13 @@ func (s *shard) send(
 		tell(there+back, failed(false))
 		w.after(f.UpTo(leaseDuration), func() {
 			w.note(s.name(), "FAULT: the late "+what+" takes effect")
+			if no := w.leaseNo(s.number); w.holds(s.number, s.p.id, no, "") {
+				arrives()
+				if !w.holds(s.number, s.p.id, no, "") {
+					s.endedLate = no
+				}
+				return
+			}
 			arrives()
 		})
 		return

@@ -205,6 +205,14 @@ func (t *tables) holds(shard int, by uuid.UUID, no int64, statement string) bool
 	return c.leaseBy == by && c.leaseNo == no && c.running
 }
 
+// leaseNo returns the number of the latest lease of a shard; 0 if there is no such shard.
+func (t *tables) leaseNo(shard int) int64 {
+	if shard >= len(t.shards) {
+		return 0
+	}
+	return t.shards[shard].leaseNo
+}
+
 // in reports whether a statement without its fence has something to change.
 func (c *cursor) in(statement string) bool { return c.inBatch || statement != "end" }
 

@@ -105,10 +105,13 @@ type shard struct {
 	effects  []int64
 	workers  int
 	batch    *core.Batch
-	lost     bool        // the handlers of batch were told that the lease is lost
-	late     bool        // a statement has taken effect late: it may have ended a lease whose holder does not know
-	untold   *core.Lease // it was taken, and nobody was told of its end
-	renewing *core.Lease
+	lost     bool // the handlers of batch were told that the lease is lost
+	late     bool // a statement has taken effect late: it may have ended a lease whose holder does not know
+	// endedLate is the number of the latest lease that one has ended. Its holder knows when it renews it next, and until then
+	// what it does has no effect.
+	endedLate int64
+	untold    *core.Lease // it was taken, and nobody was told of its end
+	renewing  *core.Lease
 }
 
 // call is an event that a handler has.
