@@ -41,7 +41,7 @@ type visit struct {
 	resets int
 	began  time.Time
 	head   time.Time // of its place; zero if it begins at the head
-	passes bool      // it has met more than a piece of what it may not take
+	passes bool      // it has met a whole piece of what it may not take
 }
 
 // take returns where a claim begins.

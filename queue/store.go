@@ -256,7 +256,7 @@ func (s *Store) Claim(ctx context.Context, cfg ClaimConfig) ([]Claimed, error) {
 		}
 		w.advance(&part, &x.found)
 		if v != nil {
-			v.passes = v.passes || len(x.found.Ends) > 0
+			v.passes = v.passes || len(x.found.Ends) > 0 && len(x.found.Rows) == 0
 		}
 		if !x.paused.Equal(c.Paused) { // the claim was sent with what was paused before
 			x.claimed = s.releasePaused(ctx, &x)
