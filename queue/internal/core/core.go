@@ -85,8 +85,9 @@ type Core struct {
 	// it.
 	capacity  int
 	growth    growth
-	lapsed    bool // something has lost its lease that may not have begun
-	recalling bool // Recalled follows
+	without   map[*Target]bool // targets that a try has found without an event, while others of their broker are tried
+	lapsed    bool             // something has lost its lease that may not have begun
+	recalling bool             // Recalled follows
 
 	stopping     bool // nothing is started any more
 	givenUp      bool // nobody waits for handlers
@@ -138,6 +139,7 @@ func New(now time.Time, cfg Config) *Core {
 		cfg: cfg, targetOf: make(map[string]*Target, len(cfg.Topics)), ownTargets: make(map[*rest.Target]bool),
 		leases: leases{lease: cfg.LeaseDuration}, batching: batching,
 		sleeper:  sleep.NewSleeper(now, cfg.Random, cfg.Doorbell, cfg.PollInterval, cfg.MaxPollInterval),
+		without:  map[*Target]bool{},
 		capacity: max(cfg.BatchSize, cfg.Concurrency), claimable: true, claims: newClaims(&cfg, cfg.Pauses),
 		looks: looks{wanted: true, walk: NewWalk(cfg.lanes())}, pauses: cfg.Pauses, drained: make(map[*Target]bool),
 	}

@@ -196,8 +196,8 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 		c.turns.over(p.Claim.Turns)
 		c.turns.took(now.Sub(p.began))
 	}
-	if p.try != nil && len(e.Claimed) == 0 {
-		p.try.Rest.OnTry(now, false)
+	if p.try != nil {
+		c.onTried(now, p.try, e)
 	}
 	c.settled(e)
 	if c.cfg.Drain {

@@ -404,17 +404,40 @@ func (c *Core) nextOfTargets(now time.Time) (next time.Time) {
 }
 
 // tryable returns a resting target for which one event should be tried now, or nil. There is none while claims are
-// paused or the dispatcher stops.
+// paused or the dispatcher stops. Targets of a broker that rests come in turn, because the first may have no event.
 func (c *Core) tryable(now time.Time) *Target {
 	if c.stopping || c.claimsPaused(now) {
 		return nil
 	}
 	for i := range c.cfg.Topics {
-		if t := &c.cfg.Topics[i]; t.Target.Rest.Resting() && !c.pauses.Topic(t.Name) && t.Target.Rest.Tryable(now) {
+		if t := &c.cfg.Topics[i]; c.mayTry(t) && t.Target.Rest.Tryable(now) {
 			return t.Target
 		}
 	}
 	return nil
+}
+
+// mayTry reports whether the target of a topic rests, and was not found without an event since another of its broker was
+// tried.
+func (c *Core) mayTry(t *Topic) bool {
+	return t.Target.Rest.Resting() && !c.pauses.Topic(t.Name) && !c.without[t.Target]
+}
+
+// onTried takes in the claim of a try. If there was no event for the target, and its broker rests, the other targets of the
+// broker are tried at once: only when none of them has an event the next try waits.
+func (c *Core) onTried(now time.Time, t *Target, e *PassDone) {
+	broker := t.Rest.Broker
+	others := func(u *Target) bool { return broker != nil && u.Rest.Broker == broker }
+	if len(e.Claimed) == 0 && e.Err == nil && !t.Rest.IsAway() {
+		if c.without[t] = true; slices.ContainsFunc(c.cfg.Topics, func(o Topic) bool { return others(o.Target) && c.mayTry(&o) }) {
+			t.Rest.OnTry(now, true)
+			return
+		}
+	}
+	maps.DeleteFunc(c.without, func(u *Target, _ bool) bool { return u == t || others(u) })
+	if len(e.Claimed) == 0 {
+		t.Rest.OnTry(now, false)
+	}
 }
 
 // Reasons returns why each of targets that is unavailable rests. Of destinations that events say, the first few are

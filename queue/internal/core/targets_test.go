@@ -56,6 +56,32 @@ func TestRestingTarget(t *testing.T) {
 	require.Equal(t, []string{"handled", "sent", "sent2", "routed"}, claim.Claim.Topics)
 }
 
+// TestBrokerIsTriedWithAnyTarget: a broker that rests is tried with an event of another target, if the first target has none. Without that
+// the events of the others wait until the first has one.
+func TestBrokerIsTriedWithAnyTarget(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	broker := &Target{Rest: d.sent.Rest.Broker}
+	task := d.tasks("", 1)[0]
+	broker.Rest.OnResults(d.now, d.now, ids(task), []errclass.Result{{Class: errclass.ClassUnavailable, Broker: true, Text: "away"}})
+	require.True(t, d.sent.Rest.Resting())
+	require.True(t, d.routed.Rest.Resting())
+	for range 2 {
+		try := d.until(t, func(p *Pass) bool { return p.try != nil })
+		require.Same(t, d.sent, try.try)
+		d.claimed(try)
+		try = d.until(t, func(p *Pass) bool { return p.try != nil })
+		require.Same(t, d.routed, try.try)
+		require.Zero(t, d.sent.Rest.Left(d.now), "at once")
+		d.claimed(try)
+		require.Nil(t, d.tryable(d.now), "none has an event: the next try waits")
+		require.Positive(t, d.sent.Rest.Left(d.now))
+	}
+	d.claimed(d.until(t, func(p *Pass) bool { return p.try == d.sent }))
+	d.claimed(d.until(t, func(p *Pass) bool { return p.try == d.routed }), d.tasks("routed", 1)...)
+	require.Empty(t, d.without)
+}
+
 // until answers passes and waits until there is one that is wanted.
 func (d *driven) until(t *testing.T, wanted func(*Pass) bool) *Pass {
 	t.Helper()

@@ -110,7 +110,7 @@ func (x *exchange) commit() {
 	claimed := x.claimed()
 	s.requireLimits(x.picked)
 	s.sort()
-	if !x.st.answers() && !s.lacks("unanswered") {
+	if !x.st.answers() {
 		p.doubtful = true
 		x.fail()
 		return
@@ -171,7 +171,7 @@ func (p *proc) settle(t *core.Task) {
 		s.require(r.LockedUntil.Before(s.db()) || !valid, "core", "a claim has event %s locked, whose lease holds", r.name())
 		return
 	}
-	changed := false
+	changed, attempts := false, r.Attempts
 	switch t.As {
 	case core.Ack:
 		changed = s.Ack(r, f)
@@ -191,6 +191,7 @@ func (p *proc) settle(t *core.Task) {
 	}
 	s.note(p.name, fmt.Sprintf("settles event %s: %s", r.name(), []string{"ack", "nack", "release"}[t.As]))
 	s.require(valid, "I5", "a claim of event %s that is over settles it", r.name())
+	s.require(t.As != core.Release || r.Attempts < attempts, "I6", "event %s is released, and its attempt stays counted", r.name())
 	s.require(r.unexplained == 0 || r.Final == "delivered", "I6", "event %s has %d attempts that nothing explains", r.name(), r.unexplained)
 	s.require(r.Attempts >= r.seen, "I6", "event %s has %d attempts, and was started %d times", r.name(), r.Attempts, r.seen)
 	must := t.As == core.Nack && (r.Attempts >= r.Max || t.Result.Class == errclass.ClassRefused)

@@ -221,8 +221,10 @@ func (s *sim) finish() {
 	}
 }
 
-// probe enqueues when nothing is to be done: each event begins soon.
+// probe enqueues when nothing is to be done, and no late claim is on its way that would lease what nobody then knows of: each
+// event begins soon.
 func (s *sim) probe() {
+	s.until(s.now.Add(latest))
 	if slices.ContainsFunc(s.rows, func(r *Row) bool { return r.abandoned }) {
 		return
 	}

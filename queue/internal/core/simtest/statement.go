@@ -19,6 +19,9 @@ type statement struct {
 	fail   func()        // tells the core that it has failed, unless the core knows what has become of it
 }
 
+// latest is how late a statement arrives at most.
+const latest = 2 * lease
+
 // noConnection is how long a statement waits for a connection.
 const noConnection = 5 * time.Second
 
@@ -57,7 +60,7 @@ func (st *statement) is(k simulation.Kind) bool { return st.faulty && st.fault.K
 // lag is how much later it arrives than its sender thinks.
 func (st *statement) lag() time.Duration {
 	if st.is(simulation.Late) {
-		return st.fault.UpTo(2 * lease)
+		return st.fault.UpTo(latest)
 	}
 	return 0
 }
