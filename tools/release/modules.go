@@ -53,7 +53,7 @@ func modulesOf(ctx context.Context, repo git) ([]module, error) {
 func isPublic(dir string) bool {
 	top, _, _ := strings.Cut(dir, "/")
 	switch top {
-	case "bench", "docs", "examples", "internal", "site", "tools":
+	case "bench", "docs", "examples", "internal", "playground", "site", "tools":
 		return false
 	}
 	return !strings.HasSuffix(dir, "test")
