@@ -328,9 +328,9 @@ WHERE d.id = @id
 LIMIT 1;
 
 -- name: LogStanding :many
--- Says of one event of the log where the cursor of each listener stands: whether it has passed it, and whether it stands at it
+-- Says of events of the log where the cursor of each listener stands: whether it has passed them, and whether it stands at one
 -- because it has failed. The rule is that of ListenerSkip.
-SELECT l.listener,
+SELECT g.seq, l.listener,
     (
         (g.seq <= l.high_seq AND pg_visible_in_snapshot(g.xid, l.lo))
         OR (l.in_batch AND g.seq <= l.last_seq AND pg_visible_in_snapshot(g.xid, l.hi))
@@ -341,5 +341,5 @@ SELECT l.listener,
     coalesce(l.last_error, '')::text AS last_error
 FROM outbox_schema.log AS g
 JOIN outbox_schema.listeners AS l ON g.bucket % l.shards = l.shard
-WHERE g.seq = @seq
-ORDER BY l.listener;
+WHERE g.seq = ANY (@seqs::bigint[])
+ORDER BY g.seq, l.listener;

@@ -1180,7 +1180,7 @@ func (q *Queries) LogLast(ctx context.Context) (int64, error) {
 }
 
 const LogStanding = `-- name: LogStanding :many
-SELECT l.listener,
+SELECT g.seq, l.listener,
     (
         (g.seq <= l.high_seq AND pg_visible_in_snapshot(g.xid, l.lo))
         OR (l.in_batch AND g.seq <= l.last_seq AND pg_visible_in_snapshot(g.xid, l.hi))
@@ -1191,11 +1191,12 @@ SELECT l.listener,
     coalesce(l.last_error, '')::text AS last_error
 FROM outbox_schema.log AS g
 JOIN outbox_schema.listeners AS l ON g.bucket % l.shards = l.shard
-WHERE g.seq = $1
-ORDER BY l.listener
+WHERE g.seq = ANY ($1::bigint[])
+ORDER BY g.seq, l.listener
 `
 
 type LogStandingRow struct {
+	Seq        int64
 	Listener   string
 	Passed     bool
 	Attempts   int32
@@ -1203,10 +1204,10 @@ type LogStandingRow struct {
 	LastError  string
 }
 
-// Says of one event of the log where the cursor of each listener stands: whether it has passed it, and whether it stands at it
+// Says of events of the log where the cursor of each listener stands: whether it has passed them, and whether it stands at one
 // because it has failed. The rule is that of ListenerSkip.
-func (q *Queries) LogStanding(ctx context.Context, seq int64) ([]LogStandingRow, error) {
-	rows, err := q.db.Query(ctx, LogStanding, seq)
+func (q *Queries) LogStanding(ctx context.Context, seqs []int64) ([]LogStandingRow, error) {
+	rows, err := q.db.Query(ctx, LogStanding, seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -1215,6 +1216,7 @@ func (q *Queries) LogStanding(ctx context.Context, seq int64) ([]LogStandingRow,
 	for rows.Next() {
 		var i LogStandingRow
 		if err := rows.Scan(
+			&i.Seq,
 			&i.Listener,
 			&i.Passed,
 			&i.Attempts,
