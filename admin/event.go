@@ -38,6 +38,10 @@ type EventDetail struct {
 	// name. Which topics a listener reads is only known while a process runs it. A listener that is known not to read the
 	// topic is left out.
 	Listeners []EventAtListener
+	// Consumers says what consumer groups of this database have done with the event, and Acts what operators did that has
+	// touched it, or may have.
+	Consumers []EventAtConsumer
+	Acts      []EventAct
 }
 
 // Failure is a failed attempt.
@@ -68,7 +72,12 @@ type EventAtListener struct {
 func (a *Admin) Event(ctx context.Context, id uuid.UUID) (EventDetail, error) {
 	var d EventDetail
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) (err error) {
-		d, err = readEvent(ctx, q, id)
+		if d, err = readEvent(ctx, q, id); err != nil {
+			return err
+		}
+		of := lifeOfDetail(&d)
+		err = readAround(ctx, q, []*EventLife{of})
+		d.Consumers, d.Acts = of.Consumers, of.Acts
 		return err
 	})
 	if err != nil {
@@ -126,8 +135,7 @@ func readEvent(ctx context.Context, q *queries.Queries, id uuid.UUID) (EventDeta
 		}
 		r := details[0]
 		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)
-		d.Listener, d.Status, d.Attempts, d.LastError = "", "", 0, ""
-		d.FinalizedAt, d.NextAttemptAt = time.Time{}, time.Time{}
+		d.forget()
 	default:
 		return d, ErrUnknownEvent
 	}
@@ -151,7 +159,7 @@ func (d *EventDetail) fill(entityType, entityID string, entityVersion int64, hea
 func standing(
 	ctx context.Context, q *queries.Queries, topic string, seq int64, heard []queries.HeardByIDRow,
 ) ([]EventAtListener, error) {
-	cursors, err := q.LogStanding(ctx, seq)
+	cursors, err := q.LogStanding(ctx, []int64{seq})
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +167,13 @@ func standing(
 	if err != nil {
 		return nil, err
 	}
+	return standingOf(cursors, processes, topic, heard), nil
+}
+
+// standingOf is standing of what was read.
+func standingOf(
+	cursors []queries.LogStandingRow, processes []Process, topic string, heard []queries.HeardByIDRow,
+) []EventAtListener {
 	reads := func(listener string) bool {
 		known := false
 		for _, p := range processes {
@@ -194,7 +209,7 @@ func standing(
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		list = append(list, byName[name])
 	}
-	return list, nil
+	return list
 }
 
 // atListener names an event at a listener.

@@ -246,3 +246,18 @@ FROM (
 ) AS a
 WHERE a.at >= @since::timestamptz
 ORDER BY a.no;
+
+-- name: DeadLetterIDs :many
+-- Reads the events of dead letters, for the audit.
+SELECT DISTINCT d.id
+FROM outbox_schema.dead_letters AS d
+WHERE d.no = ANY (@nos::bigint[])
+ORDER BY 1;
+
+-- name: InboxMessageIDs :many
+-- DeadLetterIDs for the dead messages of consumers.
+SELECT DISTINCT m.event_id::uuid AS id
+FROM outbox_schema.inbox_messages AS m
+WHERE m.no = ANY (@nos::bigint[])
+  AND m.event_id IS NOT NULL
+ORDER BY 1;

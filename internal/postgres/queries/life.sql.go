@@ -57,6 +57,34 @@ func (q *Queries) AuditLatest(ctx context.Context, arg AuditLatestParams) ([]Out
 	return items, nil
 }
 
+const DeadLetterIDs = `-- name: DeadLetterIDs :many
+SELECT DISTINCT d.id
+FROM outbox_schema.dead_letters AS d
+WHERE d.no = ANY ($1::bigint[])
+ORDER BY 1
+`
+
+// Reads the events of dead letters, for the audit.
+func (q *Queries) DeadLetterIDs(ctx context.Context, nos []int64) ([]pgtype.UUID, error) {
+	rows, err := q.db.Query(ctx, DeadLetterIDs, nos)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []pgtype.UUID
+	for rows.Next() {
+		var id pgtype.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const EntityTypes = `-- name: EntityTypes :many
 WITH RECURSIVE queued AS (
     (SELECT e.entity_type FROM outbox_schema.events AS e WHERE e.entity_type IS NOT NULL ORDER BY e.entity_type LIMIT 1)
@@ -431,6 +459,35 @@ func (q *Queries) FindByEntity(ctx context.Context, arg FindByEntityParams) ([]F
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const InboxMessageIDs = `-- name: InboxMessageIDs :many
+SELECT DISTINCT m.event_id::uuid AS id
+FROM outbox_schema.inbox_messages AS m
+WHERE m.no = ANY ($1::bigint[])
+  AND m.event_id IS NOT NULL
+ORDER BY 1
+`
+
+// DeadLetterIDs for the dead messages of consumers.
+func (q *Queries) InboxMessageIDs(ctx context.Context, nos []int64) ([]pgtype.UUID, error) {
+	rows, err := q.db.Query(ctx, InboxMessageIDs, nos)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []pgtype.UUID
+	for rows.Next() {
+		var id pgtype.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
