@@ -271,13 +271,19 @@ func parseTime(text string) time.Time {
 }
 
 const (
-	findNear = time.Minute
-	findFar  = time.Hour
-	findMost = 1_000_000 // positions that are looked at
+	findClose = 2 * time.Second
+	findNear  = time.Minute
+	findFar   = time.Hour
+	findMost  = 1_000_000 // positions that are looked at
 )
 
 // findInLog returns the position of the event with this id, or 0.
 func findInLog(ctx context.Context, q *queries.Queries, id uuid.UUID) (int64, error) {
+	return findAround(ctx, q, id, findClose, findNear, findFar)
+}
+
+// findAround is findInLog for times that lie up to the first of arounds from that of the id, or else up to the next.
+func findAround(ctx context.Context, q *queries.Queries, id uuid.UUID, arounds ...time.Duration) (int64, error) {
 	last, err := q.LogLast(ctx)
 	if err != nil || last == 0 {
 		return 0, err
@@ -293,7 +299,7 @@ func findInLog(ctx context.Context, q *queries.Queries, id uuid.UUID) (int64, er
 		return look(last-findMost, last)
 	}
 	at := time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16))
-	for _, around := range []time.Duration{findNear, findFar} {
+	for _, around := range arounds {
 		low, err := logAt(ctx, q, at.Add(-around))
 		if err != nil {
 			return 0, err

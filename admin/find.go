@@ -111,8 +111,14 @@ func (b *browser) chainStart(ctx context.Context, at *bookmark) (over bool, err 
 		return true, nil
 	}
 	p := place{id: id}
-	if p.seq, err = findInLog(ctx, b.q, id); err != nil {
+	queued, err := b.q.EventsByID(ctx, queries.EventsByIDParams{Ids: []pgtype.UUID{pgvalue.UUID(id)}})
+	if err != nil {
 		return false, err
+	}
+	if len(queued) == 0 {
+		if p.seq, err = findAround(ctx, b.q, id, findClose, findNear); err != nil {
+			return false, err
+		}
 	}
 	facts, err := factsOf(ctx, b.q, []place{p})
 	if err != nil || facts[id].Correlation != "" {

@@ -2,7 +2,8 @@
 
 -- name: FindByEntity :many
 -- Lists the events of an entity in the order of their enqueue, behind one of them: those of queue topics, of the log, and of the
--- copies of listeners. An index serves each part, so a page reads no more than it returns of each. seq is 0 for queue topics.
+-- copies of listeners, of which there are few. An index serves each part, so a page reads no more of the first two than it
+-- returns. seq is 0 for queue topics.
 SELECT f.id, f.created_at, f.seq
 FROM (
     (
@@ -12,8 +13,8 @@ FROM (
           AND e.entity_id = @entity_id::text
           AND e.created_at >= @after_at::timestamptz
           AND (e.created_at > @after_at::timestamptz OR e.id > @after_id::uuid)
-        ORDER BY e.created_at, e.id
-        LIMIT @event_limit::integer
+        ORDER BY e.created_at -- the order of the index: with the id all may be sorted
+        FETCH FIRST (@event_limit::integer) ROWS WITH TIES
     )
     UNION
     (
@@ -23,8 +24,8 @@ FROM (
           AND g.entity_id = @entity_id::text
           AND g.created_at >= @after_at::timestamptz
           AND (g.created_at > @after_at::timestamptz OR g.id > @after_id::uuid)
-        ORDER BY g.created_at, g.id
-        LIMIT @event_limit::integer
+        ORDER BY g.created_at -- the order of the index: with the id all may be sorted
+        FETCH FIRST (@event_limit::integer) ROWS WITH TIES
     )
     UNION
     (
@@ -66,8 +67,8 @@ CROSS JOIN LATERAL (
           AND e.headers ->> 'correlation_id' = c.correlation
           AND e.created_at >= @after_at::timestamptz
           AND (e.created_at > @after_at::timestamptz OR e.id > @after_id::uuid)
-        ORDER BY e.created_at, e.id
-        LIMIT @event_limit::integer
+        ORDER BY e.created_at -- the order of the index: with the id all may be sorted
+        FETCH FIRST (@event_limit::integer) ROWS WITH TIES
     )
     UNION
     (
@@ -77,8 +78,8 @@ CROSS JOIN LATERAL (
           AND g.headers ->> 'correlation_id' = c.correlation
           AND g.created_at >= @after_at::timestamptz
           AND (g.created_at > @after_at::timestamptz OR g.id > @after_id::uuid)
-        ORDER BY g.created_at, g.id
-        LIMIT @event_limit::integer
+        ORDER BY g.created_at -- the order of the index: with the id all may be sorted
+        FETCH FIRST (@event_limit::integer) ROWS WITH TIES
     )
     UNION
     (
@@ -192,19 +193,32 @@ kept AS (
         LIMIT 1
     ) AS n
 )
-SELECT g.consumer_group, p.event_id AS id,
+SELECT g.consumer_group, i.id::uuid AS id,
     (CASE WHEN EXISTS (
-        SELECT FROM outbox_schema.inbox_quarantined AS q WHERE q.consumer_group = p.consumer_group AND q.event_id = p.event_id
+        SELECT FROM outbox_schema.inbox_quarantined AS q WHERE q.consumer_group = g.consumer_group AND q.event_id = i.id
     ) THEN 'quarantined' ELSE 'handled' END)::text AS status,
     p.processed_at AS at, 0::integer AS attempts, NULL::timestamptz AS next_attempt_at, ''::text AS error
 FROM handled AS g
-JOIN outbox_schema.processed_events AS p ON p.consumer_group = g.consumer_group AND p.event_id = ANY (@ids::uuid[])
+CROSS JOIN unnest(@ids::uuid[]) AS i(id)
+CROSS JOIN LATERAL (
+    SELECT r.processed_at
+    FROM outbox_schema.processed_events AS r
+    WHERE r.consumer_group = g.consumer_group
+      AND r.event_id = i.id
+    LIMIT 1 -- so that each is looked up by its key
+) AS p
 UNION ALL
-SELECT g.consumer_group, m.event_id AS id, m.status,
+SELECT g.consumer_group, i.id::uuid AS id, m.status,
     m.failed_at AS at, m.attempts, m.next_attempt_at, m.error
 FROM kept AS g
 CROSS JOIN unnest(@ids::uuid[]) AS i(id)
-JOIN outbox_schema.inbox_messages AS m ON m.consumer_group = g.consumer_group AND m.message_id = i.id::text COLLATE "C" AND m.event_id = i.id
+CROSS JOIN LATERAL (
+    SELECT r.status, r.failed_at, r.attempts, r.next_attempt_at, r.error
+    FROM outbox_schema.inbox_messages AS r
+    WHERE r.consumer_group = g.consumer_group
+      AND r.message_id = i.id::text COLLATE "C"
+    LIMIT 1
+) AS m
 ORDER BY 1, 4;
 
 -- name: EntityVersions :many
@@ -231,8 +245,16 @@ WITH RECURSIVE source AS (
 SELECT v.consumer_group, v.source, v.tenant_id, v.version, v.event_id, v.updated_at
 FROM source AS s
 CROSS JOIN unnest(@tenants::uuid[]) AS t(id)
-JOIN outbox_schema.entity_versions AS v ON v.consumer_group = s.consumer_group AND v.source = s.source AND v.tenant_id = t.id
-    AND v.entity_type = @entity_type::text AND v.entity_id = @entity_id::text
+CROSS JOIN LATERAL (
+    SELECT r.consumer_group, r.source, r.tenant_id, r.version, r.event_id, r.updated_at
+    FROM outbox_schema.entity_versions AS r
+    WHERE r.consumer_group = s.consumer_group
+      AND r.source = s.source
+      AND r.tenant_id = t.id
+      AND r.entity_type = @entity_type::text
+      AND r.entity_id = @entity_id::text
+    LIMIT 1
+) AS v
 ORDER BY v.consumer_group, v.source, v.tenant_id;
 
 -- name: AuditLatest :many

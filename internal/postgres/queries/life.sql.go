@@ -156,8 +156,16 @@ WITH RECURSIVE source AS (
 SELECT v.consumer_group, v.source, v.tenant_id, v.version, v.event_id, v.updated_at
 FROM source AS s
 CROSS JOIN unnest($1::uuid[]) AS t(id)
-JOIN outbox_schema.entity_versions AS v ON v.consumer_group = s.consumer_group AND v.source = s.source AND v.tenant_id = t.id
-    AND v.entity_type = $2::text AND v.entity_id = $3::text
+CROSS JOIN LATERAL (
+    SELECT r.consumer_group, r.source, r.tenant_id, r.version, r.event_id, r.updated_at
+    FROM outbox_schema.entity_versions AS r
+    WHERE r.consumer_group = s.consumer_group
+      AND r.source = s.source
+      AND r.tenant_id = t.id
+      AND r.entity_type = $2::text
+      AND r.entity_id = $3::text
+    LIMIT 1
+) AS v
 ORDER BY v.consumer_group, v.source, v.tenant_id
 `
 
@@ -286,8 +294,8 @@ CROSS JOIN LATERAL (
           AND e.headers ->> 'correlation_id' = c.correlation
           AND e.created_at >= $2::timestamptz
           AND (e.created_at > $2::timestamptz OR e.id > $3::uuid)
-        ORDER BY e.created_at, e.id
-        LIMIT $4::integer
+        ORDER BY e.created_at -- the order of the index: with the id all may be sorted
+        FETCH FIRST ($4::integer) ROWS WITH TIES
     )
     UNION
     (
@@ -297,8 +305,8 @@ CROSS JOIN LATERAL (
           AND g.headers ->> 'correlation_id' = c.correlation
           AND g.created_at >= $2::timestamptz
           AND (g.created_at > $2::timestamptz OR g.id > $3::uuid)
-        ORDER BY g.created_at, g.id
-        LIMIT $4::integer
+        ORDER BY g.created_at -- the order of the index: with the id all may be sorted
+        FETCH FIRST ($4::integer) ROWS WITH TIES
     )
     UNION
     (
@@ -381,8 +389,8 @@ FROM (
           AND e.entity_id = $2::text
           AND e.created_at >= $3::timestamptz
           AND (e.created_at > $3::timestamptz OR e.id > $4::uuid)
-        ORDER BY e.created_at, e.id
-        LIMIT $5::integer
+        ORDER BY e.created_at -- the order of the index: with the id all may be sorted
+        FETCH FIRST ($5::integer) ROWS WITH TIES
     )
     UNION
     (
@@ -392,8 +400,8 @@ FROM (
           AND g.entity_id = $2::text
           AND g.created_at >= $3::timestamptz
           AND (g.created_at > $3::timestamptz OR g.id > $4::uuid)
-        ORDER BY g.created_at, g.id
-        LIMIT $5::integer
+        ORDER BY g.created_at -- the order of the index: with the id all may be sorted
+        FETCH FIRST ($5::integer) ROWS WITH TIES
     )
     UNION
     (
@@ -439,7 +447,8 @@ type FindByEntityRow struct {
 
 // What happened to a thing: the events of an entity or of a chain over all topics, and what has become of them.
 // Lists the events of an entity in the order of their enqueue, behind one of them: those of queue topics, of the log, and of the
-// copies of listeners. An index serves each part, so a page reads no more than it returns of each. seq is 0 for queue topics.
+// copies of listeners, of which there are few. An index serves each part, so a page reads no more of the first two than it
+// returns. seq is 0 for queue topics.
 func (q *Queries) FindByEntity(ctx context.Context, arg FindByEntityParams) ([]FindByEntityRow, error) {
 	rows, err := q.db.Query(ctx, FindByEntity,
 		arg.EntityType,
@@ -522,19 +531,32 @@ kept AS (
         LIMIT 1
     ) AS n
 )
-SELECT g.consumer_group, p.event_id AS id,
+SELECT g.consumer_group, i.id::uuid AS id,
     (CASE WHEN EXISTS (
-        SELECT FROM outbox_schema.inbox_quarantined AS q WHERE q.consumer_group = p.consumer_group AND q.event_id = p.event_id
+        SELECT FROM outbox_schema.inbox_quarantined AS q WHERE q.consumer_group = g.consumer_group AND q.event_id = i.id
     ) THEN 'quarantined' ELSE 'handled' END)::text AS status,
     p.processed_at AS at, 0::integer AS attempts, NULL::timestamptz AS next_attempt_at, ''::text AS error
 FROM handled AS g
-JOIN outbox_schema.processed_events AS p ON p.consumer_group = g.consumer_group AND p.event_id = ANY ($1::uuid[])
+CROSS JOIN unnest($1::uuid[]) AS i(id)
+CROSS JOIN LATERAL (
+    SELECT r.processed_at
+    FROM outbox_schema.processed_events AS r
+    WHERE r.consumer_group = g.consumer_group
+      AND r.event_id = i.id
+    LIMIT 1 -- so that each is looked up by its key
+) AS p
 UNION ALL
-SELECT g.consumer_group, m.event_id AS id, m.status,
+SELECT g.consumer_group, i.id::uuid AS id, m.status,
     m.failed_at AS at, m.attempts, m.next_attempt_at, m.error
 FROM kept AS g
 CROSS JOIN unnest($1::uuid[]) AS i(id)
-JOIN outbox_schema.inbox_messages AS m ON m.consumer_group = g.consumer_group AND m.message_id = i.id::text COLLATE "C" AND m.event_id = i.id
+CROSS JOIN LATERAL (
+    SELECT r.status, r.failed_at, r.attempts, r.next_attempt_at, r.error
+    FROM outbox_schema.inbox_messages AS r
+    WHERE r.consumer_group = g.consumer_group
+      AND r.message_id = i.id::text COLLATE "C"
+    LIMIT 1
+) AS m
 ORDER BY 1, 4
 `
 
