@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -42,6 +43,11 @@ type EventDetail struct {
 	// touched it, or may have.
 	Consumers []EventAtConsumer
 	Acts      []EventAct
+}
+
+// Chain returns the correlation id of the chain in which the event is: that of its headers, or else its own id.
+func (d *EventDetail) Chain() string {
+	return cmp.Or(d.Headers[outbox.CorrelationHeader], d.ID.String())
 }
 
 // Failure is a failed attempt.

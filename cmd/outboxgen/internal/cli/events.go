@@ -288,7 +288,7 @@ in it, the payload is only printed with --payload, which masks nothing.`,
 			if err != nil {
 				return asUsage(err)
 			}
-			chain := cmp.Or(e.Headers[outbox.CorrelationHeader], e.ID.String())
+			chain := e.Chain()
 			life, err := ops.Life(ctx, admin.Filter{Correlation: chain}, admin.Page{Limit: chainLimit})
 			if err != nil {
 				return err
