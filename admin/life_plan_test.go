@@ -25,7 +25,7 @@ import (
 // perThing is how many events an entity has in fillLives, in each of both tables.
 const perThing = 10
 
-var lifeTables = []string{"events", "queue", "delivered", "dead_letters", "log", "parked", "processed_events", "inbox_messages", "inbox_quarantined", "entity_versions", "audit"}
+var lifeTables = []string{"events", "queue", "delivered", "dead_letters", "log", "parked", "processed_events", "inbox_messages", "inbox_quarantined", "entity_versions", "audit", "listener_failures"}
 
 // fillLives puts n events into the tables, half of them into the log. Each entity has 20, and an event of the queue has caused
 // the one of the log with its number. Three consumers have handled them. A tenth of the events has neither entity nor cause.
@@ -82,6 +82,7 @@ func TestLifeReadsWhatItReturns(t *testing.T) {
 	root := pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM outbox.events WHERE entity_type = 'order' AND entity_id = $1 ORDER BY created_at LIMIT 1", entity)
 	seqs := pgtest.Value[[]int64](t, pool, "SELECT array_agg(seq) FROM outbox.log WHERE entity_type = 'order' AND entity_id = $1", entity)
 	ids := pgvalue.UUIDs(pgtest.Value[[]uuid.UUID](t, pool, "SELECT array_agg(id) FROM outbox.log WHERE entity_type = 'order' AND entity_id = $1", entity))
+	queued := pgvalue.UUIDs(pgtest.Value[[]uuid.UUID](t, pool, "SELECT array_agg(id) FROM outbox.events WHERE entity_type = 'order' AND entity_id = $1", entity))
 	first := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	statements := []pgtest.Explained{
 		{Name: "by entity", Reads: perThing, Sorts: 4 * perThing, Call: func(q *queries.Queries) {
@@ -96,6 +97,11 @@ func TestLifeReadsWhatItReturns(t *testing.T) {
 		{Name: "facts", Reads: 2 * perThing, Sorts: 1, Call: func(q *queries.Queries) {
 			_, _ = q.EventFacts(t.Context(), queries.EventFactsParams{Ids: ids, Seqs: seqs})
 		}},
+		{Name: "by id", Reads: perThing, Sorts: perThing, Call: func(q *queries.Queries) {
+			_, _ = q.EventsByID(t.Context(), queries.EventsByIDParams{Ids: queued})
+		}},
+		{Name: "by position", Reads: perThing, Sorts: perThing, Call: func(q *queries.Queries) { _, _ = q.LogBySeq(t.Context(), seqs) }},
+		{Name: "failures", Reads: 1, Sorts: 1, Call: func(q *queries.Queries) { _, _ = q.ListenerFailures(t.Context(), ids) }},
 		{Name: "heard", Reads: perThing, Sorts: 1, Call: func(q *queries.Queries) { _, _ = q.HeardByID(t.Context(), ids) }},
 		{Name: "types", Reads: 3, Sorts: 3, Call: func(q *queries.Queries) { _, _ = q.EntityTypes(t.Context(), 100) }},
 		{Name: "inbox", Reads: 4 * perThing, Sorts: 4 * perThing, Call: func(q *queries.Queries) { _, _ = q.InboxOfEvents(t.Context(), ids) }},

@@ -214,11 +214,14 @@ func (q *Queries) EntityVersions(ctx context.Context, arg EntityVersionsParams) 
 }
 
 const EventFacts = `-- name: EventFacts :many
+WITH wanted AS MATERIALIZED (
+    SELECT DISTINCT unnest($1::uuid[]) AS id
+)
 SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
     coalesce(e.entity_version, 0)::bigint AS entity_version,
     coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM outbox_schema.events AS e
-WHERE e.id = ANY ($1::uuid[])
+FROM wanted AS w
+JOIN outbox_schema.events AS e ON e.id = w.id
 UNION ALL
 SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
     coalesce(e.entity_version, 0)::bigint AS entity_version,
@@ -229,15 +232,15 @@ UNION ALL
 SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
     coalesce(e.entity_version, 0)::bigint AS entity_version,
     coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM outbox_schema.dead_letters AS e
-WHERE e.id = ANY ($1::uuid[])
-  AND e.listener IS NOT NULL
+FROM wanted AS w
+JOIN outbox_schema.dead_letters AS e ON e.id = w.id
+WHERE e.listener IS NOT NULL
 UNION ALL
 SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
     coalesce(e.entity_version, 0)::bigint AS entity_version,
     coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM outbox_schema.parked AS e
-WHERE e.id = ANY ($1::uuid[])
+FROM wanted AS w
+JOIN outbox_schema.parked AS e ON e.id = w.id
 `
 
 type EventFactsParams struct {
@@ -255,7 +258,8 @@ type EventFactsRow struct {
 }
 
 // Reads what events are about, and the headers that say what has caused them: of queue topics by id, of the log by position, and
-// of the copies of listeners by id. So an event may be in it several times, with the same facts.
+// of the copies of listeners by id. So an event may be in it several times, with the same facts. The list keeps the planner from
+// starting parallel workers, when statistics are missing, for the few rows that it reads.
 func (q *Queries) EventFacts(ctx context.Context, arg EventFactsParams) ([]EventFactsRow, error) {
 	rows, err := q.db.Query(ctx, EventFacts, arg.Ids, arg.Seqs)
 	if err != nil {
