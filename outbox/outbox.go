@@ -30,8 +30,8 @@
 // [Permanent], [RetryAfter], [Unavailable] or [BrokerUnavailable]; [IsPermanent], [IsUnavailable] and
 // [IsBrokerUnavailable] tell what is marked. A handler that gets a [Batch] names those that failed in a [BatchError].
 // [RunnerFromContext] says who calls it, and [CauseFromContext] for which event. What it enqueues has the headers
-// [CausationHeader] and [CorrelationHeader]; a handler that gets a [Batch] says with [ContextWithCause] or [WithCause]
-// which of its events is the cause.
+// causation_id and correlation_id. A handler that gets a [Batch] says with [ContextWithCause] or [WithCause] which of its
+// events is the cause.
 //
 // # Run
 //
