@@ -126,9 +126,10 @@ STATUS  pending, processing (a process has claimed it), delivered, dead, parked 
         failed event of its key), logged (in the log, where each listener has its own position: see show)
 DUE     when it is attempted next, or when it was delivered or died
 
-If there are more events, the command for the next page is printed on stderr. An index leads to events by
-status, topic, id, dedupe key, entity and correlation id. Other filters are compared with one event after another. Where they match
-little, a page may end before its limit, after some ten seconds, and the next one continues.`,
+Events of an entity or of a chain are in the order of their enqueue instead. If there are more events, the command
+for the next page is printed on stderr. An index leads to events by status, topic, id, dedupe key, entity and
+correlation id. Other filters are compared with one event after another. Where they match little, a page may end
+before its limit, after some ten seconds, and the next one continues.`,
 		Example: `  outboxgen events list --topic mini_chat/turn_finalized --status pending
   outboxgen events list --status dead --since 2h --error timeout
   outboxgen events list --key 5b1f.../order-17`,
