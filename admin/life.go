@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -330,11 +332,15 @@ func readAround(ctx context.Context, q *queries.Queries, events []*EventLife) er
 	if len(events) == 0 {
 		return nil
 	}
-	byID := make(map[uuid.UUID]*EventLife, len(events))
-	ids := make([]uuid.UUID, len(events))
-	for i, e := range events {
-		byID[e.ID], ids[i] = e, e.ID
+	byID := make(map[uuid.UUID][]*EventLife, len(events))
+	for _, e := range events {
+		byID[e.ID] = append(byID[e.ID], e)
+		if e.DedupeKey != "" { // a group may record events by their keys
+			key := inbox.KeyID(e.Namespace+"."+e.Topic, e.DedupeKey)
+			byID[key] = append(byID[key], e)
+		}
 	}
+	ids := slices.SortedFunc(maps.Keys(byID), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 	rows, err := q.InboxOfEvents(ctx, pgvalue.UUIDs(ids))
 	if err != nil {
 		return err
@@ -347,8 +353,9 @@ func readAround(ctx context.Context, q *queries.Queries, events []*EventLife) er
 		if c.Status == ConsumerParked && r.NextAttemptAt.InfinityModifier == pgtype.Finite {
 			c.NextAttemptAt = r.NextAttemptAt.Time.UTC()
 		}
-		e := byID[r.ID.Bytes]
-		e.Consumers = append(e.Consumers, c)
+		for _, e := range byID[r.ID.Bytes] {
+			e.Consumers = append(e.Consumers, c)
+		}
 	}
 	return readActs(ctx, q, events)
 }

@@ -194,6 +194,19 @@ func TestLifeOfAnEntity(t *testing.T) {
 	require.Equal(t, []string{"mail", "order"}, types)
 }
 
+// TestConsumersThatRecordByKey: a group that takes events of one key for the same event has handled each of them.
+func TestConsumersThatRecordByKey(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	id := runtimetest.EnqueueAll(t, pool, outbox.Message{Namespace: "shop", Topic: "placed", DedupeKey: "4711", Payload: []byte("{}")})[0].ID
+	pgtest.Execute(t, pool, "INSERT INTO outbox.processed_events (consumer_group, event_id) VALUES ('ledger', $1), ('other', $2)",
+		inbox.KeyID("shop.placed", "4711"), inbox.KeyID("shop.placed", "4712"))
+	d, err := runtimetest.AdminOf(t, pool).Event(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, d.Consumers, 1)
+	require.Equal(t, "ledger", d.Consumers[0].Consumer)
+}
+
 // TestLifeAfterThePrune: what a listener has kept is found when the log has forgotten it, and an event without its cause
 // stands on its own.
 func TestLifeAfterThePrune(t *testing.T) {
