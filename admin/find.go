@@ -219,7 +219,7 @@ const maxEntityTypes = 100
 
 // EntityTypes returns the types of entities that the events in the database have, by name, up to 100.
 func (a *Admin) EntityTypes(ctx context.Context) ([]string, error) {
-	types, err := a.db.Each(a.pool).EntityTypes(ctx, maxEntityTypes)
+	types, err := a.db.Each(a.pool).EntityTypeList(ctx, maxEntityTypes)
 	return types, a.db.Wrap("list entity types", err)
 }
 

@@ -274,7 +274,7 @@ func (l *life) around(ctx context.Context, q *queries.Queries, entity outbox.Ent
 			tenants = append(tenants, id)
 		}
 	}
-	rows, err := q.EntityVersions(ctx, queries.EntityVersionsParams{
+	rows, err := q.EntityVersionList(ctx, queries.EntityVersionListParams{
 		Tenants: tenants, EntityType: entity.Type, EntityID: entity.ID,
 	})
 	for _, r := range rows {

@@ -103,10 +103,10 @@ func TestLifeReadsWhatItReturns(t *testing.T) {
 		{Name: "by position", Reads: perThing, Sorts: perThing, Call: func(q *queries.Queries) { _, _ = q.LogBySeq(t.Context(), seqs) }},
 		{Name: "failures", Reads: 1, Sorts: 1, Call: func(q *queries.Queries) { _, _ = q.ListenerFailures(t.Context(), ids) }},
 		{Name: "heard", Reads: perThing, Sorts: 1, Call: func(q *queries.Queries) { _, _ = q.HeardByID(t.Context(), ids) }},
-		{Name: "types", Reads: 3, Sorts: 3, Call: func(q *queries.Queries) { _, _ = q.EntityTypes(t.Context(), 100) }},
+		{Name: "types", Reads: 3, Sorts: 3, Call: func(q *queries.Queries) { _, _ = q.EntityTypeList(t.Context(), 100) }},
 		{Name: "inbox", Reads: 4 * perThing, Sorts: 4 * perThing, Call: func(q *queries.Queries) { _, _ = q.InboxOfEvents(t.Context(), ids) }},
 		{Name: "versions", Reads: 3, Sorts: 3, Call: func(q *queries.Queries) {
-			_, _ = q.EntityVersions(t.Context(), queries.EntityVersionsParams{Tenants: []pgtype.UUID{{Valid: true}, ids[0]}, EntityType: "order", EntityID: entity})
+			_, _ = q.EntityVersionList(t.Context(), queries.EntityVersionListParams{Tenants: []pgtype.UUID{{Valid: true}, ids[0]}, EntityType: "order", EntityID: entity})
 		}},
 		{Name: "acts", Reads: 100, Sorts: 100, Call: func(q *queries.Queries) {
 			_, _ = q.AuditLatest(t.Context(), queries.AuditLatestParams{Piece: 100, Since: pgvalue.Time(time.Now().Add(-time.Hour))})

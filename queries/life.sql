@@ -140,7 +140,7 @@ SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity
 FROM wanted AS w
 JOIN outbox_schema.parked AS e ON e.id = w.id;
 
--- name: EntityTypes :many
+-- name: EntityTypeList :many
 -- Lists the types of entities that events have, by jumps from one to the next.
 WITH RECURSIVE queued AS (
     (SELECT e.entity_type FROM outbox_schema.events AS e WHERE e.entity_type IS NOT NULL ORDER BY e.entity_type LIMIT 1)
@@ -225,7 +225,7 @@ CROSS JOIN LATERAL (
 ) AS m
 ORDER BY 1, 4;
 
--- name: EntityVersions :many
+-- name: EntityVersionList :many
 -- Says which version of an entity consumer groups have applied. It jumps from source to source, because the type and id of an
 -- entity are behind group, source and tenant in the key.
 WITH RECURSIVE source AS (

@@ -85,7 +85,7 @@ func (q *Queries) DeadLetterIDs(ctx context.Context, nos []int64) ([]pgtype.UUID
 	return items, nil
 }
 
-const EntityTypes = `-- name: EntityTypes :many
+const EntityTypeList = `-- name: EntityTypeList :many
 WITH RECURSIVE queued AS (
     (SELECT e.entity_type FROM outbox_schema.events AS e WHERE e.entity_type IS NOT NULL ORDER BY e.entity_type LIMIT 1)
     UNION ALL
@@ -114,8 +114,8 @@ ORDER BY 1
 `
 
 // Lists the types of entities that events have, by jumps from one to the next.
-func (q *Queries) EntityTypes(ctx context.Context, typeLimit int32) ([]string, error) {
-	rows, err := q.db.Query(ctx, EntityTypes, typeLimit)
+func (q *Queries) EntityTypeList(ctx context.Context, typeLimit int32) ([]string, error) {
+	rows, err := q.db.Query(ctx, EntityTypeList, typeLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (q *Queries) EntityTypes(ctx context.Context, typeLimit int32) ([]string, e
 	return items, nil
 }
 
-const EntityVersions = `-- name: EntityVersions :many
+const EntityVersionList = `-- name: EntityVersionList :many
 WITH RECURSIVE source AS (
     (
         SELECT v.consumer_group, v.source
@@ -169,13 +169,13 @@ CROSS JOIN LATERAL (
 ORDER BY v.consumer_group, v.source, v.tenant_id
 `
 
-type EntityVersionsParams struct {
+type EntityVersionListParams struct {
 	Tenants    []pgtype.UUID
 	EntityType string
 	EntityID   string
 }
 
-type EntityVersionsRow struct {
+type EntityVersionListRow struct {
 	ConsumerGroup string
 	Source        string
 	TenantID      pgtype.UUID
@@ -186,15 +186,15 @@ type EntityVersionsRow struct {
 
 // Says which version of an entity consumer groups have applied. It jumps from source to source, because the type and id of an
 // entity are behind group, source and tenant in the key.
-func (q *Queries) EntityVersions(ctx context.Context, arg EntityVersionsParams) ([]EntityVersionsRow, error) {
-	rows, err := q.db.Query(ctx, EntityVersions, arg.Tenants, arg.EntityType, arg.EntityID)
+func (q *Queries) EntityVersionList(ctx context.Context, arg EntityVersionListParams) ([]EntityVersionListRow, error) {
+	rows, err := q.db.Query(ctx, EntityVersionList, arg.Tenants, arg.EntityType, arg.EntityID)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []EntityVersionsRow
+	var items []EntityVersionListRow
 	for rows.Next() {
-		var i EntityVersionsRow
+		var i EntityVersionListRow
 		if err := rows.Scan(
 			&i.ConsumerGroup,
 			&i.Source,
