@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 )
 
 // filler finds the required lists, maps and bytes of a payload that are nil. json.Marshal writes them as null, which
@@ -24,8 +26,15 @@ type fillField struct {
 	inner    *filler // nil when there is nothing to fill inside
 }
 
-// fillers holds the filler of each type of payload, nil for a type in which there is nothing to fill.
-var fillers sync.Map // from reflect.Type to *filler
+// payloadEncoding is what is done with the payloads of a type around json.Marshal.
+type payloadEncoding struct {
+	filler  *filler        // nil if there is nothing to fill
+	sealed  *sealing.Shape // nil if there is nothing to seal
+	sealErr error          // why nobody can say what is to be sealed
+}
+
+// encodings holds the encoding of each type of payload.
+var encodings sync.Map // from reflect.Type to *payloadEncoding
 
 var (
 	jsonMarshaler = reflect.TypeFor[json.Marshaler]()
@@ -34,21 +43,23 @@ var (
 
 // filled returns p, a pointer to a payload, or a pointer to a copy that has empty lists, maps and bytes where the
 // payload has nil ones in fields that are not omitted when empty. The payload itself, which belongs to the caller, does
-// not change.
-func filled(p any) any {
+// not change. It also returns what is to be sealed of the JSON, or why nobody can say that.
+func filled(p any) (any, *sealing.Shape, error) {
 	v := reflect.ValueOf(p).Elem()
-	known, ok := fillers.Load(v.Type())
+	known, ok := encodings.Load(v.Type())
 	if !ok {
-		known, _ = fillers.LoadOrStore(v.Type(), fillerOf(v.Type(), nil))
+		e := &payloadEncoding{filler: fillerOf(v.Type(), nil)}
+		e.sealed, e.sealErr = sealing.Of(v.Type())
+		known, _ = encodings.LoadOrStore(v.Type(), e)
 	}
-	f := known.(*filler)
-	if f == nil || !f.wanted(v) {
-		return p
+	e := known.(*payloadEncoding)
+	if e.filler == nil || !e.filler.wanted(v) {
+		return p, e.sealed, e.sealErr
 	}
 	copied := reflect.New(v.Type())
 	copied.Elem().Set(v)
-	f.fill(copied.Elem())
-	return copied.Interface()
+	e.filler.fill(copied.Elem())
+	return copied.Interface(), e.sealed, e.sealErr
 }
 
 // fillerOf returns the filler of t, nil if there is nothing to fill. within are the types that t is part of. Nothing is

@@ -16,8 +16,10 @@ import (
 	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/internal/postgres/turn"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // Topic is one kind of event with payload P. outboxgen generates a variable per topic; without it, make one with
@@ -43,6 +45,9 @@ type TopicSpec struct {
 	// inside the payload too. Generated code sets it. Without it a field that is missing has its zero value, as in
 	// encoding/json.
 	Strict bool
+	// Sealed seals the payload as a whole, by the keyring of WithKeyring or seal.ContextWithKeyring. Keys are not sealed.
+	// Without it the fields with the struct tag `outbox:"sealed"` are sealed, at any depth, each by itself.
+	Sealed bool
 	// Log appends events to the log, which listeners read, instead of the queue.
 	Log bool
 	// Silent enqueues without waking sleeping dispatchers and listeners, which find the event when they poll. It is for
@@ -186,6 +191,7 @@ type enqueueOptions struct {
 	headers   map[string]string
 	notBefore time.Time
 	tenant    uuid.NullUUID
+	keyring   seal.Keyring
 }
 
 // WithHeaders sends headers along with the payload, for example a traceparent.
@@ -202,6 +208,12 @@ func WithNotBefore(t time.Time) EnqueueOption {
 // ErrTenantMismatch. Pass the tenant that the request was authenticated for.
 func WithTenant(tenant uuid.UUID) EnqueueOption {
 	return func(o *enqueueOptions) { o.tenant = Tenant(tenant) }
+}
+
+// WithKeyring seals what is sealed of the event by k, instead of the keyring of the context. It changes nothing of a
+// topic without sealed parts.
+func WithKeyring(k seal.Keyring) EnqueueOption {
+	return func(o *enqueueOptions) { o.keyring = k }
 }
 
 // Enqueue writes one event with tx, as the function Enqueue does.
@@ -339,10 +351,19 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 		if o.tenant.Valid && o.tenant != m.TenantID {
 			return m, fmt.Errorf("the payload is not tenant %s's: %w", o.tenant.UUID, ErrTenantMismatch)
 		}
-		m.Headers, m.NotBefore = o.headers, o.notBefore
+		m.Headers, m.NotBefore, m.keyring = o.headers, o.notBefore, o.keyring
 	}
 	*doing = "encoding the payload"
-	payload, err := json.Marshal(filled(p))
+	encoded, sealed, err := filled(p)
+	switch {
+	case t.spec.Sealed:
+		m.sealed = sealing.Whole
+	case err != nil:
+		return m, err
+	default:
+		m.sealed = sealed
+	}
+	payload, err := json.Marshal(encoded)
 	if err != nil {
 		return m, fmt.Errorf("encode payload: %w: %w", ErrPayloadInvalid, err)
 	}

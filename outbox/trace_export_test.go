@@ -4,4 +4,7 @@ package outbox
 var TraceHeaders = traceHeaders
 
 // Filled returns what an enqueue encodes.
-func Filled(p any) any { return filled(p) }
+func Filled(p any) any {
+	made, _, _ := filled(p)
+	return made
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // tx is a transaction or a savepoint of a DB. The mutex of the DB guards its fields.
@@ -128,6 +129,7 @@ func (t *tx) RecordEvents(
 	events := make([]row, len(ms))
 	for i := range ms {
 		events[i] = newRow(schema.Name(), &ms[i], receipts[i].ID)
+		events[i].keyring = seal.KeyringFromContext(ctx)
 	}
 	for n, i := range order {
 		var err error

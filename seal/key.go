@@ -1,0 +1,143 @@
+package seal
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log/slog"
+	"regexp"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// KeyBytes is the length of the secret of a key.
+const KeyBytes = 32
+
+const (
+	family  = "sealed:" // of all versions of the sealed form
+	prefix  = "sealed:v1:"
+	info    = "outboxgen sealed v1 " // of the derived key of an event, before its id
+	idBytes = 1024
+	nonce   = 12
+	tag     = 16
+)
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
+
+// Key is a secret with the id by which sealed values name it. It never shows its secret: package fmt and package slog
+// print its id. It may be used concurrently.
+type Key struct {
+	id     string
+	secret [KeyBytes]byte
+}
+
+// NewKey returns the key with id and secret, which has 32 random bytes. An id has up to 1024 letters and digits of ASCII
+// and the characters . _ ~ -. A keyring that wraps its keys can have a wrapped key in the id.
+func NewKey(id string, secret []byte) (*Key, error) {
+	switch {
+	case len(id) > idBytes:
+		return nil, fmt.Errorf("key id has %d bytes of at most %d", len(id), idBytes)
+	case !idPattern.MatchString(id):
+		return nil, fmt.Errorf("key id %.80q is not made of ASCII letters, digits, '.', '_', '~' and '-'", id)
+	case len(secret) != KeyBytes:
+		return nil, fmt.Errorf("key %s has %d bytes, not %d", id, len(secret), KeyBytes)
+	}
+	k := &Key{id: id}
+	copy(k.secret[:], secret)
+	return k, nil
+}
+
+// ID returns the id of the key.
+func (k Key) ID() string { return k.id }
+
+// Format writes the id, for every verb of package fmt.
+func (k Key) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "key "+k.id) }
+
+// LogValue returns the id, for package slog.
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.id) }
+
+// MarshalText returns the id, so that no encoding shows the secret.
+func (k Key) MarshalText() ([]byte, error) { return []byte(k.id), nil }
+
+// For returns what seals and opens the values of one event, which has the tenant if that is valid.
+func (k *Key) For(event uuid.UUID, tenant uuid.NullUUID) (*Box, error) {
+	derived, err := hkdf.Key(sha256.New, k.secret[:], nil, info+event.String(), KeyBytes)
+	if err != nil {
+		return nil, fmt.Errorf("derive the key of an event: %w", err)
+	}
+	block, err := aes.NewCipher(derived)
+	if err != nil {
+		return nil, err
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, err
+	}
+	owner := ""
+	if tenant.Valid {
+		owner = tenant.UUID.String()
+	}
+	return &Box{
+		prefix: prefix + k.id + ":", gcm: gcm,
+		bound: strings.Join([]string{"sealed:v1", k.id, event.String(), owner, ""}, "\n"),
+	}, nil
+}
+
+// Box seals and opens the values of one event with one key. It may be used concurrently.
+type Box struct {
+	prefix string // of the sealed form
+	bound  string // the additional data before the path
+	gcm    cipher.AEAD
+}
+
+// Seal returns the sealed form of value, which is JSON and stands at path, a JSON Pointer, in the payload.
+func (b *Box) Seal(path string, value []byte) string {
+	data := make([]byte, nonce, nonce+len(value)+tag)
+	_, _ = rand.Read(data) // it never returns an error
+	data = b.gcm.Seal(data, data, value, []byte(b.bound+path))
+	return b.prefix + base64.RawURLEncoding.EncodeToString(data)
+}
+
+// Open returns the JSON of the value whose sealed form stands at path in the payload. An error is ErrAltered.
+func (b *Box) Open(path, sealed string) ([]byte, error) {
+	text, ok := strings.CutPrefix(sealed, b.prefix)
+	if !ok {
+		return nil, ErrAltered
+	}
+	data, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(data) < nonce+tag {
+		return nil, ErrAltered
+	}
+	value, err := b.gcm.Open(nil, data[:nonce], data[nonce:], []byte(b.bound+path))
+	if err != nil {
+		return nil, ErrAltered
+	}
+	return value, nil
+}
+
+// KeyID returns the id of the key of a sealed value. An error is ErrNewer for a later form, and ErrNotSealed for any
+// other text.
+func KeyID(sealed string) (string, error) {
+	rest, ok := strings.CutPrefix(sealed, family)
+	if !ok {
+		return "", ErrNotSealed
+	}
+	version, rest, _ := strings.Cut(rest, ":")
+	if version != "v1" {
+		if len(version) > 1 && version[0] == 'v' && strings.Trim(version[1:], "0123456789") == "" && version[1] != '0' {
+			return "", ErrNewer
+		}
+		return "", ErrNotSealed
+	}
+	id, data, ok := strings.Cut(rest, ":")
+	if !ok || data == "" || len(id) > idBytes || !idPattern.MatchString(id) {
+		return "", ErrNotSealed
+	}
+	return id, nil
+}
