@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
@@ -34,7 +35,7 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
 // print its id. It may be used concurrently.
 type Key struct {
 	id     string
-	secret [KeyBytes]byte
+	secret *[KeyBytes]byte // a pointer, which package fmt does not follow inside other values
 }
 
 // NewKey returns the key with id and secret, which has 32 random bytes. An id has up to 1024 letters and digits of ASCII
@@ -48,9 +49,7 @@ func NewKey(id string, secret []byte) (*Key, error) {
 	case len(secret) != KeyBytes:
 		return nil, fmt.Errorf("key %s has %d bytes, not %d", id, len(secret), KeyBytes)
 	}
-	k := &Key{id: id}
-	copy(k.secret[:], secret)
-	return k, nil
+	return &Key{id: id, secret: (*[KeyBytes]byte)(bytes.Clone(secret))}, nil
 }
 
 // ID returns the id of the key.

@@ -132,7 +132,6 @@ func FromEnv(name string) (*Ring, error) {
 func ForTests() Keyring { return forTests }
 
 var forTests = func() *Ring {
-	k := &Key{id: "for-tests-only"}
-	copy(k.secret[:], "outboxgen: everybody knows this.")
+	k := &Key{id: "for-tests-only", secret: (*[KeyBytes]byte)([]byte("outboxgen: everybody knows this."))}
 	return &Ring{sealing: k, keys: map[string]*Key{k.id: k}}
 }()

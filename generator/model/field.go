@@ -93,8 +93,7 @@ func holdsSensitive(fields []*Field, known map[*Type]bool) bool {
 func (b *builder) sealedIn(pos diag.Pos, key string, f *Field, where string) bool {
 	if f.Sealed {
 		b.Errorf(pos, diag.SealedKeyField,
-			"%s: field %q of %s is sealed: use another field, or sensitive: true without sealed, because this is stored and sent "+
-				"as it is", key, f.Name, where)
+			"%s: field %q of %s is sealed: use another field, because this is stored and sent as it is", key, f.Name, where)
 	}
 	return f.Sealed
 }
