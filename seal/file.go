@@ -75,6 +75,12 @@ func (f *File) latest() (*Ring, error) {
 	return f.ring, f.err
 }
 
+// IDs returns the ids of the keys that the file has, sorted.
+func (f *File) IDs() []string {
+	ring, _ := f.latest()
+	return ring.IDs()
+}
+
 // SealingKey returns the first key of the file.
 func (f *File) SealingKey(ctx context.Context, tenant uuid.NullUUID) (*Key, error) {
 	ring, _ := f.latest()

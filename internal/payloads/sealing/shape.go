@@ -23,6 +23,7 @@ const Member = "$sealed"
 // Shape says which parts of a JSON value are sealed. nil means none. It does not change, and may be used concurrently.
 type Shape struct {
 	sealed bool
+	texts  bool              // each text is, for what does not know the type
 	fields map[string]*Shape // of an object, those that are sealed or hold something sealed
 	each   *Shape            // of the items of a list and the values of a map
 }

@@ -62,7 +62,7 @@ func (w *walk) value(s *Shape, i int) (int, error) {
 	case s == nil:
 		w.out = append(w.out, w.in[i:end]...)
 		return end, nil
-	case s.sealed:
+	case s.sealed, s.texts && w.in[i] == '"':
 		made, err := w.replace(w, w.in[i:end])
 		w.out = append(w.out, made...)
 		return end, err
