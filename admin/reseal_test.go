@@ -47,7 +47,7 @@ func keyring(t testing.TB, ids ...string) *seal.Ring {
 // events. It returns the topic of those in events.
 func sealedEverywhere(t testing.TB, pool *pgxpool.Pool, k seal.Keyring) outbox.Topic[secretNote] {
 	t.Helper()
-	spec := outbox.TopicSpec{Namespace: "notes", Name: "taken"}
+	spec := outbox.TopicSpec{Namespace: "notes", Name: "taken", Sealed: outbox.SealedFields()}
 	topic := outbox.NewTopic[secretNote](spec)
 	spec.Log = true
 	logged := outbox.NewTopic[secretNote](spec)
@@ -183,7 +183,7 @@ func TestResealRefuses(t *testing.T) {
 func TestResealContinues(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
-	topic := outbox.NewTopic[secretNote](outbox.TopicSpec{Namespace: "notes", Name: "taken"})
+	topic := outbox.NewTopic[secretNote](outbox.TopicSpec{Namespace: "notes", Name: "taken", Sealed: outbox.SealedFields()})
 	const n = 450
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		_, err := topic.EnqueueMany(seal.ContextWithKeyring(t.Context(), keyring(t, "k1")), tx, make([]secretNote, n))

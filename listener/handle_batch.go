@@ -73,7 +73,7 @@ func listenerHandlesBatches(
 ) Handler {
 	lh := listenerHandler(t, false, nil)
 	if given {
-		lh.batch = &batchHandler{decode: config.DecoderOf(t), call: call}
+		lh.batch = &batchHandler{decode: config.Opener(t), call: call}
 	}
 	return lh
 }

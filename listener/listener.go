@@ -257,7 +257,7 @@ func listenerHandler(
 	if !given {
 		return lh
 	}
-	decoder := config.DecoderOf(t)
+	decoder := config.Opener(t)
 	lh.run = func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload json.RawMessage) error {
 		p, err := decoder.Open(ctx, sealing.Event{ID: e.ID, Tenant: e.TenantID}, e.Version, payload)
 		if err != nil {

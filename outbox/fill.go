@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 )
 
 // filler finds the required lists, maps and bytes of a payload that are nil. json.Marshal writes them as null, which
@@ -28,9 +26,8 @@ type fillField struct {
 
 // payloadEncoding is what is done with the payloads of a type around json.Marshal.
 type payloadEncoding struct {
-	filler  *filler        // nil if there is nothing to fill
-	sealed  *sealing.Shape // nil if there is nothing to seal
-	sealErr error          // why nobody can say what is to be sealed
+	filler *filler // nil if there is nothing to fill
+	sealed string  // a field that is to be sealed by its struct tag; "" if there is none
 }
 
 // encodings holds the encoding of each type of payload.
@@ -43,23 +40,22 @@ var (
 
 // filled returns p, a pointer to a payload, or a pointer to a copy that has empty lists, maps and bytes where the
 // payload has nil ones in fields that are not omitted when empty. The payload itself, which belongs to the caller, does
-// not change. It also returns what is to be sealed of the JSON, or why nobody can say that.
-func filled(p any) (any, *sealing.Shape, error) {
+// not change. It also returns the name of a field that is to be sealed by its struct tag, "" if there is none.
+func filled(p any) (_ any, sealed string) {
 	v := reflect.ValueOf(p).Elem()
 	known, ok := encodings.Load(v.Type())
 	if !ok {
-		e := &payloadEncoding{filler: fillerOf(v.Type(), nil)}
-		e.sealed, e.sealErr = sealing.Of(v.Type())
+		e := &payloadEncoding{filler: fillerOf(v.Type(), nil), sealed: sealedField(v.Type(), nil)}
 		known, _ = encodings.LoadOrStore(v.Type(), e)
 	}
 	e := known.(*payloadEncoding)
 	if e.filler == nil || !e.filler.wanted(v) {
-		return p, e.sealed, e.sealErr
+		return p, e.sealed
 	}
 	copied := reflect.New(v.Type())
 	copied.Elem().Set(v)
 	e.filler.fill(copied.Elem())
-	return copied.Interface(), e.sealed, e.sealErr
+	return copied.Interface(), e.sealed
 }
 
 // fillerOf returns the filler of t, nil if there is nothing to fill. within are the types that t is part of. Nothing is
@@ -94,6 +90,30 @@ func fillerOf(t reflect.Type, within []reflect.Type) *filler {
 		}
 	}
 	return nil
+}
+
+// sealedField returns the name of a field inside t that has the struct tag `outbox:"sealed"`, "" if there is none. within
+// are the types that t is part of.
+func sealedField(t reflect.Type, within []reflect.Type) string {
+	if slices.Contains(within, t) {
+		return ""
+	}
+	within = append(slices.Clip(within), t)
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return sealedField(t.Elem(), within)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if f.Tag.Get("outbox") == "sealed" {
+				return f.Name
+			}
+			if name := sealedField(f.Type, within); name != "" {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // writesItself reports whether t encodes itself as JSON.

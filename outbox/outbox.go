@@ -44,7 +44,8 @@
 //
 // # For generated code and for other packages of this module
 //
-// [UntypedTopic], [Keys], [Tenant], [FairnessTenant], [CheckLimits], [MaskPayload], [Unimplemented],
+// [UntypedTopic], [Keys], [Tenant], [FairnessTenant], [Sealed], [SealedFields], [SealedPayload], [CheckLimits],
+// [MaskPayload], [Unimplemented],
 // [ContextWithRunner] and the constants IsAtLeastVersion are what generated code, dispatchers and listeners call. [Keys], [Tenant] and
 // [FairnessTenant] are also for a [TopicSpec] by hand.
 package outbox
@@ -56,7 +57,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
 	"github.com/outboxgen/outboxgen/seal"
 )
@@ -103,9 +103,9 @@ type Message struct {
 
 	// marshaled says that Payload comes from json.Marshal, which writes nothing but valid JSON.
 	marshaled bool
-	turn      string         // in the queue; "" means none
-	sealed    *sealing.Shape // what of Payload is to be sealed; nil means nothing
-	keyring   seal.Keyring   // of WithKeyring
+	turn      string       // in the queue; "" means none
+	sealed    sealer       // what of Payload is to be sealed; nil means nothing
+	keyring   seal.Keyring // of WithKeyring
 }
 
 // Entity is a versioned thing of the producer that an event is about.

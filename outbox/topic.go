@@ -16,7 +16,6 @@ import (
 	"github.com/outboxgen/outboxgen/eventkey"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
-	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/internal/postgres/turn"
 	"github.com/outboxgen/outboxgen/payload"
 	"github.com/outboxgen/outboxgen/seal"
@@ -45,9 +44,10 @@ type TopicSpec struct {
 	// inside the payload too. Generated code sets it. Without it a field that is missing has its zero value, as in
 	// encoding/json.
 	Strict bool
-	// Sealed seals the payload as a whole, by the keyring of WithKeyring or seal.ContextWithKeyring. Keys are not sealed.
-	// Without it the fields with the struct tag `outbox:"sealed"` are sealed, at any depth, each by itself.
-	Sealed bool
+	// Sealed says what of payloads is sealed, by the keyring of WithKeyring or seal.ContextWithKeyring: SealedFields, for the
+	// fields with the struct tag `outbox:"sealed"`, or SealedPayload, for all of it. Keys are never sealed. The zero value
+	// means nothing, and then an enqueue of a payload with such a field is an error.
+	Sealed Sealed
 	// Log appends events to the log, which listeners read, instead of the queue.
 	Log bool
 	// Silent enqueues without waking sleeping dispatchers and listeners, which find the event when they poll. It is for
@@ -354,14 +354,15 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 		m.Headers, m.NotBefore, m.keyring = o.headers, o.notBefore, o.keyring
 	}
 	*doing = "encoding the payload"
-	encoded, sealed, err := filled(p)
-	switch {
-	case t.spec.Sealed:
-		m.sealed = sealing.Whole
-	case err != nil:
-		return m, err
-	default:
-		m.sealed = sealed
+	encoded, tagged := filled(p)
+	switch of := t.spec.Sealed.of; {
+	case of != nil:
+		var err error
+		if m.sealed, err = of(t.pointer.Elem()); err != nil {
+			return m, err
+		}
+	case tagged != "":
+		return m, fmt.Errorf("field %s is to be sealed by its struct tag: set TopicSpec.Sealed to outbox.SealedFields()", tagged)
 	}
 	payload, err := json.Marshal(encoded)
 	if err != nil {

@@ -5,6 +5,6 @@ var TraceHeaders = traceHeaders
 
 // Filled returns what an enqueue encodes.
 func Filled(p any) any {
-	made, _, _ := filled(p)
+	made, _ := filled(p)
 	return made
 }

@@ -182,7 +182,7 @@ func (e *row) opened(topic *outbox.UntypedTopic) json.RawMessage {
 		return e.payload
 	}
 	shape, err := sealing.Whole, error(nil)
-	if !topic.Spec().Sealed {
+	if !topic.Spec().Sealed.Whole() {
 		shape, err = sealing.Of(topic.Payload())
 	}
 	var payload json.RawMessage

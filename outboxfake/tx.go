@@ -119,6 +119,9 @@ func (t *tx) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Keyring is called by the enqueues of package outbox that have no keyring.
+func (t *tx) Keyring() seal.Keyring { return seal.ForTests() }
+
 // RecordEvents is called by the enqueues of package outbox.
 func (t *tx) RecordEvents(
 	ctx context.Context, schema *schemadb.Schema, ms []outbox.Message, receipts []outbox.Receipt, order []int,

@@ -61,7 +61,7 @@ func RequireDecodes(t testing.TB, file string, topics ...*outbox.UntypedTopic) {
 
 // decodes reports why a handler of topic does not get payload, or gets less than it.
 func decodes(topic *outbox.UntypedTopic, version int, payload json.RawMessage) error {
-	decoder := config.DecoderOf(topic)
+	decoder := config.Opener(topic)
 	p, err := decoder.Decode(version, payload)
 	if err != nil || version < topic.Version() {
 		return err

@@ -128,7 +128,7 @@ func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) 
 	)
 	current := topic.Untyped().Version()
 	ctx := contextOf(t)
-	decoder := config.DecoderOf(topic.Untyped())
+	decoder := config.Opener(topic.Untyped())
 	_, err = pgx.ForEachRow(rows, []any{&id, &status, &key, &tenant, &version, &raw}, func() error {
 		if found {
 			return nil

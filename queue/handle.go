@@ -60,7 +60,7 @@ func HandleUntyped(
 	if h == nil {
 		return th
 	}
-	decoder := config.DecoderOf(t)
+	decoder := config.Opener(t)
 	th.run = func(ctx context.Context, e outbox.Event, payload json.RawMessage) error {
 		p, err := decoder.Open(ctx, sealing.Event{ID: e.ID, Tenant: e.TenantID}, e.Version, payload)
 		if err != nil {

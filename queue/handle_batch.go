@@ -63,7 +63,7 @@ func handleBatch(
 	if h == nil {
 		return th
 	}
-	decoder := config.DecoderOf(t)
+	decoder := config.Opener(t)
 	th.runBatch = func(ctx context.Context, all []outbox.Event, raw []json.RawMessage) error {
 		events, payloads := make([]outbox.Event, 0, len(all)), make([]any, 0, len(all))
 		var failed outbox.BatchError

@@ -41,7 +41,7 @@ func (d *Dispatcher) limitedTopics() (all []limited) {
 		}
 		all = append(all, limited{
 			name: name, of: &h, shape: h.shape(name),
-			decode: config.LooseDecoderOf(h.of),
+			decode: config.LooseOpener(h.of),
 		})
 	}
 	return all

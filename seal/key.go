@@ -8,10 +8,8 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"regexp"
 	"strings"
 
 	"github.com/google/uuid"
@@ -29,13 +27,24 @@ const (
 	tag     = 16
 )
 
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
+// isID reports whether id is made of what an id may have.
+func isID(id string) bool {
+	for i := range len(id) {
+		c := id[i]
+		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && strings.IndexByte("._~-", c) < 0 {
+			return false
+		}
+	}
+	return id != "" && len(id) <= idBytes
+}
 
-// Key is a secret with the id by which sealed values name it. It never shows its secret: package fmt and package slog
-// print its id. It may be used concurrently.
+// Key is a secret with the id by which sealed values name it. Whatever prints or encodes a Key does not show the secret.
+// It may be used concurrently. The zero Key is not a key.
 type Key struct {
-	id     string
-	secret *[KeyBytes]byte // a pointer, which package fmt does not follow inside other values
+	id string
+	// box makes the Box of an event. Only code that makes keys refers to it, so that programs without sealed topics do not
+	// link what it is made of; and nothing that prints values finds the secret in it.
+	box func(event uuid.UUID, tenant uuid.NullUUID) (*Box, error)
 }
 
 // NewKey returns the key with id and secret, which has 32 random bytes. An id has up to 1024 letters and digits of ASCII
@@ -44,29 +53,30 @@ func NewKey(id string, secret []byte) (*Key, error) {
 	switch {
 	case len(id) > idBytes:
 		return nil, fmt.Errorf("key id has %d bytes of at most %d", len(id), idBytes)
-	case !idPattern.MatchString(id):
+	case !isID(id):
 		return nil, fmt.Errorf("key id %.80q is not made of ASCII letters, digits, '.', '_', '~' and '-'", id)
 	case len(secret) != KeyBytes:
 		return nil, fmt.Errorf("key %s has %d bytes, not %d", id, len(secret), KeyBytes)
 	}
-	return &Key{id: id, secret: (*[KeyBytes]byte)(bytes.Clone(secret))}, nil
+	own := bytes.Clone(secret)
+	return &Key{id: id, box: func(event uuid.UUID, tenant uuid.NullUUID) (*Box, error) {
+		return newBox(id, own, event, tenant)
+	}}, nil
 }
 
 // ID returns the id of the key.
-func (k Key) ID() string { return k.id }
-
-// Format writes the id, for every verb of package fmt.
-func (k Key) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "key "+k.id) }
-
-// LogValue returns the id, for package slog.
-func (k Key) LogValue() slog.Value { return slog.StringValue(k.id) }
-
-// MarshalText returns the id, so that no encoding shows the secret.
-func (k Key) MarshalText() ([]byte, error) { return []byte(k.id), nil }
+func (k *Key) ID() string { return k.id }
 
 // For returns what seals and opens the values of one event, which has the tenant if that is valid.
 func (k *Key) For(event uuid.UUID, tenant uuid.NullUUID) (*Box, error) {
-	derived, err := hkdf.Key(sha256.New, k.secret[:], nil, info+event.String(), KeyBytes)
+	if k.box == nil {
+		return nil, errors.New("the key was not made by seal.NewKey")
+	}
+	return k.box(event, tenant)
+}
+
+func newBox(id string, secret []byte, event uuid.UUID, tenant uuid.NullUUID) (*Box, error) {
+	derived, err := hkdf.Key(sha256.New, secret, nil, info+event.String(), KeyBytes)
 	if err != nil {
 		return nil, fmt.Errorf("derive the key of an event: %w", err)
 	}
@@ -83,8 +93,8 @@ func (k *Key) For(event uuid.UUID, tenant uuid.NullUUID) (*Box, error) {
 		owner = tenant.UUID.String()
 	}
 	return &Box{
-		prefix: prefix + k.id + ":", gcm: gcm,
-		bound: strings.Join([]string{"sealed:v1", k.id, event.String(), owner, ""}, "\n"),
+		prefix: prefix + id + ":", gcm: gcm,
+		bound: strings.Join([]string{"sealed:v1", id, event.String(), owner, ""}, "\n"),
 	}, nil
 }
 
@@ -135,7 +145,7 @@ func KeyID(sealed string) (string, error) {
 		return "", ErrNotSealed
 	}
 	id, data, ok := strings.Cut(rest, ":")
-	if !ok || data == "" || len(id) > idBytes || !idPattern.MatchString(id) {
+	if !ok || data == "" || !isID(id) {
 		return "", ErrNotSealed
 	}
 	return id, nil

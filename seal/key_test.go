@@ -129,7 +129,7 @@ func TestKeysShowNoSecret(t *testing.T) {
 	require.NoError(t, err)
 	var out bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d"} {
-		fmt.Fprintf(&out, verb+verb+verb, k, *k, []*seal.Key{k})
+		fmt.Fprintf(&out, verb+verb+verb, k, *k, []seal.Key{*k})
 	}
 	slog.New(slog.NewTextHandler(&out, nil)).Info("key", "key", k, "value", *k)
 	encoded, err := json.Marshal(map[string]any{"k": k, "v": *k})

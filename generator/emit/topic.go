@@ -40,8 +40,11 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 		list = append(list, member{"RenamedFrom", renamedFrom(t)})
 	}
 	list = append(list, member{"Version", jen.Lit(t.Version)}, member{"Strict", jen.True()})
-	if t.Sealed {
-		list = append(list, member{"Sealed", jen.True()})
+	switch {
+	case t.Sealed:
+		list = append(list, member{"Sealed", jen.Qual(outboxPath, "SealedPayload").Call()})
+	case model.HasSealed(t.Fields):
+		list = append(list, member{"Sealed", jen.Qual(outboxPath, "SealedFields").Call()})
 	}
 	if isLog(t) {
 		list = append(list, member{"Log", jen.True()})

@@ -89,6 +89,14 @@ func holdsSensitive(fields []*Field, known map[*Type]bool) bool {
 	})
 }
 
+// HasSealed reports whether a field is sealed at any depth. Types are not recursive.
+func HasSealed(fields []*Field) bool {
+	return slices.ContainsFunc(fields, func(f *Field) bool {
+		inner := f.Type.named()
+		return f.Sealed || inner != nil && HasSealed(inner.Fields)
+	})
+}
+
 // sealedIn reports a field that is sealed and that key, which is not, is made of. It returns whether it is.
 func (b *builder) sealedIn(pos diag.Pos, key string, f *Field, where string) bool {
 	if f.Sealed {

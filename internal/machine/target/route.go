@@ -39,7 +39,7 @@ func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 	if p.Key == nil && p.Headers == nil && p.DestinationOf == nil {
 		return r
 	}
-	decoder := config.DecoderOf(t)
+	decoder := config.Opener(t)
 	r.derive = func(ctx context.Context, o *publish.Outgoing) error {
 		decoded, err := decoder.Derive(ctx, sealing.Event{ID: o.ID, Tenant: o.TenantID}, o.Version, o.Payload)
 		if err != nil {

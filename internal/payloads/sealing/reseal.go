@@ -9,11 +9,7 @@ import (
 )
 
 // everywhere has each text of a JSON value as sealed, at any depth.
-var everywhere = func() *Shape {
-	s := &Shape{texts: true}
-	s.each = s
-	return s
-}()
+var everywhere = &Shape{texts: true}
 
 // Found are the sealed values that a payload has, by the id of their key. A text that looks like one counts, too.
 type Found map[string]int

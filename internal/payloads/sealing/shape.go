@@ -56,15 +56,10 @@ func Of(t reflect.Type) (*Shape, error) {
 	return a.shape, a.err
 }
 
-var (
-	marshaler     = reflect.TypeFor[json.Marshaler]()
-	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
-)
-
 // writesItself reports whether t encodes itself as JSON.
 func writesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
-	return p.Implements(marshaler) || p.Implements(textMarshaler)
+	return p.Implements(reflect.TypeFor[json.Marshaler]()) || p.Implements(reflect.TypeFor[encoding.TextMarshaler]())
 }
 
 // shapes are those of the types that are known so far. A type may contain itself.

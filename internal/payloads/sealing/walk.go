@@ -68,7 +68,7 @@ func (w *walk) value(s *Shape, i int) (int, error) {
 		return end, err
 	case w.in[i] == '{':
 		return w.object(s, i)
-	case w.in[i] == '[' && s.each != nil:
+	case w.in[i] == '[' && (s.texts || s.each != nil):
 		return w.list(s, i)
 	}
 	w.out = append(w.out, w.in[i:end]...) // null, or what does not fit the type
@@ -89,7 +89,7 @@ func (w *walk) object(s *Shape, i int) (int, error) {
 			return 0, err
 		}
 		i = space(w.in, space(w.in, nameEnds)+1) // behind the colon
-		inner, inMap := s.each, s.fields == nil
+		inner, inMap := s.items(), s.fields == nil
 		if !inMap {
 			if inner = s.fields[name]; inner == nil {
 				if other := s.folded(name); other != "" {
@@ -130,7 +130,7 @@ func (w *walk) list(s *Shape, i int) (int, error) {
 		}
 		w.path = append(w.path, segment{index: n})
 		var err error
-		if i, err = w.value(s.each, i); err != nil {
+		if i, err = w.value(s.items(), i); err != nil {
 			return 0, err
 		}
 		w.path = w.path[:len(w.path)-1]
@@ -138,6 +138,14 @@ func (w *walk) list(s *Shape, i int) (int, error) {
 	}
 	w.out = append(w.out, ']')
 	return i + 1, nil
+}
+
+// items returns the shape of the items of a list and the values of a map.
+func (s *Shape) items() *Shape {
+	if s.texts {
+		return s
+	}
+	return s.each
 }
 
 // folded returns the field of s that encoding/json would take name for, "" if there is none.

@@ -44,8 +44,12 @@ type paidV1 struct {
 
 // sealedSpec is a topic with sealed fields, or sealed as a whole.
 func sealedSpec(log, whole bool) outbox.TopicSpec {
+	sealed := outbox.SealedFields()
+	if whole {
+		sealed = outbox.SealedPayload()
+	}
 	return outbox.TopicSpec{
-		Namespace: "shop", Name: "paid", Strict: true, Log: log, Sealed: whole, Retry: outbox.Retry{MaxAttempts: 3},
+		Namespace: "shop", Name: "paid", Strict: true, Log: log, Sealed: sealed, Retry: outbox.Retry{MaxAttempts: 3},
 		Keys: func(p any) outbox.Keys {
 			return outbox.Keys{TenantID: outbox.Tenant(p.(*paid).ShopID), Partition: eventkey.NewKey(eventkey.StringPart("name", p.(*paid).Name))}
 		},

@@ -28,6 +28,7 @@ var PlacedTopic = outbox.NewTopic[Placed](outbox.TopicSpec{
 	Name:      "placed",
 	Version:   2,
 	Strict:    true,
+	Sealed:    outbox.SealedFields(),
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -25,7 +25,7 @@ var SaidTopic = outbox.NewTopic[Said](outbox.TopicSpec{
 	Name:      "said",
 	Version:   1,
 	Strict:    true,
-	Sealed:    true,
+	Sealed:    outbox.SealedPayload(),
 	Log:       true,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},
 })

@@ -27,7 +27,7 @@ var ToldTopic = outbox.NewTopic[Told](outbox.TopicSpec{
 	Name:      "told",
 	Version:   2,
 	Strict:    true,
-	Sealed:    true,
+	Sealed:    outbox.SealedPayload(),
 	Retry:     outbox.Retry{MaxAttempts: 25, BaseDelay: time.Second, MaxDelay: 30 * time.Minute},
 	Lease:     30 * time.Second,
 	Retention: outbox.Retention{Delivered: 168 * time.Hour, Dead: 720 * time.Hour},

@@ -17,18 +17,18 @@ func WithKeyring(ctx context.Context, k seal.Keyring) context.Context {
 	return seal.ContextWithKeyring(ctx, k)
 }
 
-// DecoderOf returns the decoder of the payloads of t.
-func DecoderOf(t *outbox.UntypedTopic) *decode.Decoder {
-	return decoderOf(t, t.Spec().Strict)
+// Opener returns the decoder of the payloads of t.
+func Opener(t *outbox.UntypedTopic) *decode.Decoder {
+	return openerOf(t, t.Spec().Strict)
 }
 
-// LooseDecoderOf is DecoderOf for a decoder that takes incomplete payloads.
-func LooseDecoderOf(t *outbox.UntypedTopic) *decode.Decoder { return decoderOf(t, false) }
+// LooseOpener is Opener for a decoder that takes incomplete payloads.
+func LooseOpener(t *outbox.UntypedTopic) *decode.Decoder { return openerOf(t, false) }
 
-func decoderOf(t *outbox.UntypedTopic, strict bool) *decode.Decoder {
+func openerOf(t *outbox.UntypedTopic, strict bool) *decode.Decoder {
 	spec := t.Spec()
 	d := decode.NewDecoder(t.Payload(), t.Version(), strict, spec.History...)
-	if spec.Sealed {
+	if spec.Sealed.Whole() {
 		return d.Sealed()
 	}
 	return d
