@@ -82,7 +82,7 @@ func (p sealedParts) seal(ctx context.Context, tx Tx, m *Message, id uuid.UUID) 
 	})
 	switch {
 	case crashed != nil:
-		return ctx, crashed
+		return ctx, usercode.Private(crashed)
 	case err != nil:
 		return ctx, fmt.Errorf("seal payload: %w", err)
 	case len(m.Payload) > MaxPayloadBytes:
