@@ -40,7 +40,7 @@ CREATE INDEX log_xid ON outbox_schema.log (xid, seq);
 CREATE UNIQUE INDEX log_dedupe_key ON outbox_schema.log (dedupe_key, topic, namespace)
     WHERE dedupe_key IS NOT NULL;
 
-COMMENT ON TABLE outbox_schema.log IS 'Events of log topics. Written by outboxgen; only pruning deletes rows.';
+COMMENT ON TABLE outbox_schema.log IS 'Events of log topics. Written by outboxgen; only pruning deletes rows, and only reseal updates them.';
 COMMENT ON COLUMN outbox_schema.log.seq IS 'Position; drawn after xid was assigned. Gaps are rolled-back events and duplicates.';
 COMMENT ON COLUMN outbox_schema.log.xid IS 'Transaction that enqueued the event; a listener''s snapshots say whether it had ended.';
 COMMENT ON COLUMN outbox_schema.log.bucket IS 'Hash of the partition key, or of the id without one, from 0 to 32767: a shard takes bucket % shards = shard.';
