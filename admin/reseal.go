@@ -57,8 +57,7 @@ const (
 // In a dry run it only counts, and k and to may be zero. Otherwise each page of rows is a transaction. The first that
 // changes something writes the audit row, which the others count up. When ctx ends, the page that is under way is
 // finished. Reseal may be called again, and then continues; dispatchers, listeners and consumers may run meanwhile if they
-// have both keys. It needs the privilege to update payloads, which no role of outboxgen migrate get --roles has: use the
-// owner of the tables. act.Limit and act.Rate have no effect.
+// have both keys. It needs the role outbox_operator. act.Limit and act.Rate have no effect.
 func (a *Admin) Reseal(ctx context.Context, k seal.Keyring, to string, act Act) (ResealReport, error) {
 	const what = "reseal"
 	act = a.actAs(act)
