@@ -83,8 +83,8 @@ so it needs no outbox.yaml. Afterwards an old key is needed only for what broker
 
 Without --yes it counts the values by table and key, and needs no keys. It works in pieces, each of which is one
 transaction, while dispatchers, listeners and consumers run: give them both keys first. If it is stopped, run it again.
-Run it again, too, for what was enqueued with the old key meanwhile. It needs the
-role outbox_operator of outboxgen migrate get --roles.
+Run it again, too, for what was enqueued with the old key meanwhile. It needs the role outbox_operator of
+outboxgen migrate get --roles.
 
 VALUES   how many values the key has sealed
 CHANGED  how many of them are sealed with the new key now
