@@ -93,7 +93,7 @@ func (s *schemas) payload(k Kind) object {
 	if k.sealed {
 		return append(o, object{
 			{"type", "object"},
-			{"properties", object{{"$sealed", sealed(s.object(k.fields))}}},
+			{"properties", object{{"$sealed", s.sealed(s.object(k.fields))}}},
 			{"required", []string{"$sealed"}},
 			{"additionalProperties", false},
 		}...)
@@ -102,13 +102,15 @@ func (s *schemas) payload(k Kind) object {
 }
 
 // sealedForm is what a sealed value looks like: sealed:v1:, the id of the key, and nonce and ciphertext in base64url.
-const sealedForm = "^sealed:v1:[A-Za-z0-9._~-]{1,1024}:[A-Za-z0-9_-]{38,}$"
+const sealedForm = "^sealed:v1:[A-Za-z0-9._~-]+:[A-Za-z0-9_-]{38,}$"
 
 // sealed returns the schema of a sealed value. What it is when it is opened is an annotation.
-func sealed(opened object) object {
-	return object{
-		{"description", "Sealed with AES-256-GCM."}, {"type", "string"}, {"pattern", sealedForm}, {"x-opened", opened},
+func (s *schemas) sealed(opened object) object {
+	o := object{{"description", "Sealed with AES-256-GCM."}, {"type", "string"}, {"pattern", sealedForm}}
+	if s.old {
+		return append(o, member{"x-opened", opened})
 	}
+	return append(o, member{"contentMediaType", "application/vnd.outboxgen.sealed+json"}, member{"contentSchema", opened})
 }
 
 // object returns the schema of a struct. It does not refuse other members: a version may get optional fields.
@@ -131,7 +133,7 @@ func (s *schemas) object(fields []*model.Field) object {
 func (s *schemas) field(f *model.Field) object {
 	o := s.value(f, !f.Optional)
 	if f.Sealed {
-		o = sealed(o)
+		o = s.sealed(o)
 		if f.Doc != "" {
 			o[0].value = sentence("", f.Doc) + " Sealed with AES-256-GCM."
 		}
