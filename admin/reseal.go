@@ -69,10 +69,10 @@ func (a *Admin) Reseal(ctx context.Context, k seal.Keyring, to string, act Act) 
 	}
 	r := resealing{a: a, act: act, k: k, to: to, counts: make(map[[2]string]*ResealRow)}
 	for _, t := range resealed {
-		for after := (place{}); ; {
+		for after := (rowKey{}); ; {
 			items, err := t.page(ctx, a.db.EachPlanned(a.pool), after)
 			if err == nil && len(items) > 0 {
-				after = items[len(items)-1].place
+				after = items[len(items)-1].rowKey
 				err = r.take(ctx, t, items)
 			}
 			if err == nil {
@@ -100,8 +100,8 @@ type resealing struct {
 	auditNo int64
 }
 
-// place is the primary key of a row of one of the tables.
-type place struct {
+// rowKey is the primary key of a row of one of the tables.
+type rowKey struct {
 	no    int64
 	id    uuid.UUID
 	group string
@@ -109,7 +109,7 @@ type place struct {
 
 // stored is a row with a payload in which something may be sealed; nil if it is not.
 type stored struct {
-	place
+	rowKey
 	event   sealing.Event
 	payload []byte
 	whole   []byte // of which payload is a part; nil if it is all
@@ -177,7 +177,7 @@ func (r *resealing) write(ctx context.Context, t resealedTable, changes []change
 				if c.whole != nil {
 					was, now = c.whole, bytes.Replace(c.whole, c.payload, c.now, 1)
 				}
-				n, err := t.update(ctx, q, c.place, was, now)
+				n, err := t.update(ctx, q, c.rowKey, was, now)
 				if err != nil {
 					return err
 				}

@@ -1,5 +1,11 @@
 package outbox
 
+import (
+	"context"
+
+	"github.com/outboxgen/outboxgen/internal/call/cause"
+)
+
 // TraceHeaders is for tests.
 var TraceHeaders = traceHeaders
 
@@ -7,4 +13,9 @@ var TraceHeaders = traceHeaders
 func Filled(p any) any {
 	made, _ := filled(p)
 	return made
+}
+
+// ChainHeaders is what an enqueue with ctx makes of headers.
+func ChainHeaders(ctx context.Context, headers map[string]string) map[string]string {
+	return chainOf(cause.Of(ctx)).addTo(headers)
 }
