@@ -24,12 +24,17 @@ const Member = "$sealed"
 type Shape struct {
 	sealed bool
 	texts  bool              // each text is, for what does not know the type
+	whole  bool              // the member Member is
 	fields map[string]*Shape // of an object, those that are sealed or hold something sealed
 	each   *Shape            // of the items of a list and the values of a map
 }
 
 // Whole is the shape of a payload that is sealed as a whole, as it is stored.
-var Whole = &Shape{fields: map[string]*Shape{Member: {sealed: true}}}
+var Whole = &Shape{whole: true}
+
+// wholeMember is the shape of the member Member. Neither it nor Whole is a map, so that programs that seal nothing have no
+// code to make one.
+var wholeMember = &Shape{sealed: true}
 
 // known holds what Of has returned for each type.
 var known sync.Map // from reflect.Type to *answer

@@ -89,9 +89,9 @@ func (w *walk) object(s *Shape, i int) (int, error) {
 			return 0, err
 		}
 		i = space(w.in, space(w.in, nameEnds)+1) // behind the colon
-		inner, inMap := s.items(), s.fields == nil
+		inner, inMap := s.items(), s.fields == nil && !s.whole
 		if !inMap {
-			if inner = s.fields[name]; inner == nil {
+			if inner = s.field(name); inner == nil {
 				if other := s.folded(name); other != "" {
 					w.path = append(w.path, segment{name: other, index: -1})
 					return 0, errOtherCase
@@ -148,8 +148,19 @@ func (s *Shape) items() *Shape {
 	return s.each
 }
 
+// field returns the shape of a member of an object, nil if nothing is sealed in it.
+func (s *Shape) field(name string) *Shape {
+	if s.whole && name == Member {
+		return wholeMember
+	}
+	return s.fields[name]
+}
+
 // folded returns the field of s that encoding/json would take name for, "" if there is none.
 func (s *Shape) folded(name string) string {
+	if s.whole && strings.EqualFold(Member, name) {
+		return Member
+	}
 	for field := range s.fields {
 		if strings.EqualFold(field, name) {
 			return field
