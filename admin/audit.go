@@ -19,7 +19,7 @@ import (
 type AuditFilter struct {
 	// Who is exactly what the entry says.
 	Who string
-	// Action is one of replay, discard, pause, resume, skip, rewind, detach, rebase, prune, limit and limit-reset.
+	// Action is one of replay, discard, pause, resume, skip, rewind, detach, rebase, prune, limit, limit-reset and reseal.
 	Action string
 	// Since and Until bound the time of the act: not before Since, and before Until. Zero means no bound.
 	Since, Until time.Time
@@ -40,7 +40,7 @@ type AuditEntry struct {
 	Filter json.RawMessage `json:"filter"`
 	// Events is how many events it changed: dead letters that were replayed or discarded, the event that was skipped,
 	// parked events that a detach deleted, events that a rewind has put before the listener, or that a rebase or a prune
-	// went through. A pause or a limit changes none.
+	// went through, or rows whose payload was sealed again. A pause or a limit changes none.
 	Events int64 `json:"events"`
 }
 

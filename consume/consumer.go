@@ -14,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/postgres/methodtx"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // rollbackTimeout bounds the rollback of a transaction whose context has ended.
@@ -22,20 +23,23 @@ const rollbackTimeout = 5 * time.Second
 // effect is what a consumer does for one event in its transaction.
 type effect func(context.Context, pgx.Tx) error
 
+// decoding names the event of r and decodes its payload.
+type decoding func(ctx context.Context, k seal.Keyring, r *Received, strict bool) (effect, error)
+
 // Handler binds a topic to the code that consumes it. Use Handle to make one.
 type Handler struct {
 	spec   *TopicSpec
-	decode func(r *Received, strict bool) (effect, error) // names the event; nil if no consumer was given
+	decode decoding // nil if no consumer was given
 }
 
 // Handle returns a Handler that calls fn for the events of t, with c as the receiver. Generated code passes a method of
 // the consumer's interface as fn. A nil c or fn is an error of New.
 func Handle[C, P any](t Topic[P], c C, fn func(C, context.Context, pgx.Tx, Delivery[P]) error) Handler {
-	var decode func(*Received, bool) (effect, error)
+	var decode decoding
 	if any(c) != nil && fn != nil {
-		decode = func(r *Received, strict bool) (effect, error) {
+		decode = func(ctx context.Context, k seal.Keyring, r *Received, strict bool) (effect, error) {
 			var p P
-			err := t.spec.decode(r, &p, strict)
+			err := t.spec.decode(ctx, k, r, &p, strict)
 			d := Delivery[P]{Event: r.Event, Payload: p}
 			return func(ctx context.Context, tx pgx.Tx) error { return fn(c, ctx, tx, d) }, err
 		}
@@ -48,6 +52,7 @@ type Consumer struct {
 	inbox    *inbox.Inbox
 	handlers map[string]Handler // by the type of a message
 	decoders map[string]Decoder // by the media type of a payload
+	keyring  seal.Keyring       // nil if it opens nothing
 	strict   bool
 }
 
@@ -87,6 +92,28 @@ func (c *Consumer) Strict() *Consumer {
 	return &strict
 }
 
+// WithKeyring returns a consumer that opens what is sealed of payloads with the keys of k. The context of the consumer's
+// methods has k too, so that what they enqueue with it is sealed. The inbox keeps payloads sealed. c is not changed.
+//
+// If k does not have the key of a message yet, or cannot be asked, or if the consumer has no keyring, the error names
+// the key and is not permanent: the message waits, and package receive counts no attempt. If k says that the key was
+// destroyed, or if a value was altered or moved, the error is permanent.
+func (c *Consumer) WithKeyring(k seal.Keyring) *Consumer {
+	with := *c
+	if with.keyring = k; isnil.Is(k) {
+		with.keyring = nil
+	}
+	return &with
+}
+
+// context returns the context of the consumer's methods.
+func (c *Consumer) context(ctx context.Context) context.Context {
+	if c.keyring == nil {
+		return ctx
+	}
+	return seal.ContextWithKeyring(ctx, c.keyring)
+}
+
 // DB begins transactions. A pool and a connection of pgx are DBs.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
@@ -101,7 +128,7 @@ type DB interface {
 // may have succeeded, and then the same message is a Duplicate the next time. The error is an *Error; IsPermanent says
 // whether trying again can help. A fault of the message itself is found before the transaction begins.
 func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Outcome, error) {
-	r, run, err := c.read(m)
+	r, run, err := c.read(ctx, m)
 	if err != nil {
 		return "", err
 	}
@@ -116,7 +143,7 @@ func (c *Consumer) Consume(ctx context.Context, db DB, m Message) (inbox.Outcome
 // back: a commit could leave the event recorded without its effect. Only a fault of the message itself leaves the
 // transaction as it was.
 func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.Outcome, error) {
-	r, run, err := c.read(m)
+	r, run, err := c.read(ctx, m)
 	if err != nil {
 		return "", err
 	}
@@ -128,9 +155,9 @@ func (c *Consumer) ConsumeTx(ctx context.Context, tx pgx.Tx, m Message) (inbox.O
 }
 
 // read is decode that survives code of the user: decoders, upcasts, and methods of the types of a payload.
-func (c *Consumer) read(m Message) (r *Received, run effect, err error) {
+func (c *Consumer) read(ctx context.Context, m Message) (r *Received, run effect, err error) {
 	crashed := usercode.Private(usercode.Call("code for the payload", usercode.Never, func() error {
-		r, run, err = c.decode(m)
+		r, run, err = c.decode(ctx, m)
 		return nil
 	}))
 	if crashed != nil {
@@ -140,7 +167,7 @@ func (c *Consumer) read(m Message) (r *Received, run effect, err error) {
 }
 
 // decode reads a message and finds every fault of the message itself.
-func (c *Consumer) decode(m Message) (*Received, effect, error) {
+func (c *Consumer) decode(ctx context.Context, m Message) (*Received, effect, error) {
 	r, contentType, err := parse(m, c.reads)
 	h, known := c.handlers[r.Type]
 	switch {
@@ -152,7 +179,7 @@ func (c *Consumer) decode(m Message) (*Received, effect, error) {
 	if err := c.toJSON(&r, contentType, h.spec); err != nil {
 		return nil, nil, err
 	}
-	run, err := h.decode(&r, c.strict)
+	run, err := h.decode(ctx, c.keyring, &r, c.strict)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -201,7 +228,7 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 
 // apply records the event and runs its effect. If the event has an entity version, it compares that one first.
 func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect) (inbox.Outcome, error) {
-	fn := func(ctx context.Context) error { return call(ctx, tx, &r.Event, run) }
+	fn := func(ctx context.Context) error { return call(c.context(ctx), tx, &r.Event, run) }
 	e := inboxEvent(r)
 	if e.Version > 0 {
 		return c.inbox.Apply(ctx, tx, e, fn)

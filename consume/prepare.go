@@ -11,6 +11,7 @@ import (
 
 // Prepared is a message that a Consumer has read and decoded. Only its effect is missing.
 type Prepared struct {
+	c   *Consumer
 	r   *Received
 	run effect
 }
@@ -21,12 +22,14 @@ func (p *Prepared) Event() Event { return p.r.Event }
 // Prepare reads a message and finds every fault of the message itself, as Consume does before its transaction begins.
 // With Record and Apply, a program applies several messages in one transaction. Programs that handle one message at a
 // time use Consume, and package receive does all of it.
-func (c *Consumer) Prepare(m Message) (*Prepared, error) {
-	r, run, err := c.read(m)
+//
+// ctx is for the keyring that opens what is sealed; other code for the payload does not get it.
+func (c *Consumer) Prepare(ctx context.Context, m Message) (*Prepared, error) {
+	r, run, err := c.read(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	return &Prepared{r, run}, nil
+	return &Prepared{c, r, run}, nil
 }
 
 // RecordError says which message of a batch Record refused.
@@ -66,7 +69,7 @@ func (c *Consumer) LastVersion(ctx context.Context, tx pgx.Tx, p *Prepared) (int
 // with ErrTxOwned. A panic of the method is an error, and so are runtime.Goexit and a transaction that the method has
 // left failed or ended. The error is an *Error.
 func (p *Prepared) Apply(ctx context.Context, tx pgx.Tx) error {
-	if err := call(ctx, tx, &p.r.Event, p.run); err != nil {
+	if err := call(p.c.context(ctx), tx, &p.r.Event, p.run); err != nil {
 		return about(&p.r.Event, "", err)
 	}
 	return nil

@@ -3,16 +3,20 @@ package consume
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/payloads/fastjson"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/internal/payloads/upcast"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // Topic is one kind of event with payload P, as in the producer's YAML. outboxgen generates one variable per topic. A
@@ -30,6 +34,9 @@ type TopicSpec struct {
 	WireName string
 	// FormerWireNames are the types of messages of older versions.
 	FormerWireNames []string
+	// Sealed says that payloads are sealed as a whole, as outbox.TopicSpec has it. Fields with the struct tag
+	// `outbox:"sealed"` are sealed by themselves otherwise.
+	Sealed bool
 	// Version is the newest schema number of the payload that this consumer knows. 0 means 1, as in outbox.TopicSpec.
 	Version int
 	// History leads from older versions of the payload to Version, oldest first and without a gap. Without it, payloads of
@@ -57,9 +64,17 @@ func (t Topic[P]) String() string { return t.spec.String() }
 // permanent unless it is marked otherwise. It must be complete too. Delivery.Version says which version the event has.
 // The error is an *Error that wraps ErrUnknownTopic, ErrUnknownVersion, ErrInvalidPayload or the error of such a
 // function.
+//
+// Nothing that is sealed is opened, so an event of a topic with sealed parts is an error: use Open.
 func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
+	return t.Open(context.Background(), nil, r)
+}
+
+// Open is Decode for a topic with sealed parts: it opens them with the keys of k. r.Payload stays sealed. If k does not
+// have a key yet, the error names it and is not permanent.
+func (t Topic[P]) Open(ctx context.Context, k seal.Keyring, r Received) (Delivery[P], error) {
 	var p P
-	err := t.spec.decode(&r, &p, false)
+	err := t.spec.decode(ctx, k, &r, &p, false)
 	return Delivery[P]{Event: r.Event, Payload: p}, err
 }
 
@@ -67,7 +82,7 @@ func (t Topic[P]) Decode(r Received) (Delivery[P], error) {
 // and the values of enums. It does not check these rules for a payload of an older version.
 func (t Topic[P]) DecodeStrict(r Received) (Delivery[P], error) {
 	var p P
-	err := t.spec.decode(&r, &p, true)
+	err := t.spec.decode(context.Background(), nil, &r, &p, true)
 	return Delivery[P]{Event: r.Event, Payload: p}, err
 }
 
@@ -111,8 +126,30 @@ func (t *TopicSpec) name(e *Event) bool {
 	return at >= 0
 }
 
+// opened returns the payload of r, of a version that has the type of p, with what is sealed in it opened.
+func (t *TopicSpec) opened(ctx context.Context, k seal.Keyring, r *Received, p any) (json.RawMessage, error) {
+	s := sealing.Whole
+	if !t.Sealed {
+		var err error
+		if s, err = sealing.Of(reflect.TypeOf(p).Elem()); err != nil {
+			return nil, about(&r.Event, "", err)
+		}
+	}
+	payload, err := s.Open(ctx, k, sealing.Event{ID: r.ID, Tenant: r.TenantID}, r.Payload)
+	var fault *sealing.Fault
+	switch {
+	case err == nil:
+		return payload, nil
+	case !errors.As(err, &fault):
+		return nil, invalid(&r.Event, "", "is not JSON")
+	case errclass.IsPermanent(err):
+		err = fmt.Errorf("%w: %w", err, ErrInvalidPayload)
+	}
+	return nil, about(&r.Event, fault.Field, err)
+}
+
 // decode names the event of r and decodes its payload into p, a pointer to the topic's type.
-func (t *TopicSpec) decode(r *Received, p any, strict bool) error {
+func (t *TopicSpec) decode(ctx context.Context, k seal.Keyring, r *Received, p any, strict bool) error {
 	spec := t.value()
 	known := cmp.Or(spec.Version, 1)
 	switch {
@@ -126,17 +163,21 @@ func (t *TopicSpec) decode(r *Received, p any, strict bool) error {
 		return invalid(&r.Event, "", "is not a JSON object")
 	}
 	if steps := upcast.Chain(spec.History).From(r.Version); len(steps) > 0 {
-		return t.upcast(r, p, steps)
+		return t.upcast(ctx, k, r, p, steps)
+	}
+	raw, err := t.opened(ctx, k, r, p)
+	if err != nil {
+		return err
 	}
 	s := fastjson.ShapeOf(reflect.TypeOf(p).Elem())
-	if err := json.Unmarshal(r.Payload, p); err != nil {
-		field, kind := s.Misfit(r.Payload)
+	if err := json.Unmarshal(raw, p); err != nil {
+		field, kind := s.Misfit(raw)
 		if field == "" {
 			return invalid(&r.Event, "", "does not fit its type")
 		}
 		return invalid(&r.Event, field, "does not fit "+kind.String())
 	}
-	if field, fault := s.Incomplete(r.Payload); fault != "" {
+	if field, fault := s.Incomplete(raw); fault != "" {
 		return invalid(&r.Event, field, fault)
 	}
 	v, ok := p.(interface{ Validate() error })
@@ -157,11 +198,11 @@ func (t *TopicSpec) decode(r *Received, p any, strict bool) error {
 }
 
 // upcast decodes the payload of r, which is older than t knows, into p by way of steps.
-func (t *TopicSpec) upcast(r *Received, p any, steps upcast.Chain) error {
+func (t *TopicSpec) upcast(ctx context.Context, k seal.Keyring, r *Received, p any, steps upcast.Chain) error {
 	old := *t
-	old.Version, old.History = steps[0].Version(), nil
+	old.Version, old.Sealed, old.History = steps[0].Version(), steps[0].IsSealed(), nil
 	from := reflect.New(steps.Type()).Interface()
-	if err := old.decode(r, from, false); err != nil {
+	if err := old.decode(ctx, k, r, from, false); err != nil {
 		return err
 	}
 	made, err := steps.Run(from, reflect.TypeOf(p).Elem())

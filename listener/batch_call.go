@@ -12,6 +12,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -123,7 +124,8 @@ func (m *made) decodeOne(e *core.Entry, d *decoded) error {
 		return outbox.Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, outbox.ErrUnimplemented))
 	}
 	return usercode.Recover("handler", func() (err error) {
-		d.payload, err = m.h.batch.decode(e.Version, e.Payload)
+		bound := sealing.Event{ID: e.ID, Tenant: e.TenantID}
+		d.payload, err = m.h.batch.decode.Open(m.b.work, bound, e.Version, e.Payload)
 		return err
 	})
 }

@@ -108,7 +108,7 @@ func (s *sending) run(ctx context.Context, done func()) {
 		if len(entries) == 0 {
 			return
 		}
-		made, results := target.Prepare(len(entries), func(i int) (*target.Route, *outbox.Event, json.RawMessage) {
+		made, results := target.Prepare(ctx, len(entries), func(i int) (*target.Route, *outbox.Event, json.RawMessage) {
 			e := entries[i]
 			return s.b.s.l.of(e).publication, &e.Event, e.Payload
 		})

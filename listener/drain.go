@@ -29,6 +29,7 @@ func (l *Listener) Drain(ctx context.Context) (Report, error) {
 // of processes may drain concurrently. One listener may not: the second call returns an error.
 func (l *Listener) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (Report, error) {
 	report := Report{Ended: outbox.EndStopped}
+	ctx = config.WithKeyring(ctx, l.cfg.Keyring)
 	bounded, cancel, err := config.DrainContext(ctx, limit)
 	if err != nil {
 		return report, fmt.Errorf("drain listener %s: %w", l.spec.Name, err)

@@ -2,7 +2,6 @@ package listener
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -51,7 +50,7 @@ func HandleTxBatch[P any](
 
 // batchHandler calls a handler of batches.
 type batchHandler struct {
-	decode func(version int, payload json.RawMessage) (any, error)
+	decode *decode.Decoder
 	call   func(context.Context, pgx.Tx, []decoded) error
 }
 
@@ -74,8 +73,7 @@ func listenerHandlesBatches(
 ) Handler {
 	lh := listenerHandler(t, false, nil)
 	if given {
-		d := decode.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
-		lh.batch = &batchHandler{decode: d.Decode, call: call}
+		lh.batch = &batchHandler{decode: config.Opener(t), call: call}
 	}
 	return lh
 }

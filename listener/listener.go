@@ -36,12 +36,13 @@ import (
 	"github.com/outboxgen/outboxgen/internal/machine/report"
 	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
-	"github.com/outboxgen/outboxgen/internal/payloads/decode"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // Spec holds the YAML's settings of a listener. Generated constructors fill it.
@@ -139,6 +140,10 @@ type Config struct {
 	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats", "amqp",
 	// "redis" or "webhook". The caller closes them after Run has returned.
 	Publishers map[string]publish.Publisher
+	// Keyring opens what is sealed of the events, and seals what handlers enqueue with their context. nil means that of
+	// the context of Run or Drain, by seal.ContextWithKeyring. Publishers forward what is sealed as it is. A key that is
+	// not there yet makes its event wait, with no attempt counted; a log line names the key.
+	Keyring seal.Keyring
 	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest while they
 	// are unavailable.
 	Breaker outbox.Breaker
@@ -252,9 +257,9 @@ func listenerHandler(
 	if !given {
 		return lh
 	}
-	decoder := decode.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
+	decoder := config.Opener(t)
 	lh.run = func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload json.RawMessage) error {
-		p, err := decoder.Decode(e.Version, payload)
+		p, err := decoder.Open(ctx, sealing.Event{ID: e.ID, Tenant: e.TenantID}, e.Version, payload)
 		if err != nil {
 			return err
 		}

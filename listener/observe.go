@@ -85,6 +85,10 @@ func (r *listenerRun) account(a *core.End, moved bool) {
 		if e.Away {
 			sum.HandedBack++
 		}
+		if e.Lacks != "" {
+			sum.HandedBack++
+			r.l.rep.Trouble(report.Waiting, "event waits", e.Event, e.Lacks)
+		}
 		if !e.Started && e.Status != core.Dead {
 			continue
 		}

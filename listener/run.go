@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
 	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
@@ -56,6 +57,7 @@ func (l *Listener) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("run listener %s: %w", l.spec.Name, errListenerBusy)
 	}
 	defer l.busy.Store(false)
+	ctx = config.WithKeyring(ctx, l.cfg.Keyring)
 	shards, err := l.attach(ctx)
 	if err != nil {
 		if ctx.Err() != nil {

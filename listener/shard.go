@@ -51,7 +51,7 @@ func (l *Listener) coreConfig() core.Config {
 		BatchSize: l.cfg.BatchSize, LeaseBatches: l.leaseBatches(), ParkedKeys: config.ParkedKeyBatch,
 		Transactional: l.transactional, ParkKeys: l.spec.ParkKeys, Concurrency: l.cfg.Concurrency,
 		MaxAttempts: l.cfg.MaxAttempts, Batch: l.spec.Batch.Size, Wait: l.spec.Batch.Wait,
-		BaseDelay: l.spec.Retry.BaseDelay, MaxDelay: l.spec.Retry.MaxDelay, FirstPause: l.cfg.Breaker.FirstPause,
+		BaseDelay: l.spec.Retry.BaseDelay, MaxDelay: l.spec.Retry.MaxDelay, FirstPause: l.cfg.Breaker.FirstPause, WaitPause: l.cfg.Breaker.MaxPause,
 		LeaseDuration: l.cfg.LeaseDuration, PollInterval: l.cfg.PollInterval, ShutdownTimeout: l.cfg.ShutdownTimeout,
 		PauseLimit: l.pauseLimit, LeaseAge: l.leaseAge, TakeOverAfter: l.takeOverAfter, Targets: l.coreTargets(),
 		KeepHeaders: l.hooks.WantsEnds(), NewID: uuid.New,

@@ -149,7 +149,7 @@ func Grants(role Role) []Grant {
 			table("inbox_messages", "SELECT", "UPDATE", "DELETE"),
 			table("processed_events", "SELECT (consumer_group, event_id, processed_at)"),
 			table("entity_versions", "SELECT"),
-			table("inbox_quarantined", "SELECT (consumer_group, event_id)"),
+			table("inbox_quarantined", "SELECT (consumer_group, event_id, tenant_id, payload)", "UPDATE (payload)"),
 			table("audit", "SELECT", "INSERT", "UPDATE (events)"), // an act that takes several transactions counts
 			function(laneFunction),
 			appliedRecords())

@@ -50,6 +50,9 @@ func enqueue(ctx context.Context, tx Tx, schema string, m Message, wake bool) (R
 	if err != nil {
 		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
 	}
+	if ctx, err = m.seal(ctx, tx, id); err != nil {
+		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
+	}
 	if fake, ok := ownedtx.Innermost(tx).(recorder); ok {
 		receipts := []Receipt{{ID: id}}
 		err := fake.RecordEvents(ctx, db, []Message{m}, receipts, []int{0})
@@ -223,6 +226,9 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*Pending
 		return nil, fmt.Errorf("%s: %w", m.what(), errNoBatch)
 	}
 	db, headers, id, err := prepare(schema, &m)
+	if err == nil {
+		_, err = m.seal(context.Background(), nil, id)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.what(), err)
 	}

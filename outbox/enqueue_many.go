@@ -58,6 +58,9 @@ func enqueueMany(ctx context.Context, tx Tx, schema string, ms []Message, wake b
 			return nil, fmt.Errorf("%s: event %d of %d is of %s/%s version %d: one call takes one topic, version and delivery",
 				ms[0].what(), i+1, len(ms), m.Namespace, m.Topic, m.Version)
 		}
+		if ctx, err = m.seal(ctx, tx, e.receipts[i].ID); err != nil {
+			return nil, fmt.Errorf("%s: event %d of %d: %w", m.what(), i+1, len(ms), err)
+		}
 		order[i] = i
 	}
 	// Keys are inserted in order, also across statements, so that concurrent callers cannot deadlock.

@@ -24,8 +24,14 @@ type fillField struct {
 	inner    *filler // nil when there is nothing to fill inside
 }
 
-// fillers holds the filler of each type of payload, nil for a type in which there is nothing to fill.
-var fillers sync.Map // from reflect.Type to *filler
+// payloadEncoding is what is done with the payloads of a type around json.Marshal.
+type payloadEncoding struct {
+	filler *filler // nil if there is nothing to fill
+	sealed string  // a field that is to be sealed by its struct tag; "" if there is none
+}
+
+// encodings holds the encoding of each type of payload.
+var encodings sync.Map // from reflect.Type to *payloadEncoding
 
 var (
 	jsonMarshaler = reflect.TypeFor[json.Marshaler]()
@@ -34,21 +40,22 @@ var (
 
 // filled returns p, a pointer to a payload, or a pointer to a copy that has empty lists, maps and bytes where the
 // payload has nil ones in fields that are not omitted when empty. The payload itself, which belongs to the caller, does
-// not change.
-func filled(p any) any {
+// not change. It also returns the name of a field that is to be sealed by its struct tag, "" if there is none.
+func filled(p any) (_ any, sealed string) {
 	v := reflect.ValueOf(p).Elem()
-	known, ok := fillers.Load(v.Type())
+	known, ok := encodings.Load(v.Type())
 	if !ok {
-		known, _ = fillers.LoadOrStore(v.Type(), fillerOf(v.Type(), nil))
+		e := &payloadEncoding{filler: fillerOf(v.Type(), nil), sealed: sealedField(v.Type(), nil)}
+		known, _ = encodings.LoadOrStore(v.Type(), e)
 	}
-	f := known.(*filler)
-	if f == nil || !f.wanted(v) {
-		return p
+	e := known.(*payloadEncoding)
+	if e.filler == nil || !e.filler.wanted(v) {
+		return p, e.sealed
 	}
 	copied := reflect.New(v.Type())
 	copied.Elem().Set(v)
-	f.fill(copied.Elem())
-	return copied.Interface()
+	e.filler.fill(copied.Elem())
+	return copied.Interface(), e.sealed
 }
 
 // fillerOf returns the filler of t, nil if there is nothing to fill. within are the types that t is part of. Nothing is
@@ -83,6 +90,30 @@ func fillerOf(t reflect.Type, within []reflect.Type) *filler {
 		}
 	}
 	return nil
+}
+
+// sealedField returns the name of a field inside t that has the struct tag `outbox:"sealed"`, "" if there is none. within
+// are the types that t is part of.
+func sealedField(t reflect.Type, within []reflect.Type) string {
+	if slices.Contains(within, t) {
+		return ""
+	}
+	within = append(slices.Clip(within), t)
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return sealedField(t.Elem(), within)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if f.Tag.Get("outbox") == "sealed" {
+				return f.Name
+			}
+			if name := sealedField(f.Type, within); name != "" {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // writesItself reports whether t encodes itself as JSON.

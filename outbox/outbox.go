@@ -15,8 +15,8 @@
 //		return err
 //	})
 //
-// They take a [Tx] and an [EnqueueOption]: [WithHeaders], [WithNotBefore], [WithTenant], [WithCause]. They return a [Receipt], or a
-// [PendingReceipt] in a batch. Package operation makes an event and its rows inseparable, package outboxfake tests code
+// They take a [Tx] and an [EnqueueOption]: [WithHeaders], [WithNotBefore], [WithTenant], [WithCause], [WithKeyring]. They
+// return a [Receipt], or a [PendingReceipt] in a batch. Package operation makes an event and its rows inseparable, package outboxfake tests code
 // that enqueues without a database, and package outboxtest with one.
 //
 // Without generated code, make a [Topic] with [NewTopic] from a [TopicSpec], and call its methods. Package eventkey
@@ -46,7 +46,8 @@
 //
 // # For generated code and for other packages of this module
 //
-// [UntypedTopic], [Keys], [Tenant], [FairnessTenant], [CheckLimits], [MaskPayload], [Unimplemented],
+// [UntypedTopic], [Keys], [Tenant], [FairnessTenant], [Sealed], [SealedFields], [SealedPayload], [CheckLimits],
+// [MaskPayload], [Unimplemented],
 // [ContextWithRunner] and the constants IsAtLeastVersion are what generated code, dispatchers and listeners call. [Keys], [Tenant] and
 // [FairnessTenant] are also for a [TopicSpec] by hand.
 package outbox
@@ -59,6 +60,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // Limits of an event, checked before anything is sent.
@@ -94,7 +96,7 @@ type Message struct {
 	Entity Entity
 	// Headers are sent along with the payload, for example a traceparent.
 	Headers map[string]string
-	// Payload is one JSON value that jsonb can hold.
+	// Payload is one JSON value that jsonb can hold. It is stored as it is: only a Topic seals.
 	Payload json.RawMessage
 	// NotBefore is the earliest time of the first attempt; zero means immediately. It is an error with Log.
 	NotBefore time.Time
@@ -103,7 +105,9 @@ type Message struct {
 
 	// marshaled says that Payload comes from json.Marshal, which writes nothing but valid JSON.
 	marshaled bool
-	turn      string // in the queue; "" means none
+	turn      string       // in the queue; "" means none
+	sealed    sealer       // what of Payload is to be sealed; nil means nothing
+	keyring   seal.Keyring // of WithKeyring
 }
 
 // Entity is a versioned thing of the producer that an event is about.

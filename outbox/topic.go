@@ -19,6 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/postgres/turn"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // Topic is one kind of event with payload P. outboxgen generates a variable per topic; without it, make one with
@@ -44,6 +45,10 @@ type TopicSpec struct {
 	// inside the payload too. Generated code sets it. Without it a field that is missing has its zero value, as in
 	// encoding/json.
 	Strict bool
+	// Sealed says what of payloads is sealed, by the keyring of WithKeyring or seal.ContextWithKeyring: SealedFields, for the
+	// fields with the struct tag `outbox:"sealed"`, or SealedPayload, for all of it. Keys are never sealed. The zero value
+	// means nothing, and then an enqueue of a payload with such a field is an error.
+	Sealed Sealed
 	// Log appends events to the log, which listeners read, instead of the queue.
 	Log bool
 	// Silent enqueues without waking sleeping dispatchers and listeners, which find the event when they poll. It is for
@@ -188,6 +193,7 @@ type enqueueOptions struct {
 	headers   map[string]string
 	notBefore time.Time
 	tenant    uuid.NullUUID
+	keyring   seal.Keyring
 	cause     cause.Cause
 }
 
@@ -205,6 +211,12 @@ func WithNotBefore(t time.Time) EnqueueOption {
 // ErrTenantMismatch. Pass the tenant that the request was authenticated for.
 func WithTenant(tenant uuid.UUID) EnqueueOption {
 	return func(o *enqueueOptions) { o.tenant = Tenant(tenant) }
+}
+
+// WithKeyring seals what is sealed of the event by k, instead of the keyring of the context. It changes nothing of a
+// topic without sealed parts.
+func WithKeyring(k seal.Keyring) EnqueueOption {
+	return func(o *enqueueOptions) { o.keyring = k }
 }
 
 // Enqueue writes one event with tx, as the function Enqueue does.
@@ -342,10 +354,20 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 		if o.tenant.Valid && o.tenant != m.TenantID {
 			return m, fmt.Errorf("the payload is not tenant %s's: %w", o.tenant.UUID, ErrTenantMismatch)
 		}
-		m.Headers, m.NotBefore = chainOf(o.cause).addTo(o.headers), o.notBefore
+		m.Headers, m.NotBefore, m.keyring = chainOf(o.cause).addTo(o.headers), o.notBefore, o.keyring
 	}
 	*doing = "encoding the payload"
-	payload, err := json.Marshal(filled(p))
+	encoded, tagged := filled(p)
+	switch of := t.spec.Sealed.of; {
+	case of != nil:
+		var err error
+		if m.sealed, err = of(t.pointer.Elem()); err != nil {
+			return m, err
+		}
+	case tagged != "":
+		return m, fmt.Errorf("field %s is to be sealed by its struct tag: set TopicSpec.Sealed to outbox.SealedFields()", tagged)
+	}
+	payload, err := json.Marshal(encoded)
 	if err != nil {
 		return m, fmt.Errorf("encode payload: %w: %w", ErrPayloadInvalid, err)
 	}

@@ -10,7 +10,10 @@ import (
 var TraceHeaders = traceHeaders
 
 // Filled returns what an enqueue encodes.
-func Filled(p any) any { return filled(p) }
+func Filled(p any) any {
+	made, _ := filled(p)
+	return made
+}
 
 // ChainHeaders is what an enqueue with ctx makes of headers.
 func ChainHeaders(ctx context.Context, headers map[string]string) map[string]string {

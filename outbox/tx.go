@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // Tx is the transaction that an enqueue writes with. A pgx.Tx is one. Module sqltx makes one of a transaction of
@@ -25,4 +26,6 @@ type recorder interface {
 	// RecordEvents records ms, which were checked and have the ids in receipts. It takes their dedupe keys in the order of
 	// order, which are indexes of ms, and marks the duplicates in receipts. If it returns an error, nothing is recorded.
 	RecordEvents(ctx context.Context, db *schemadb.Schema, ms []Message, receipts []Receipt, order []int) error
+	// Keyring seals what is to be sealed if the caller has no keyring.
+	Keyring() seal.Keyring
 }

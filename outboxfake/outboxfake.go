@@ -17,8 +17,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/internal/postgres/ownedtx"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // DB takes the place of the database in tests of code that enqueues events. An enqueue with a DB runs the same code as
@@ -32,6 +34,9 @@ import (
 // the first. If the transaction of the first is still open, the enqueue waits for its end, or for the end of ctx.
 //
 // A DB runs no SQL, and no handler. It does not serialize transactions, so that outbox.ErrSerialization never occurs.
+// What is sealed of payloads is sealed by the keyring of the context or of outbox.WithKeyring, and by seal.ForTests
+// without one. Events and Payloads open it.
+//
 // The zero value is empty and ready to use. Give each test its own. A DB may be used concurrently and must not be
 // copied.
 type DB struct {
@@ -47,6 +52,7 @@ type row struct {
 	log       bool
 	notBefore time.Time
 	payload   json.RawMessage
+	keyring   seal.Keyring // that has sealed the payload; nil if nothing is sealed
 }
 
 // uniqueKey is what is unique in the tables.
@@ -131,7 +137,7 @@ type Event[P any] struct {
 func Events[P any](db *DB, topic outbox.Topic[P]) []Event[P] {
 	rows := db.of(topic.Untyped())
 	var payloads []P
-	decode(rows, &payloads)
+	decode(topic.Untyped(), rows, &payloads)
 	var events []Event[P]
 	for i := range rows {
 		event := Event[P]{NotBefore: rows[i].notBefore}
@@ -150,7 +156,9 @@ func Payloads[P any](db *DB, topic outbox.Topic[P]) []P {
 
 // Decode decodes the payloads of the events of topic that db has recorded, as Payloads does, into the slice that
 // payloads points to. Generated code calls it.
-func (db *DB) Decode(topic *outbox.UntypedTopic, payloads any) { decode(db.of(topic), payloads) }
+func (db *DB) Decode(topic *outbox.UntypedTopic, payloads any) {
+	decode(topic, db.of(topic), payloads)
+}
 
 // of returns the rows of topic.
 func (db *DB) of(topic *outbox.UntypedTopic) []row {
@@ -167,18 +175,39 @@ func (db *DB) of(topic *outbox.UntypedTopic) []row {
 	return rows
 }
 
+// opened returns the payload of e, an event of topic, with what is sealed in it opened. It panics if that fails, which
+// only a keyring that has changed since the enqueue can cause.
+func (e *row) opened(topic *outbox.UntypedTopic) json.RawMessage {
+	if e.keyring == nil {
+		return e.payload
+	}
+	shape, err := sealing.Whole, error(nil)
+	if !topic.Spec().Sealed.Whole() {
+		shape, err = sealing.Of(topic.Payload())
+	}
+	var payload json.RawMessage
+	if err == nil {
+		bound := sealing.Event{ID: e.ID, Tenant: e.TenantID}
+		payload, err = shape.Open(context.Background(), e.keyring, bound, e.payload)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("open payload of %s: %v", topic, err))
+	}
+	return payload
+}
+
 // decode decodes the payloads of rows into the slice that list points to, and leaves it nil if there are none. It is
 // not generic, because each package of topics would have a copy per topic.
-func decode(rows []row, list any) {
+func decode(topic *outbox.UntypedTopic, rows []row, list any) {
 	if len(rows) == 0 {
 		return
 	}
 	encoded := []byte("[")
-	for i, e := range rows {
+	for i := range rows {
 		if i > 0 {
 			encoded = append(encoded, ',')
 		}
-		encoded = append(encoded, e.payload...)
+		encoded = append(encoded, rows[i].opened(topic)...)
 	}
 	if err := json.Unmarshal(append(encoded, ']'), list); err != nil {
 		panic(fmt.Sprintf("decode payload of %s/%s: %v", rows[0].Namespace, rows[0].Topic, err))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // tx is a transaction or a savepoint of a DB. The mutex of the DB guards its fields.
@@ -118,6 +119,9 @@ func (t *tx) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Keyring is called by the enqueues of package outbox that have no keyring.
+func (t *tx) Keyring() seal.Keyring { return seal.ForTests() }
+
 // RecordEvents is called by the enqueues of package outbox.
 func (t *tx) RecordEvents(
 	ctx context.Context, schema *schemadb.Schema, ms []outbox.Message, receipts []outbox.Receipt, order []int,
@@ -128,6 +132,7 @@ func (t *tx) RecordEvents(
 	events := make([]row, len(ms))
 	for i := range ms {
 		events[i] = newRow(schema.Name(), &ms[i], receipts[i].ID)
+		events[i].keyring = seal.KeyringFromContext(ctx)
 	}
 	for n, i := range order {
 		var err error

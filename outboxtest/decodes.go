@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outboxgen/outboxgen/internal/payloads/decode"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -61,7 +61,7 @@ func RequireDecodes(t testing.TB, file string, topics ...*outbox.UntypedTopic) {
 
 // decodes reports why a handler of topic does not get payload, or gets less than it.
 func decodes(topic *outbox.UntypedTopic, version int, payload json.RawMessage) error {
-	decoder := decode.NewDecoder(topic.Payload(), topic.Version(), topic.Spec().Strict, topic.Spec().History...)
+	decoder := config.Opener(topic)
 	p, err := decoder.Decode(version, payload)
 	if err != nil || version < topic.Version() {
 		return err

@@ -3,8 +3,8 @@ package outboxtest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -13,9 +13,10 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
-	"github.com/outboxgen/outboxgen/internal/payloads/decode"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // Querier reads the events. It is a connection, a pool, or a transaction, which also sees the events that it has enqueued
@@ -36,6 +37,38 @@ func RequireEnqueued[P any](t testing.TB, db Querier, topic outbox.Topic[P], mat
 		t.Fatalf("no event of %s matches; there are %s", topic.Untyped(), seen)
 	}
 	return payload
+}
+
+// WithKeyring returns t with a context that has k: RequireEnqueued and RequireNotEnqueued open what is sealed with it, and
+// Drain gives it to a dispatcher or listener that has no keyring. Without it they use seal.ForTests. Code under test
+// gets the context of what WithKeyring returns, or one of seal.ContextWithKeyring.
+func WithKeyring(t testing.TB, k seal.Keyring) testing.TB {
+	return withContext{t, seal.ContextWithKeyring(t.Context(), k)}
+}
+
+type withContext struct {
+	testing.TB
+	ctx context.Context
+}
+
+func (t withContext) Context() context.Context { return t.ctx }
+
+// contextOf returns the context of t, with the keyring for tests if it has none.
+func contextOf(t testing.TB) context.Context {
+	if seal.KeyringFromContext(t.Context()) != nil {
+		return t.Context()
+	}
+	return seal.ContextWithKeyring(t.Context(), seal.ForTests())
+}
+
+// unreadable says in the list of events why a payload is not compared. Only the error of what is sealed is shown: others
+// may be of the user's code, and have a value.
+func unreadable(err error) string {
+	var sealed *sealing.Fault
+	if errors.As(err, &sealed) {
+		return " (payload does not open: " + sealed.Error() + ")"
+	}
+	return " (payload does not decode)"
 }
 
 // RequireNotEnqueued fails the test if there is an event of topic for which match is true. A nil match is always true.
@@ -60,7 +93,7 @@ func Drain(t testing.TB, d Drainer) queue.Report {
 	if isnil.Is(d) {
 		t.Fatal("drain: no dispatcher or listener given (nil)")
 	}
-	report, err := d.Drain(config.Inline(t.Context()))
+	report, err := d.Drain(config.Inline(contextOf(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +108,10 @@ func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) 
 	}
 	of := topic.Untyped().Spec()
 	schema := cmp.Or(of.Schema, "outbox")
-	query := "SELECT id, coalesce(status, 'without state'), coalesce(dedupe_key, ''), version, payload FROM " + pgx.Identifier{schema, "event_status"}.Sanitize() +
+	query := "SELECT id, coalesce(status, 'without state'), coalesce(dedupe_key, ''), tenant_id, version, payload FROM " + pgx.Identifier{schema, "event_status"}.Sanitize() +
 		" WHERE namespace = $1 AND topic = $2 ORDER BY created_at, id"
 	if of.Log {
-		query = "SELECT id, 'in the log', coalesce(dedupe_key, ''), version, payload FROM " + pgx.Identifier{schema, "log"}.Sanitize() +
+		query = "SELECT id, 'in the log', coalesce(dedupe_key, ''), tenant_id, version, payload FROM " + pgx.Identifier{schema, "log"}.Sanitize() +
 			" WHERE namespace = $1 AND topic = $2 ORDER BY seq"
 	}
 	rows, err := db.Query(t.Context(), query, of.Namespace, of.Name)
@@ -88,13 +121,15 @@ func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) 
 	var (
 		list        []string
 		id          uuid.UUID
+		tenant      uuid.NullUUID
 		status, key string
 		version     int
 		raw         []byte
 	)
 	current := topic.Untyped().Version()
-	decoder := decode.NewDecoder(reflect.TypeFor[P](), current, of.Strict, of.History...)
-	_, err = pgx.ForEachRow(rows, []any{&id, &status, &key, &version, &raw}, func() error {
+	ctx := contextOf(t)
+	decoder := config.Opener(topic.Untyped())
+	_, err = pgx.ForEachRow(rows, []any{&id, &status, &key, &tenant, &version, &raw}, func() error {
 		if found {
 			return nil
 		}
@@ -102,11 +137,11 @@ func find[P any](t testing.TB, db Querier, topic outbox.Topic[P], match func(P) 
 		if key != "" {
 			line += fmt.Sprintf(" key %q", key)
 		}
-		switch p, err := decoder.Decode(version, raw); {
+		switch p, err := decoder.Open(ctx, sealing.Event{ID: id, Tenant: tenant}, version, raw); {
 		case version > current:
 			line += fmt.Sprintf(" (payload has version %d, the topic knows %d)", version, current)
 		case err != nil:
-			line += " (payload does not decode)"
+			line += unreadable(err)
 		case match == nil || match(*p.(*P)):
 			payload, found = *p.(*P), true
 		}

@@ -7,6 +7,7 @@ import "reflect"
 type Upcaster struct {
 	version int
 	from    reflect.Type
+	sealed  bool
 	step    func(old any) (any, error)
 }
 
@@ -20,6 +21,15 @@ func Upcast[Old, New any](version int, step func(Old) (New, error)) Upcaster {
 		return made, err
 	}}
 }
+
+// Sealed returns u for payloads that are sealed as a whole in the version that it starts from.
+func (u Upcaster) Sealed() Upcaster {
+	u.sealed = true
+	return u
+}
+
+// IsSealed reports whether payloads of the version that u starts from are sealed as a whole.
+func (u Upcaster) IsSealed() bool { return u.sealed }
 
 // Version returns the version that u starts from.
 func (u Upcaster) Version() int { return u.version }

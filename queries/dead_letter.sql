@@ -277,8 +277,8 @@ forgotten AS (
 SELECT count(*) FROM gone;
 
 -- name: DeadLetterEdit :execrows
--- Replaces the payload of a dead letter, which is not in the queue yet. The event is deleted and not changed, because an
--- event is never updated: DeadLetterReplay makes it again from the dead letter, under the same id, in the same transaction.
+-- Replaces the payload of a dead letter, which is not in the queue yet. The event is deleted and not changed, because
+-- what an event says is never updated: DeadLetterReplay makes it again from the dead letter, under the same id, in the same transaction.
 WITH edited AS (
     UPDATE outbox_schema.dead_letters AS d
     SET payload = @payload

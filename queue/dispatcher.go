@@ -35,6 +35,7 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/queue/internal/core"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
 // Config tunes a dispatcher. The zero value is a good start.
@@ -83,6 +84,10 @@ type Config struct {
 	// Publishers forward the events of topics that publish, by the broker's name in the YAML: "kafka", "nats", "amqp",
 	// "redis" or "webhook". The caller closes them after Run has returned.
 	Publishers map[string]publish.Publisher
+	// Keyring opens what is sealed of the events, and seals what handlers enqueue with their context. nil means that of
+	// the context of Run or Drain, by seal.ContextWithKeyring. Publishers forward what is sealed as it is. A key that is
+	// not there yet makes its event wait, with no attempt counted; a log line names the key.
+	Keyring seal.Keyring
 	// Breaker says when failures of a destination are an outage, and how long topics and destinations rest while they
 	// are unavailable.
 	Breaker outbox.Breaker
@@ -287,6 +292,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return fmt.Errorf("run dispatcher: %w", errBusy)
 	}
 	defer d.busy.Store(false)
+	ctx = config.WithKeyring(ctx, d.cfg.Keyring)
 	if err := d.probe(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -27,6 +27,7 @@ func (d *Dispatcher) Drain(ctx context.Context) (Report, error) {
 // continues. Any number of processes may drain concurrently. One dispatcher may not: the second call returns an error.
 func (d *Dispatcher) DrainUpTo(ctx context.Context, limit outbox.DrainLimit) (r Report, err error) {
 	r.Ended = outbox.EndStopped
+	ctx = config.WithKeyring(ctx, d.cfg.Keyring)
 	bounded, cancel, err := config.DrainContext(ctx, limit)
 	if err != nil {
 		return r, fmt.Errorf("drain: %w", err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/target"
-	"github.com/outboxgen/outboxgen/internal/payloads/decode"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -60,9 +60,9 @@ func HandleUntyped(
 	if h == nil {
 		return th
 	}
-	decoder := decode.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
+	decoder := config.Opener(t)
 	th.run = func(ctx context.Context, e outbox.Event, payload json.RawMessage) error {
-		p, err := decoder.Decode(e.Version, payload)
+		p, err := decoder.Open(ctx, sealing.Event{ID: e.ID, Tenant: e.TenantID}, e.Version, payload)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
-	"github.com/outboxgen/outboxgen/internal/payloads/decode"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -63,13 +63,13 @@ func handleBatch(
 	if h == nil {
 		return th
 	}
-	decoder := decode.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
+	decoder := config.Opener(t)
 	th.runBatch = func(ctx context.Context, all []outbox.Event, raw []json.RawMessage) error {
 		events, payloads := make([]outbox.Event, 0, len(all)), make([]any, 0, len(all))
 		var failed outbox.BatchError
 		for i, e := range all {
 			failed.Fail(e, usercode.Recover("payload", func() error {
-				p, err := decoder.Decode(e.Version, raw[i])
+				p, err := decoder.Open(ctx, sealing.Event{ID: e.ID, Tenant: e.TenantID}, e.Version, raw[i])
 				if err == nil {
 					events, payloads = append(events, e), append(payloads, p)
 				}

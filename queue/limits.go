@@ -12,8 +12,10 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
 	"github.com/outboxgen/outboxgen/internal/payloads/decode"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
@@ -37,10 +39,9 @@ func (d *Dispatcher) limitedTopics() (all []limited) {
 		if len(h.limits) == 0 {
 			continue
 		}
-		spec := h.of.Spec()
 		all = append(all, limited{
 			name: name, of: &h, shape: h.shape(name),
-			decode: decode.NewDecoder(h.of.Payload(), h.of.Version(), false, spec.History...),
+			decode: config.LooseOpener(h.of),
 		})
 	}
 	return all
@@ -153,7 +154,9 @@ func (d *Dispatcher) file(ctx context.Context, t *limited, inFlight []uuid.UUID)
 		p := queries.LimitFileParams{TurnLane: topiclane.OfTurns(t.name)}
 		for _, r := range rows {
 			p.Ids = append(p.Ids, r.ID)
-			p.Turns = append(p.Turns, t.shape.Of(uuidText(r.TenantID), t.keysOf(int(r.Version), r.Payload)))
+			p.Turns = append(p.Turns, t.shape.Of(uuidText(r.TenantID), t.keysOf(ctx, sealing.Event{
+				ID: r.ID.Bytes, Tenant: uuid.NullUUID{UUID: r.TenantID.Bytes, Valid: r.TenantID.Valid},
+			}, int(r.Version), r.Payload)))
 		}
 		return q.LimitFile(ctx, p)
 	})
@@ -171,7 +174,9 @@ func uuidText(id pgtype.UUID) string {
 const unknownKey = "?"
 
 // keysOf returns the keys of an event for the limits that need one.
-func (t *limited) keysOf(version int, payload json.RawMessage) (keys []string) {
+func (t *limited) keysOf(
+	ctx context.Context, e sealing.Event, version int, payload json.RawMessage,
+) (keys []string) {
 	want := 0
 	for _, l := range t.of.limits {
 		if turn.Keyed(l.Per) {
@@ -179,7 +184,7 @@ func (t *limited) keysOf(version int, payload json.RawMessage) (keys []string) {
 		}
 	}
 	if crashed := usercode.Recover("", func() error {
-		p, err := t.decode.Decode(version, payload)
+		p, err := t.decode.Derive(ctx, e, version, payload)
 		if err != nil || t.of.of.Spec().Keys == nil {
 			return err
 		}

@@ -71,13 +71,17 @@ type signals struct {
 	paused     testsignal.Signal // read what is paused
 }
 
+// waitPauses is how many of the longest pauses of a target an event waits that needs something which is not there. That
+// is 30 s by default: each such event waits by itself, and there may be many.
+const waitPauses = 20
+
 // machineOf returns what every core of d has in common.
 func (d *Dispatcher) machineOf() core.Config {
 	cfg := core.Config{
 		BatchSize: d.cfg.BatchSize, Concurrency: d.cfg.Concurrency,
 		Ahead:         d.cfg.Concurrency,
 		LeaseDuration: d.cfg.LeaseDuration, PollInterval: d.cfg.PollInterval, MaxPollInterval: d.cfg.MaxPollInterval,
-		FirstPause: d.cfg.Breaker.FirstPause,
+		FirstPause: d.cfg.Breaker.FirstPause, WaitPause: waitPauses * d.cfg.Breaker.MaxPause,
 	}
 	d.targetOf = make(map[*core.Target]*target.Target, len(d.targets.All))
 	of := make(map[*target.Target]*core.Target, len(d.targets.All))

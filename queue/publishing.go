@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
@@ -42,7 +43,7 @@ func (l *loop) send(s *core.Send) (sent *core.Sent, failed []*core.Task) {
 		sent.Tasks = tasks
 	} else {
 		var unfit []*core.Task
-		sent.Tasks, events, unfit = l.d.prepare(tasks)
+		sent.Tasks, events, unfit = l.d.prepare(l.WorkCtx, tasks)
 		if failed = append(failed, unfit...); len(unfit) > 0 && len(events) > 0 {
 			l.report(failed) // they do not wait for the call
 			failed = nil
@@ -70,7 +71,7 @@ func (l *loop) route(r *core.Route) (routed *core.Routed, failed []*core.Task) {
 			live = append(live, t)
 		}
 	}
-	tasks, events, unfit := l.d.prepare(live)
+	tasks, events, unfit := l.d.prepare(l.WorkCtx, live)
 	failed = append(failed, unfit...)
 	lines := make(map[string]int)
 	for i, t := range tasks {
@@ -88,8 +89,10 @@ func (l *loop) route(r *core.Route) (routed *core.Routed, failed []*core.Task) {
 }
 
 // prepare makes the outgoing form of the events of tasks. failed are those that cannot be published.
-func (d *Dispatcher) prepare(tasks []*core.Task) (ready []*core.Task, events []publish.Outgoing, failed []*core.Task) {
-	made, results := target.Prepare(len(tasks), func(i int) (*target.Route, *outbox.Event, json.RawMessage) {
+func (d *Dispatcher) prepare(
+	ctx context.Context, tasks []*core.Task,
+) (ready []*core.Task, events []publish.Outgoing, failed []*core.Task) {
+	made, results := target.Prepare(ctx, len(tasks), func(i int) (*target.Route, *outbox.Event, json.RawMessage) {
 		c := taskOf(tasks[i]).claimed
 		return d.handlers[c.Topic].publication, &c.Event, c.Payload
 	})

@@ -218,6 +218,9 @@ func (d *Dispatcher) accountFor(f *settlement, r *Report) {
 		d.rep.Delivered(e)
 		return
 	case f.kind == releasing:
+		if f.why.Waits {
+			d.rep.Trouble(report.Waiting, "event waits", *e, f.why.Text)
+		}
 		return
 	case f.died:
 		r.Dead++

@@ -1,4 +1,5 @@
--- Queue topics. An event is a fact: its row is inserted and pruned, and never updated. Its delivery is state, which lives
+-- Queue topics. An event is a fact: its row is inserted and pruned. Only outboxgen reseal updates it, which changes the form of
+-- sealed values and not what the event says. Its delivery is state, which lives
 -- in rows of its own: in queue until the event is final, then in delivered or dead_letters. So a claim and an ack write
 -- narrow rows, however large the payload is. There are no triggers, and no foreign keys between these tables.
 CREATE TABLE outbox_schema.events (
@@ -39,7 +40,7 @@ CREATE INDEX events_entity ON outbox_schema.events (entity_type, entity_id, crea
 CREATE INDEX events_correlation ON outbox_schema.events (left(headers ->> 'correlation_id', 100) COLLATE "C", created_at)
     WHERE left(headers ->> 'correlation_id', 100) COLLATE "C" IS NOT NULL;
 
-COMMENT ON TABLE outbox_schema.events IS 'Events of queue topics. Inserted by outboxgen or outbox.enqueue, deleted by prune, never updated.';
+COMMENT ON TABLE outbox_schema.events IS 'Events of queue topics. Inserted by outboxgen or outbox.enqueue, deleted by prune, updated only by reseal.';
 COMMENT ON COLUMN outbox_schema.events.id IS 'UUID v7 from the enqueuing process; the default is for rows written by hand.';
 COMMENT ON COLUMN outbox_schema.events.dedupe_key IS 'Producer-side idempotency key, unique within the topic; starts with the tenant and a slash if there is a tenant.';
 

@@ -47,7 +47,7 @@ CREATE INDEX log_entity ON outbox_schema.log (entity_type, entity_id, created_at
 CREATE INDEX log_correlation ON outbox_schema.log (left(headers ->> 'correlation_id', 100) COLLATE "C", created_at)
     WHERE left(headers ->> 'correlation_id', 100) COLLATE "C" IS NOT NULL;
 
-COMMENT ON TABLE outbox_schema.log IS 'Events of log topics. Written by outboxgen; only pruning deletes rows.';
+COMMENT ON TABLE outbox_schema.log IS 'Events of log topics. Written by outboxgen; only pruning deletes rows, and only reseal updates them.';
 COMMENT ON COLUMN outbox_schema.log.seq IS 'Position; drawn after xid was assigned. Gaps are rolled-back events and duplicates.';
 COMMENT ON COLUMN outbox_schema.log.xid IS 'Transaction that enqueued the event; a listener''s snapshots say whether it had ended.';
 COMMENT ON COLUMN outbox_schema.log.bucket IS 'Hash of the partition key, or of the id without one, from 0 to 32767: a shard takes bucket % shards = shard.';

@@ -30,7 +30,7 @@ import (
 func (r *Receiver) Receive(ctx context.Context, ms []Message) ([]Outcome, error) {
 	items := make([]*item, len(ms))
 	for i, m := range ms {
-		items[i] = r.prepare(m)
+		items[i] = r.prepare(ctx, m)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -302,6 +302,11 @@ func (r *Receiver) transact(ctx context.Context, batch []*item) (behind []string
 		case it.fate == fatePark:
 			outcomes[i], err = Parked, keep.add(it, encoding, Parked, *it.after)
 		default:
+			if it.unready != nil { // what it needs to be read may be there now
+				if err := r.read(ctx, it); err != nil {
+					return nil, i, err
+				}
+			}
 			prepared, places = append(prepared, it.prepared), append(places, i)
 		}
 		if err != nil {

@@ -2,6 +2,7 @@ package receive
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -26,8 +27,9 @@ type item struct {
 	id       string // identifies the message in the group
 	key      string // "" if it has no order
 	event    consume.Event
-	prepared *consume.Prepared // nil with a fault
+	prepared *consume.Prepared // nil with a fault, and while it is unready
 	fault    error             // why it can never be applied
+	unready  error             // why it cannot be read yet: what it needs is unavailable
 
 	attempts int    // that have failed
 	doubts   int    // failures that may not be its own
@@ -49,16 +51,18 @@ const (
 )
 
 // prepare reads a message.
-func (r *Receiver) prepare(m Message) *item {
+func (r *Receiver) prepare(ctx context.Context, m Message) *item {
 	it := &item{message: m, key: nameOf(m.Key)}
-	var err error
-	it.prepared, err = r.consumer.Prepare(m.Message)
+	err := r.read(ctx, it)
 	if err == nil {
-		it.event = it.prepared.Event()
 		it.id = it.event.ID.String()
 		return it
 	}
-	it.fault, it.fate = err, fateDie
+	if troubleOf(err).class == troubleAway && errclass.Marked(err) {
+		it.unready = err
+	} else {
+		it.fault, it.fate = err, fateDie
+	}
 	if received, unread := consume.Parse(m.Message); unread == nil {
 		it.event = received.Event
 	}
@@ -75,6 +79,15 @@ func (r *Receiver) prepare(m Message) *item {
 		it.fate = fateIgnore
 	}
 	return it
+}
+
+// read reads the message of it.
+func (r *Receiver) read(ctx context.Context, it *item) error {
+	p, err := r.consumer.Prepare(ctx, it.message.Message)
+	if err == nil {
+		it.prepared, it.event, it.unready = p, p.Event(), nil
+	}
+	return err
 }
 
 // placeID identifies a message without a readable id: by its place, and by its content too, because the same place can

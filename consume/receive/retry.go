@@ -188,16 +188,20 @@ func (r *Receiver) again(ctx context.Context, no int64, many int) (items []*item
 	nos := make([]int64, 0, len(rows))
 	for _, row := range rows {
 		m, err := messageOf(row.Envelope, row.Body)
-		it := r.prepare(Message{Message: m, Place: row.Place, Key: row.Key})
+		it := r.prepare(ctx, Message{Message: m, Place: row.Place, Key: row.Key})
 		it.attempts = int(row.Attempts)
 		if err != nil {
 			it.fault = consume.Permanent(err)
 		}
-		if it.fault != nil {
-			if len(items) == 0 {
-				return []*item{it}, 0, &effectError{consume.Permanent(it.fault)}
+		if fault := it.fault; fault != nil || it.unready != nil {
+			switch {
+			case len(items) > 0: // it is tried alone
+			case fault != nil:
+				return []*item{it}, 0, &effectError{consume.Permanent(fault)}
+			default:
+				return []*item{it}, 0, it.unready
 			}
-			break // it is tried alone
+			break
 		}
 		items, prepared, nos = append(items, it), append(prepared, it.prepared), append(nos, row.No)
 	}

@@ -40,6 +40,7 @@ var packages = names(`
 	github.com/outboxgen/outboxgen/publish/redis
 	github.com/outboxgen/outboxgen/publish/webhook
 	github.com/outboxgen/outboxgen/queue
+	github.com/outboxgen/outboxgen/seal
 	github.com/outboxgen/outboxgen/worker
 	github.com/outboxgen/outboxgen/worker/signals
 	github.com/prometheus/client_golang/prometheus

@@ -67,6 +67,7 @@ const (
 	PartitionFieldType    Rule = "partition-field-type"
 	PartitionSensitive    Rule = "partition-sensitive-field"
 	PartitionNotInjective Rule = "partition-not-injective"
+	SealedKeyField        Rule = "sealed-key-field"
 	EntityUnknownField    Rule = "entity-unknown-field"
 	EntityOptionalField   Rule = "entity-optional-field"
 	EntityFieldType       Rule = "entity-field-type"
@@ -111,6 +112,7 @@ const (
 	PublishUnordered        Rule = "publish-unordered"
 	PublishTwice            Rule = "publish-twice"
 	PublishWireName         Rule = "publish-wire-name"
+	PublishSealed           Rule = "publish-sealed"
 	ListenerPublish         Rule = "listener-publish"
 	ConsumerEmpty           Rule = "consumer-empty"
 	ConsumerInternal        Rule = "consumer-internal"
@@ -164,6 +166,7 @@ const (
 	ChangeEntity        Rule = "change-entity"
 	ChangeDelivery      Rule = "change-delivery"
 	ChangePublish       Rule = "change-publish"
+	ChangeSealed        Rule = "change-sealed"
 	ChangeGoName        Rule = "change-go-name"
 )
 
@@ -227,6 +230,8 @@ var rules = []RuleInfo{
 	{PartitionSensitive, "A partition_key has no sensitive field, because logs and the CLI show keys."},
 	{PartitionNotInjective,
 		"Different field values never give the same partition_key: it has a placeholder, and a '/' between any two."},
+	{SealedKeyField, "A key, limit, entity, tenant, destination or header has no sealed field, because it is stored and " +
+		"sent as it is."},
 	{EntityUnknownField, "An entity names fields of the payload."},
 	{EntityOptionalField, "An entity uses only required fields."},
 	{EntityFieldType, "An entity id uses only uuid, string, int32, int64, date and enum fields."},
@@ -292,6 +297,8 @@ var rules = []RuleInfo{
 		"record of its key may come after it and stay."},
 	{PublishWireName, "A wire_name is 1 to 128 letters, digits, '.', '_', '-', ':' or '/', and begins and ends with a " +
 		"letter or digit. Only a topic with publish has one, and no other published topic has it or had it."},
+	{PublishSealed, "A topic that is sealed as a whole has no publish key, no header with a {field} and no field with the " +
+		"destination, because publishers do not open payloads."},
 	{PublishUnread, "A log topic with publish is read by a listener with publish: true, or has listeners: none."},
 	{PublishUnordered, "Warning: a log topic with publish has a partition_key; without one, its events have no order " +
 		"and no key at the broker."},
@@ -325,6 +332,7 @@ var rules = []RuleInfo{
 	{ChangeDelivery, "A frozen version keeps its delivery. Warning: a higher version has the delivery of the one before."},
 	{ChangePublish, "A frozen version keeps its broker, its destination, its publish key and whether it is a tombstone. " +
 		"A log topic may get a publish."},
+	{ChangeSealed, "A field of a frozen version, and its payload as a whole, stays sealed, or stays open."},
 	{ChangeGoName, "Warning: the Go names and Go types of a frozen version stay, so that code that uses them compiles."},
 }
 

@@ -121,7 +121,9 @@ func (d *Document) describe(s *symbol) string {
 		}
 	case spec.FieldThing:
 		title += ": `" + fieldType(s.node) + "`"
-		if isTrue(s.node.child("sensitive")) {
+		if n := s.node.child("sensitive"); n != nil && n.text == "sealed" {
+			title += ", sealed"
+		} else if isTrue(n) {
 			title += ", sensitive"
 		}
 	default:

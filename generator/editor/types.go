@@ -42,6 +42,12 @@ func fieldType(n *node) string {
 	return ""
 }
 
+// isSensitive reports whether a field is kept from people, which a sealed one is, too.
+func isSensitive(field *node) bool {
+	n := field.child("sensitive")
+	return isTrue(n) || n != nil && n.text == "sealed"
+}
+
 func isTrue(n *node) bool { return n != nil && strings.EqualFold(n.text, "true") }
 
 // typeForm says what a shared type is.
@@ -74,7 +80,7 @@ func enumValues(n *node) (values []string) {
 // enum.
 func (x *index) keyable(f *symbol) (model.Kind, bool) {
 	name, optional := strings.CutSuffix(fieldType(f.node), "?")
-	if optional || isTrue(f.node.child("optional")) || isTrue(f.node.child("sensitive")) {
+	if optional || isTrue(f.node.child("optional")) || isSensitive(f.node) {
 		return "", false
 	}
 	kind := model.Kind(name)

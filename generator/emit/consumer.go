@@ -54,13 +54,16 @@ func (e *emitter) consumedTopic(t *model.Topic) ([]byte, error) {
 	if former := t.Publish.Former; len(former) > 0 {
 		list = append(list, member{"FormerWireNames", texts(former)})
 	}
+	if t.Sealed {
+		list = append(list, member{"Sealed", jen.True()})
+	}
 	list = append(list, member{"Version", jen.Lit(t.Version)})
 	addComment(g, topicIdentity(t)+".")
 	g.Var().Id(topicVar(t)).Op("=").Qual(consumePath, "NewTopic").Types(jen.Id(t.GoName)).Call(jen.Qual(consumePath,
 		"TopicSpec").Add(members(append(list, history(t)...))))
 	g.Line()
 	e.addPayload(g, t)
-	e.addMasking(g, payload, t.GoName, t.Fields)
+	e.addPayloadMasking(g, t.GoName, t.Fields, t.Sealed)
 	return render(f)
 }
 

@@ -24,7 +24,7 @@ func (e *emitter) past(t *model.Topic, p *model.Past) ([]byte, error) {
 		"also runs when an event is delivered again.")
 	g.Type().Id(p.GoName).StructFunc(func(g *jen.Group) { e.addMembers(g, p.Fields) })
 	g.Line()
-	e.addMasking(g, payload, p.GoName, p.Fields)
+	e.addPayloadMasking(g, p.GoName, p.Fields, p.Sealed)
 	for _, own := range p.Types {
 		switch {
 		case own.IsEnum():
@@ -49,6 +49,9 @@ func history(t *model.Topic) []member {
 	for i, p := range t.History {
 		steps[i] = jen.Qual(payloadPath, "Upcast").Types(jen.Id(p.GoName), jen.Id(t.Next(p))).Call(jen.Lit(p.Version),
 			jen.Id(p.Upcaster()))
+		if p.Sealed {
+			steps[i] = jen.Add(steps[i]).Dot("Sealed").Call()
+		}
 	}
 	return []member{
 		{"History", jen.Index().Qual(payloadPath, "Upcaster").Custom(jen.Options{

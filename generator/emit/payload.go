@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
@@ -72,10 +73,26 @@ func tagOf(f *model.Field) jen.Code {
 		name += ",omitempty"
 	}
 	tags := map[string]string{"json": name}
-	if f.Sensitive {
-		tags["outbox"] = "sensitive" // outbox.MaskPayload reads it
+	switch { // enqueue and outbox.MaskPayload read it
+	case f.Sealed:
+		tags["outbox"] = "sealed"
+	case f.Sensitive:
+		tags["outbox"] = "sensitive"
 	}
 	return jen.Tag(tags)
+}
+
+// addPayloadMasking is addMasking for a payload, all of which is sensitive if it is sealed as a whole.
+func (e *emitter) addPayloadMasking(g *jen.Group, name string, fields []*model.Field, sealed bool) {
+	if sealed {
+		fields = slices.Clone(fields)
+		for i, f := range fields {
+			masked := *f
+			masked.Sensitive = true
+			fields[i] = &masked
+		}
+	}
+	e.addMasking(g, payload, name, fields)
 }
 
 // addMasking declares the methods that keep sensitive values out of fmt and slog.

@@ -16,7 +16,7 @@ func (e *emitter) topic(t *model.Topic) ([]byte, error) {
 	e.addPayload(g, t)
 	addKeys(g, t)
 	addPublication(g, t)
-	e.addMasking(g, payload, t.GoName, t.Fields)
+	e.addPayloadMasking(g, t.GoName, t.Fields, t.Sealed)
 	addEnqueue(g, t)
 	return render(f)
 }
@@ -40,6 +40,12 @@ func (e *emitter) addTopicVar(g *jen.Group, t *model.Topic) {
 		list = append(list, member{"RenamedFrom", renamedFrom(t)})
 	}
 	list = append(list, member{"Version", jen.Lit(t.Version)}, member{"Strict", jen.True()})
+	switch {
+	case t.Sealed:
+		list = append(list, member{"Sealed", jen.Qual(outboxPath, "SealedPayload").Call()})
+	case model.HasSealed(t.Fields):
+		list = append(list, member{"Sealed", jen.Qual(outboxPath, "SealedFields").Call()})
+	}
 	if isLog(t) {
 		list = append(list, member{"Log", jen.True()})
 	}

@@ -30,7 +30,7 @@ const (
 func ClassOf(rule diag.Rule) Class {
 	switch rule {
 	case diag.ChangeFieldRemoved, diag.ChangeFieldAdded, diag.ChangeFieldOptional, diag.ChangeFieldType, diag.ChangeBounds,
-		diag.ChangeEnumValue:
+		diag.ChangeEnumValue, diag.ChangeSealed:
 		return Wire
 	case diag.ChangeGoName:
 		return GoSource

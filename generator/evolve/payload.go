@@ -78,6 +78,13 @@ func (c *comparison) field(was, is *model.Field, in section) {
 		}
 		c.changed(pos, diag.ChangeFieldOptional, "%s is now %s and was %s", what, kind[is.Optional], kind[was.Optional])
 	}
+	if was.Sealed != is.Sealed && !c.now.Sealed { // of a topic that is sealed, no field is sealed by itself
+		pos := s.Sensitive.Pos
+		if !pos.IsValid() {
+			pos = s.Name.Pos
+		}
+		c.changed(pos, diag.ChangeSealed, "%s is now %s and was %s", what, openOrSealed(is.Sealed), openOrSealed(was.Sealed))
+	}
 	if was.GoName != is.GoName {
 		pos := s.Go.Pos
 		if !pos.IsValid() {
@@ -90,6 +97,13 @@ func (c *comparison) field(was, is *model.Field, in section) {
 		return
 	}
 	c.bounds(was, is, what, s.Type.Pos, bounds{s.Min.Pos, s.Max.Pos, s.MinLen.Pos, s.MaxLen.Pos, s.Pattern.Pos})
+}
+
+func openOrSealed(sealed bool) string {
+	if sealed {
+		return "sealed"
+	}
+	return "open"
 }
 
 // typeRef compares the type of what, at pos, and returns whether it has the same shape. The parts of shared types are

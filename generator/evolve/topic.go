@@ -68,6 +68,10 @@ func (c *comparison) topic(old, t *model.Topic) {
 	if was, is := entity(old.Entity), entity(t.Entity); was != is {
 		c.changed(at.or(s.Entity.Pos), diag.ChangeEntity, "entity: %s", changes(was, is))
 	}
+	if old.Sealed != t.Sealed {
+		c.changed(at.or(s.Sealed.Pos), diag.ChangeSealed, "sealed: the payload is now %s and was %s", openOrSealed(t.Sealed),
+			openOrSealed(old.Sealed))
+	}
 	// A log topic that gets a publish loses no reader.
 	if was, is := destination(old.Publish), destination(t.Publish); was != is && (was != "" || t.Delivery == model.Queue) {
 		c.changed(at.or(s.Publish.Pos), diag.ChangePublish, "publish: %s", changes(was, is))

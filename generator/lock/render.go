@@ -57,6 +57,9 @@ func (w *writer) version(f *model.Frozen) {
 	const in = 6
 	t := f.Topic
 	w.line(in, "delivery: %s", t.Delivery)
+	if t.Sealed {
+		w.line(in, "sealed: true")
+	}
 	if t.Tenant != nil {
 		w.line(in, "tenant: %s", word(t.Tenant.Name))
 	}
@@ -120,7 +123,9 @@ func (w *writer) fields(indent int, fields []*model.Field) {
 		if name := f.GoOverride(); name != "" {
 			attributes = append(attributes, "go: "+word(name))
 		}
-		if f.Sensitive {
+		if f.Sealed {
+			attributes = append(attributes, "sensitive: sealed")
+		} else if f.Sensitive {
 			attributes = append(attributes, "sensitive: true")
 		}
 		attributes = append(attributes, bounds(f)...)

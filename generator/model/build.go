@@ -205,7 +205,12 @@ func (b *builder) topic(s *spec.Topic, n *Namespace) {
 	}
 	p := b.override(b.defaults, &s.Policy, where)
 	t.Retry, t.Lease, t.Retention, t.Wake = p.retry, p.lease, p.retention, p.wake
-	t.Fields = b.fields(s.Payload.Items, where, "Validate", "DedupeKey")
+	t.Sealed = s.Sealed.V
+	methods := []string{"Validate", "DedupeKey"}
+	if t.Sealed {
+		methods = append(methods, maskingMethods...)
+	}
+	t.Fields = b.fields(s.Payload.Items, where, methods...)
 	b.tenant(s, t)
 	b.dedupeKey(s, t)
 	if t.Delivery == Queue && !b.undecided[t] {

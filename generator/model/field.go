@@ -17,7 +17,8 @@ func (b *builder) fields(specs []*spec.Field, owner string, methods ...string) [
 	fields := make([]*Field, 0, len(specs))
 	for _, s := range specs {
 		where := "field " + spec.Show(s.Name.V) + " of " + owner
-		f := &Field{Name: s.Name.V, Doc: PlainText(s.Doc.V), Sensitive: s.Sensitive.V}
+		f := &Field{Name: s.Name.V, Doc: PlainText(s.Doc.V), Sensitive: s.Sensitive.V != spec.Open,
+			Sealed: s.Sensitive.V == spec.Sealed}
 		fields = append(fields, f)
 		if b.checkName(s.Name, "field") {
 			f.GoName = b.goName(s.Name, s.Go)
@@ -86,6 +87,23 @@ func holdsSensitive(fields []*Field, known map[*Type]bool) bool {
 		}
 		return known[inner]
 	})
+}
+
+// HasSealed reports whether a field is sealed at any depth. Types are not recursive.
+func HasSealed(fields []*Field) bool {
+	return slices.ContainsFunc(fields, func(f *Field) bool {
+		inner := f.Type.named()
+		return f.Sealed || inner != nil && HasSealed(inner.Fields)
+	})
+}
+
+// sealedIn reports a field that is sealed and that key, which is not, is made of. It returns whether it is.
+func (b *builder) sealedIn(pos diag.Pos, key string, f *Field, where string) bool {
+	if f.Sealed {
+		b.Errorf(pos, diag.SealedKeyField,
+			"%s: field %q of %s is sealed: use another field, because this is stored and sent as it is", key, f.Name, where)
+	}
+	return f.Sealed
 }
 
 // nameOrGo returns where to point for a finding about a Go name.

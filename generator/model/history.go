@@ -24,6 +24,7 @@ type History map[string][]*Frozen
 type Past struct {
 	Version int
 	GoName  string // TurnFinalizedV1
+	Sealed  bool   // as a whole
 	Fields  []*Field
 	Types   []*Type // its own: TurnFinalizedV1Usage for usage
 }
@@ -86,7 +87,7 @@ func (b *builder) history(t *Topic, self *decl) {
 			old.WireName != t.Publish.WireName && !slices.Contains(t.Publish.Former, old.WireName) {
 			t.Publish.Former = append(t.Publish.Former, old.WireName)
 		}
-		p := &Past{Version: f.Version, GoName: t.GoName + "V" + strconv.Itoa(f.Version)}
+		p := &Past{Version: f.Version, GoName: t.GoName + "V" + strconv.Itoa(f.Version), Sealed: f.Topic.Sealed}
 		t.History = append(t.History, p)
 		r := &reviver{today: b.types, past: p, known: make(map[*Type]*Type)}
 		p.Fields = r.fields(f.Topic.Fields)
@@ -120,7 +121,9 @@ type reviver struct {
 func (r *reviver) fields(frozen []*Field) []*Field {
 	fields := make([]*Field, len(frozen))
 	for i, f := range frozen {
-		fields[i] = &Field{Name: f.Name, GoName: f.GoName, Type: r.ref(f.Type), Optional: f.Optional, Sensitive: f.Sensitive}
+		fields[i] = &Field{
+			Name: f.Name, GoName: f.GoName, Type: r.ref(f.Type), Optional: f.Optional, Sensitive: f.Sensitive, Sealed: f.Sealed,
+		}
 	}
 	return fields
 }
@@ -176,7 +179,7 @@ func sameGoType(frozen, today *Type) bool {
 	}
 	for i, f := range frozen.Fields {
 		t := today.Fields[i]
-		if f.Name != t.Name || f.GoName != t.GoName || f.Optional != t.Optional || f.Sensitive != t.Sensitive ||
+		if f.Name != t.Name || f.GoName != t.GoName || f.Optional != t.Optional || f.Sensitive != t.Sensitive || f.Sealed != t.Sealed ||
 			!sameGoRef(f.Type, t.Type) {
 			return false
 		}

@@ -91,7 +91,7 @@ func (b *builder) keyNeeds(pos diag.Pos, f *Field, where string, rules *keyRules
 	if f.Optional {
 		b.Errorf(pos, rules.optional, "%s: field %q of %s is optional: use a required field", rules.key, f.Name, where)
 	}
-	if f.Sensitive {
+	if !b.sealedIn(pos, rules.key, f, where) && f.Sensitive {
 		b.Errorf(pos, rules.sensitive,
 			"%s: field %q of %s is sensitive: use another field, because logs and the CLI show keys", rules.key, f.Name, where)
 	}
@@ -170,6 +170,7 @@ func (b *builder) tenant(s *spec.Topic, t *Topic) {
 	case f.Optional:
 		b.Errorf(s.Tenant.Pos, diag.TenantNotUUID, "tenant: field %q of %s is optional: use a required uuid", f.Name, where)
 	}
+	b.sealedIn(s.Tenant.Pos, "tenant", f, where)
 	t.Tenant = f
 }
 

@@ -86,6 +86,7 @@ type Topic struct {
 	Limits       []Limit       // of a queue topic
 	Batch        Batch         // of a queue topic with a handler
 	MaxLag       time.Duration // of a queue topic; 0 means no bound
+	Sealed       bool          // the payload is encrypted as a whole; the Sealed of fields has no effect then
 	Entity       *Entity       // nil when the topic names no entity
 	Publish      *Publication  // nil when the topic is not published
 	History      []*Past       // the older versions that the lock holds, oldest first
@@ -208,6 +209,7 @@ type Field struct {
 	Type      TypeRef
 	Optional  bool
 	Sensitive bool
+	Sealed    bool // it is encrypted where it is stored; Sensitive is set, too
 
 	// Bounds, nil or empty when they are not set. Min and Max hold an int64 for int32, int64 and duration (in
 	// nanoseconds), and a float64 for float64. Lengths count runes of a string, bytes of bytes, items of a list, entries

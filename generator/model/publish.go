@@ -185,6 +185,7 @@ func (b *builder) publish(s *spec.Topic, t *Topic) {
 		}
 		if given.Field.Set() {
 			p.Field = b.destinationField(given.broker, given.Field, t)
+			b.sealedPublish(given.Field.Pos, "publish."+destinations[given.broker].key+"_field", "name the destination", t)
 		}
 	}
 	p.Key, _ = b.template(s.Publish.Key, t, publishKeyRules)
@@ -193,11 +194,27 @@ func (b *builder) publish(s *spec.Topic, t *Topic) {
 			"publish.key: topic %s has delivery log, which is published in the order of its partition_key: remove the key",
 			showTopic(t))
 	}
+	if s.Publish.Key.Set() && t.Delivery != Log {
+		b.sealedPublish(s.Publish.Key.Pos, "publish.key", "use a partition_key", t)
+	}
 	for _, h := range s.Publish.Headers.Items {
-		p.Headers = append(p.Headers, b.header(h, t))
+		header := b.header(h, t)
+		p.Headers = append(p.Headers, header)
+		if slices.ContainsFunc(header.Parts, func(part HeaderPart) bool { return part.Field != nil }) {
+			b.sealedPublish(h.Value.Pos, "publish.headers", "send the header by outbox.WithHeaders", t)
+		}
 	}
 	if p.Tombstone = s.Publish.Tombstone.V; p.Tombstone {
 		b.tombstone(s, t)
+	}
+}
+
+// sealedPublish reports what a publisher would have to open the payload of t for.
+func (b *builder) sealedPublish(pos diag.Pos, key, fix string, t *Topic) {
+	if t.Sealed {
+		b.Errorf(pos, diag.PublishSealed,
+			"%s: topic %s is sealed as a whole, and publishers do not open payloads: %s, or seal fields by sensitive: sealed",
+			key, showTopic(t), fix)
 	}
 }
 
@@ -279,6 +296,8 @@ func (b *builder) destinationField(broker Broker, name spec.Value[string], t *To
 		return nil
 	case f.Optional:
 		fault = "is optional: use a required field"
+	case b.sealedIn(name.Pos, key, f, where):
+		return f
 	case f.Sensitive:
 		fault = "is sensitive: use another field, because logs show destinations"
 	case f.Type.Kind == "" || destinationKinds[f.Type.Base()], f.Type.Kind == Named && b.isEnum(f.Type.Type):
@@ -399,6 +418,8 @@ func (b *builder) headerField(pos diag.Pos, name string, h *Header, t *Topic) *F
 		return nil
 	case f.Optional:
 		fault = "is optional: use a required field"
+	case b.sealedIn(pos, "publish.headers", f, where):
+		return f
 	case f.Sensitive:
 		fault = "is sensitive: use another field, because logs and the broker show headers"
 	case f.Type.Kind == "" || f.Type.Kind == Named && b.isEnum(f.Type.Type):

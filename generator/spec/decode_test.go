@@ -51,7 +51,7 @@ func TestDecodeKeepsOrderValuesAndPositions(t *testing.T) {
 	}
 	require.Equal(t, "tenant_id turn_id turn_version outcome usage model note score tags limits", strings.Join(names, " "))
 	require.Equal(t, "uuid", topic.Payload.Items[0].Type.V)
-	require.True(t, topic.Payload.Items[6].Sensitive.V)
+	require.Equal(t, spec.Masked, topic.Payload.Items[6].Sensitive.V)
 
 	started := s.Namespaces.Items[0].Topics.Items[1]
 	require.True(t, started.Payload.Set())

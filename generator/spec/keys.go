@@ -24,13 +24,14 @@ var (
 	topicText    shape[Value[string]] = &text{
 		pattern: topicPattern, example: "threads/message_created", refers: TopicThing,
 	}
-	wireText shape[Value[string]]        = &text{pattern: wirePattern, example: "user.created"}
-	dirText  shape[Value[string]]        = &text{pattern: dirPattern, example: "../userevents"}
-	flag     shape[Value[bool]]          = boolean{}
-	span     shape[Value[time.Duration]] = duration{}
-	rateText shape[Value[Rate]]          = rate{}
-	limit    shape[Value[Bound]]         = bound{}
-	length                               = whole(0, 1<<31-1)
+	wireText   shape[Value[string]]        = &text{pattern: wirePattern, example: "user.created"}
+	dirText    shape[Value[string]]        = &text{pattern: dirPattern, example: "../userevents"}
+	flag       shape[Value[bool]]          = boolean{}
+	span       shape[Value[time.Duration]] = duration{}
+	secretText shape[Value[Secrecy]]       = secrecy{}
+	rateText   shape[Value[Rate]]          = rate{}
+	limit      shape[Value[Bound]]         = bound{}
+	length                                 = whole(0, 1<<31-1)
 )
 
 func oneOf(values ...string) shape[Value[string]] { return &option{values} }
@@ -254,6 +255,9 @@ var topic = &record[Topic]{
 			"Makes the handler get several events in one call. Queue topics with a handler only. Default: one event per call."),
 		optional("entity", entity, func(t *Topic) *Entity { return &t.Entity },
 			"The versioned thing that the event is about."),
+		optional("sealed", flag, func(t *Topic) *Value[bool] { return &t.Sealed },
+			"Whether the payload is encrypted as a whole, in the tables and at brokers, with a key of the process's keyring. "+
+				"Keys, tenant and entity are not. Default: false."),
 	}, policyKeys(func(t *Topic) *Policy { return &t.Policy }), []key[Topic]{
 		optional("max_lag", span, func(t *Topic) *Value[time.Duration] { return &t.MaxLag },
 			"How old the oldest waiting event may be before outboxgen status --check fails: at least 1s. Queue topics only. "+
@@ -423,6 +427,7 @@ var field = &shorthand[Field, Value[string]]{
 		name: "field",
 		doc:  "A field with attributes.",
 		elsewhere: map[string]string{
+			"sealed": "write sensitive: sealed",
 			"enum":   "declare the enum under types, and use its name as the type",
 			"values": "declare an enum under types, and use its name as the type",
 			"fields": "declare the struct under types, and use its name as the type",
@@ -445,8 +450,9 @@ var field = &shorthand[Field, Value[string]]{
 				"Maximum length: characters of a string, bytes of bytes, items of a list, entries of a map."),
 			optional("pattern", freeText, func(f *Field) *Value[string] { return &f.Pattern },
 				"Regular expression (RE2) that a string must match."),
-			optional("sensitive", flag, func(f *Field) *Value[bool] { return &f.Sensitive },
-				"Whether the value is kept out of logs, errors, the CLI and keys."),
+			optional("sensitive", secretText, func(f *Field) *Value[Secrecy] { return &f.Sensitive },
+				"true: the value is kept out of logs, errors, the CLI and keys. sealed: it is also encrypted in the tables and at "+
+					"brokers, with a key of the process's keyring. Default: false."),
 			optional("go", goName, func(f *Field) *Value[string] { return &f.Go },
 				"Go name. Default: made from the YAML name."),
 		},

@@ -75,6 +75,7 @@ var frozen = &record[Frozen]{
 	keys: []key[Frozen]{
 		required("sum", freeText, func(f *Frozen) *Value[string] { return &f.Sum }, ""),
 		required("delivery", oneOf("queue", "log"), func(f *Frozen) *Value[string] { return &f.Topic.Delivery }, ""),
+		optional("sealed", flag, func(f *Frozen) *Value[bool] { return &f.Topic.Sealed }, ""),
 		optional("tenant", nameText, func(f *Frozen) *Value[string] { return &f.Topic.Tenant }, ""),
 		optional("dedupe_key", templateText, func(f *Frozen) *Value[string] { return &f.Topic.DedupeKey }, ""),
 		optional("partition_key", templateText, func(f *Frozen) *Value[string] { return &f.Topic.PartitionKey }, ""),

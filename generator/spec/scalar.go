@@ -166,6 +166,28 @@ func (boolean) decode(d *decoder, n *node, at place, into *Value[bool]) {
 
 func (boolean) schema(*definitions) object { return object{{"type", "boolean"}} }
 
+// secrecy is true, false or sealed.
+type secrecy struct{}
+
+func (secrecy) decode(d *decoder, n *node, at place, into *Value[Secrecy]) {
+	v := Open
+	switch {
+	case n.Kind == scalarNode && n.Tag == boolTag && !refused(n):
+		if strings.EqualFold(n.Value, "true") {
+			v = Masked
+		}
+	case n.Kind == scalarNode && n.Tag == stringTag && !refused(n) && n.Value == "sealed":
+		v = Sealed
+	default:
+		d.wrongType(n, at, "true, false or sealed")
+		into.Bad = true
+		return
+	}
+	*into = Value[Secrecy]{V: v, Pos: d.at(n)}
+}
+
+func (secrecy) schema(*definitions) object { return object{{"enum", []any{true, false, "sealed"}}} }
+
 // duration is a length of time, in the syntax of Go's time.ParseDuration without a sign.
 type duration struct{}
 

@@ -97,6 +97,7 @@ func (t *text) slot() *Slot       { return &Slot{Refers: t.refers, Example: t.ex
 func (o *option) slot() *Slot     { return &Slot{Values: o.values} }
 func (*integer) slot() *Slot      { return &Slot{} }
 func (boolean) slot() *Slot       { return &Slot{Values: []string{"true", "false"}} }
+func (secrecy) slot() *Slot       { return &Slot{Values: []string{"true", "sealed", "false"}} }
 func (duration) slot() *Slot      { return &Slot{Example: "30s"} }
 func (rate) slot() *Slot          { return &Slot{Example: "10/1m"} }
 func (bound) slot() *Slot         { return &Slot{} }

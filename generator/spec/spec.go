@@ -121,6 +121,7 @@ type Topic struct {
 	Limits       Section[Limit]
 	Batch        Batch
 	MaxLag       Value[time.Duration]
+	Sealed       Value[bool]
 	Entity       Entity
 	Publish      Publish
 	Policy       Policy
@@ -181,6 +182,16 @@ type Header struct {
 	Value Value[string]
 }
 
+// Secrecy says how a value is kept from people and systems. The zero value, Open, means that it is not.
+type Secrecy int
+
+// The degrees: a Masked value is not shown, and a Sealed one is also encrypted wherever it is stored or sent.
+const (
+	Open Secrecy = iota
+	Masked
+	Sealed
+)
+
 // Field is a field of a payload or of a shared type, written as its type or as a mapping. A field whose type was
 // refused has no Type.
 type Field struct {
@@ -189,7 +200,7 @@ type Field struct {
 	Doc       Value[string]
 	Go        Value[string]
 	Optional  Value[bool]
-	Sensitive Value[bool]
+	Sensitive Value[Secrecy]
 	Min, Max  Value[Bound]
 	MinLen    Value[int64]
 	MaxLen    Value[int64]

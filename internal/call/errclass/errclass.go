@@ -79,6 +79,20 @@ func IsUnavailable(err error) (is, broker bool) {
 	return is, is && u.broker
 }
 
+type waitError struct{ err error }
+
+func (e *waitError) Error() string { return e.err.Error() }
+func (e *waitError) Unwrap() error { return e.err }
+
+// Wait marks err: something that the event alone needs is not there yet. The event waits, with its attempt uncounted,
+// and no other event waits with it in a queue. Wait(nil) is nil.
+func Wait(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &waitError{err: err}
+}
+
 // Errors for errors.Is that say why an event was not handled or sent.
 var (
 	// ErrBehind: not sent, because an earlier event of its key failed.
@@ -112,6 +126,7 @@ type Result struct {
 	Broker   bool           // unavailable, like the whole broker
 	Unwanted bool           // unavailable because no handler is written
 	Behind   bool           // not sent, because an earlier event of its key failed
+	Waits    bool           // not tried, because something that it needs is not there yet
 }
 
 // Of classifies err.
@@ -165,9 +180,12 @@ func classify(err error) (r Result) {
 		r.After = &after.delay
 	}
 	away, broker := IsUnavailable(err)
+	var wait *waitError
 	switch {
 	case IsPermanent(err):
 		r.Class = ClassRefused
+	case errors.As(err, &wait):
+		r.Class, r.Waits = ClassNotSent, true
 	case away:
 		r.Class, r.Broker = ClassUnavailable, broker
 	case errors.Is(err, ErrUnimplemented):

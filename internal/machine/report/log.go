@@ -240,6 +240,7 @@ const (
 	Lapsed              // its lease is over, and its handler is cancelled
 	Locked              // its lease cannot be renewed, because another transaction has locked its row
 	Refused             // PostgreSQL refuses to settle it
+	Waiting             // something that it needs is not there yet
 	kinds
 )
 
@@ -259,6 +260,7 @@ var texts = [kinds]struct {
 		"refused", "events cannot be settled: PostgreSQL refuses to change them, and they are left to their leases",
 		slog.LevelError,
 	},
+	Waiting: {"waiting", "events wait: what they need is not there yet", slog.LevelWarn},
 }
 
 // topic is what is known of a topic that fails.

@@ -14,9 +14,10 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/rest"
 	"github.com/outboxgen/outboxgen/internal/machine/shutdown"
-	"github.com/outboxgen/outboxgen/internal/payloads/decode"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 )
@@ -27,7 +28,7 @@ type Route struct {
 	tombstone                     bool
 	byEvent                       bool // each event says where it goes
 	// the destination, the key and the headers, by user code; nil if there is none
-	derive func(o *publish.Outgoing) error
+	derive func(ctx context.Context, o *publish.Outgoing) error
 }
 
 func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
@@ -38,9 +39,9 @@ func NewRoute(t *outbox.UntypedTopic, p publish.Publication) *Route {
 	if p.Key == nil && p.Headers == nil && p.DestinationOf == nil {
 		return r
 	}
-	decoder := decode.NewDecoder(t.Payload(), t.Version(), t.Spec().Strict, t.Spec().History...)
-	r.derive = func(o *publish.Outgoing) error {
-		decoded, err := decoder.Decode(o.Version, o.Payload)
+	decoder := config.Opener(t)
+	r.derive = func(ctx context.Context, o *publish.Outgoing) error {
+		decoded, err := decoder.Derive(ctx, sealing.Event{ID: o.ID, Tenant: o.TenantID}, o.Version, o.Payload)
 		if err != nil {
 			return err
 		}
@@ -219,7 +220,9 @@ func checkBehind(events []publish.Outgoing, results []errclass.Result) {
 
 // Prepare makes the outgoing form of n events, and returns a result for each that cannot be published: the codec of a
 // payload, keys and headers are user code.
-func Prepare(n int, of func(i int) (*Route, *outbox.Event, json.RawMessage)) ([]publish.Outgoing, []errclass.Result) {
+func Prepare(
+	ctx context.Context, n int, of func(i int) (*Route, *outbox.Event, json.RawMessage),
+) ([]publish.Outgoing, []errclass.Result) {
 	made, results := make([]publish.Outgoing, n), make([]errclass.Result, n)
 	var user []int // events with user code
 	for i := range n {
@@ -235,7 +238,7 @@ func Prepare(n int, of func(i int) (*Route, *outbox.Event, json.RawMessage)) ([]
 		i := user[at]
 		r, event, payload := of(i)
 		o := r.outgoing(event, payload)
-		err := r.derive(&o)
+		err := r.derive(ctx, &o)
 		return func() { made[i] = o }, err
 	})
 	for at, r := range errclass.All(errs) {

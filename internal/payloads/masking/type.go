@@ -7,10 +7,12 @@ import (
 	"strings"
 )
 
-// The struct tag of a field that is not shown.
+// The struct tags of fields that are not shown. A sealed one is not shown either: its sealed form says nothing, and the
+// value may be there before it is sealed.
 const (
 	tag       = "outbox"
 	sensitive = "sensitive"
+	sealed    = "sealed"
 )
 
 var (
@@ -18,7 +20,7 @@ var (
 	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// Of returns the shape of the JSON of t. The fields of structs with the tag `outbox:"sensitive"` are hidden, and so are
+// Of returns the shape of the JSON of t. The fields of structs with the tag `outbox:"sensitive"` or `outbox:"sealed"` are hidden, and so are
 // the members of embedded structs.
 func Of(t reflect.Type) *Shape { return shapes{}.of(t) }
 
@@ -70,7 +72,7 @@ func (known shapes) add(s *Shape, f reflect.StructField) {
 	case name == "":
 		name = f.Name
 	}
-	if f.Tag.Get(tag) == sensitive {
+	if of := f.Tag.Get(tag); of == sensitive || of == sealed {
 		s.fields[name] = Hidden
 		return
 	}

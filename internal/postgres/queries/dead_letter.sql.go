@@ -76,8 +76,8 @@ type DeadLetterEditParams struct {
 	No      int64
 }
 
-// Replaces the payload of a dead letter, which is not in the queue yet. The event is deleted and not changed, because an
-// event is never updated: DeadLetterReplay makes it again from the dead letter, under the same id, in the same transaction.
+// Replaces the payload of a dead letter, which is not in the queue yet. The event is deleted and not changed, because
+// what an event says is never updated: DeadLetterReplay makes it again from the dead letter, under the same id, in the same transaction.
 func (q *Queries) DeadLetterEdit(ctx context.Context, arg DeadLetterEditParams) (int64, error) {
 	result, err := q.db.Exec(ctx, DeadLetterEdit, arg.Payload, arg.No)
 	if err != nil {

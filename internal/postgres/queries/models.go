@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// What operators did: replay, discard, pause, resume, skip, rewind, detach, rebase, prune. Nothing deletes its rows.
+// What operators did: replay, discard, pause, resume, reseal, skip, rewind, detach, rebase, prune. Nothing deletes its rows.
 type OutboxSchemaAudit struct {
 	No int64
 	At pgtype.Timestamptz

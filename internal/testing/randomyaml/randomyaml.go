@@ -280,7 +280,9 @@ func (s *sourceWriter) field(indent int, name string) {
 		}
 	}
 	add("optional", "optional: true")
-	add("sensitive", "sensitive: true")
+	if secrecy := rapid.SampledFrom([]string{"", "", "true", "sealed"}).Draw(s.t, "sensitive"); secrecy != "" {
+		attributes = append(attributes, "sensitive: "+secrecy)
+	}
 	add("field doc", `doc: "is a field"`)
 	switch {
 	case shape != "" || base == "string" || base == "bytes":

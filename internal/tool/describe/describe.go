@@ -25,6 +25,7 @@ type Kind struct {
 	Version int
 	goName  string
 	fields  []*model.Field
+	sealed  bool // as a whole
 }
 
 // Kinds returns the payloads that messages of the published topics have: those of the older versions that the lock
@@ -34,7 +35,7 @@ func Kinds(m *model.Model) []Kind {
 	for _, n := range m.Namespaces {
 		for _, t := range n.Published() {
 			for _, p := range t.History {
-				kinds = append(kinds, Kind{t, p.Version, p.GoName, p.Fields})
+				kinds = append(kinds, Kind{t, p.Version, p.GoName, p.Fields, p.Sealed})
 			}
 			kinds = append(kinds, KindOf(t))
 		}
@@ -43,7 +44,7 @@ func Kinds(m *model.Model) []Kind {
 }
 
 // KindOf returns the payload that events of t have today. t need not be published.
-func KindOf(t *model.Topic) Kind { return Kind{t, t.Version, t.GoName, t.Fields} }
+func KindOf(t *model.Topic) Kind { return Kind{t, t.Version, t.GoName, t.Fields, t.Sealed} }
 
 // Name returns the name of k in documents: users.user_created.v2.
 func (k Kind) Name() string {

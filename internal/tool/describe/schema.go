@@ -90,7 +90,27 @@ func (s *schemas) definitions() object {
 func (s *schemas) payload(k Kind) object {
 	o := object{{"title", k.goName}}
 	o.add("description", k.doc())
+	if k.sealed {
+		return append(o, object{
+			{"type", "object"},
+			{"properties", object{{"$sealed", s.sealed(s.object(k.fields))}}},
+			{"required", []string{"$sealed"}},
+			{"additionalProperties", false},
+		}...)
+	}
 	return append(o, s.object(k.fields)...)
+}
+
+// sealedForm is what a sealed value looks like: sealed:v1:, the id of the key, and nonce and ciphertext in base64url.
+const sealedForm = "^sealed:v1:[A-Za-z0-9._~-]+:[A-Za-z0-9_-]{38,}$"
+
+// sealed returns the schema of a sealed value. What it is when it is opened is an annotation.
+func (s *schemas) sealed(opened object) object {
+	o := object{{"description", "Sealed with AES-256-GCM."}, {"type", "string"}, {"pattern", sealedForm}}
+	if s.old {
+		return append(o, member{"x-opened", opened})
+	}
+	return append(o, member{"contentMediaType", "application/vnd.outboxgen.sealed+json"}, member{"contentSchema", opened})
 }
 
 // object returns the schema of a struct. It does not refuse other members: a version may get optional fields.
@@ -112,6 +132,13 @@ func (s *schemas) object(fields []*model.Field) object {
 // field returns the schema of a member.
 func (s *schemas) field(f *model.Field) object {
 	o := s.value(f, !f.Optional)
+	if f.Sealed {
+		o = s.sealed(o)
+		if f.Doc != "" {
+			o[0].value = sentence("", f.Doc) + " Sealed with AES-256-GCM."
+		}
+		return o
+	}
 	if doc := sentence("", f.Doc); doc != "" {
 		if s.old && o.has("$ref") {
 			o = object{{"allOf", []any{o}}}

@@ -22,14 +22,39 @@ import (
 
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/payload"
+	"github.com/outboxgen/outboxgen/seal"
 )
 
-// Check returns what is wrong with data as a payload of t, or nil. It names fields, and never quotes a value.
+// Check returns what is wrong with data as a payload of t as it is stored, or nil: what is sealed must be in the sealed
+// form. It names fields, and never quotes a value.
 func Check(t *model.Topic, data json.RawMessage) payload.FieldErrors {
 	if fault := oneValue(data); fault != "" {
 		return wrong("", "json", fault)
 	}
+	if t.Sealed {
+		return whole(data)
+	}
 	return object("", t.Fields, data)
+}
+
+// whole checks a payload that is sealed as a whole.
+func whole(data json.RawMessage) payload.FieldErrors {
+	var members map[string]json.RawMessage
+	if !begins(data, '{') || json.Unmarshal(data, &members) != nil || len(members) != 1 {
+		return wrong("", "sealed", notSealed)
+	}
+	return sealed("", members["$sealed"])
+}
+
+const notSealed = "is not in the sealed form: only code with the keys can enqueue it, and nobody can edit what is sealed"
+
+// sealed checks that a value is in the sealed form, which is all that can be said without a key.
+func sealed(where string, data json.RawMessage) payload.FieldErrors {
+	s, ok := text(data)
+	if _, err := seal.KeyID(s); !ok || err != nil {
+		return wrong(where, "sealed", notSealed)
+	}
+	return nil
 }
 
 // Changed returns the fields of t that its keys, its tenant or its entity come from and whose values differ between two
@@ -144,6 +169,8 @@ func object(where string, fields []*model.Field, data json.RawMessage) payload.F
 		delete(members, f.Name)
 		name := join(where, f.Name)
 		switch {
+		case there && f.Sealed:
+			found = append(found, sealed(name, v)...)
 		case there && !isNull(v):
 			found = append(found, value(name, f, v)...)
 		case f.Optional:

@@ -89,7 +89,7 @@ func (b *Batch) starts(now time.Time, e *Entry, own bool) bool {
 		b.stateOf(e.Key).stopped, b.blocked = true, b.cfg.Concurrency == 1
 	case !b.admitted(now, e):
 	default:
-		e.retry, e.Started, e.Running = nil, true, true
+		e.retry, e.Lacks, e.Started, e.Running = nil, "", true, true
 		b.budget.take(1)
 		if b.cfg.Concurrency > 1 {
 			b.stateOf(e.Key).busy = true
@@ -152,7 +152,11 @@ func (b *Batch) settle(now time.Time, e *Entry, r errclass.Result, first bool) {
 		if k.stopped = true; k.parked && e.ParkedNo == 0 {
 			e.Status = Parked
 		} else if !r.Behind && !b.Stopping { // otherwise it would be tried again immediately, for nothing
-			e.retry = &Retry{until: now.Add(b.cfg.FirstPause), text: r.Text}
+			pause := b.cfg.FirstPause
+			if r.Waits {
+				pause, e.Lacks = b.cfg.WaitPause, r.Text
+			}
+			e.retry = &Retry{until: now.Add(pause), text: r.Text}
 		}
 		return
 	}

@@ -26,9 +26,10 @@ type Config struct {
 	// for others. Batch is 0 if handlers get one event.
 	Batch int
 	Wait  time.Duration
-	// BaseDelay and MaxDelay bound the delays of attempts, and FirstPause is that of an event that was not sent.
-	BaseDelay, MaxDelay, FirstPause time.Duration
-	LeaseDuration                   time.Duration
+	// BaseDelay and MaxDelay bound the delays of attempts, FirstPause is that of an event that was not sent, and WaitPause
+	// that of one for which something that it alone needs is not there.
+	BaseDelay, MaxDelay, FirstPause, WaitPause time.Duration
+	LeaseDuration                              time.Duration
 	PollInterval                    time.Duration
 	// ShutdownTimeout is named in the error that handlers still run.
 	ShutdownTimeout time.Duration

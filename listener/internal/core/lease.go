@@ -96,6 +96,7 @@ type Entry struct {
 	Result  errclass.Result
 	Away    bool   // it waits because its target is unavailable; its attempt is not counted
 	Newer   bool   // this process does not know its version
+	Lacks   string // what it needs is not there yet, and why; its attempt is not counted
 	retry   *Retry // not to be tried yet
 }
 

@@ -32,8 +32,9 @@ type Config struct {
 	Doorbell bool // enqueues wake the dispatcher
 	Drain    bool // it ends when nothing is due
 	Limit    int  // a drain ends when it has claimed so many events; 0 means any number
-	// FirstPause is the pause of a target after its first failure.
-	FirstPause time.Duration
+	// FirstPause is the pause of a target after its first failure, and WaitPause that of an event for which something that
+	// it alone needs is not there.
+	FirstPause, WaitPause time.Duration
 	// Random spreads pauses and polls.
 	Random backoff.Random
 }

@@ -171,7 +171,9 @@ func (c *Core) settle(now time.Time, p *Pass) {
 			}
 		case errclass.ClassNotSent:
 			p.HandedBack++
-			if t.Tried { // otherwise it would be claimed again immediately, for nothing
+			if t.Result.Waits {
+				t.After = c.cfg.WaitPause
+			} else if t.Tried { // otherwise it would be claimed again immediately, for nothing
 				t.After = c.cfg.FirstPause
 			}
 		}

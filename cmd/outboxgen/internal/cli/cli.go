@@ -101,6 +101,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.limitCommand(),
 		a.exportCommand(),
 		a.pruneCommand(),
+		a.resealCommand(),
 		a.doctorCommand(),
 		a.dashboardCommand(),
 		a.versionCommand(),
