@@ -19,7 +19,8 @@ import (
 type AuditFilter struct {
 	// Who is exactly what the entry says.
 	Who string
-	// Action is one of replay, discard, pause, resume, skip, rewind, detach, rebase, prune, limit and limit-reset.
+	// Action is one of replay, discard, pause, resume, skip, rewind, detach, rebase, prune, limit, limit-reset and
+	// forget-process.
 	Action string
 	// Since and Until bound the time of the act: not before Since, and before Until. Zero means no bound.
 	Since, Until time.Time
@@ -112,6 +113,7 @@ type auditScope struct {
 	Limit     int         `json:"limit,omitempty"`
 	Shards    int         `json:"shards,omitempty"` // of a detach
 	Edited    bool        `json:"edited,omitempty"`
+	Process   string      `json:"process,omitempty"` // one that is gone
 	// Of a limit: which one, and what it allows from then on.
 	Per         string `json:"per,omitempty"`
 	Concurrency int    `json:"concurrency,omitempty"`
@@ -173,6 +175,7 @@ func (s auditScope) String() string {
 	add(s.Start, "to the start of the log")
 	add(s.Limit > 0, "at most %d", s.Limit)
 	add(s.Edited, "with another payload")
+	add(s.Process != "", "%s", s.Process)
 	return strings.Join(parts, ", ")
 }
 

@@ -141,10 +141,11 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, admin.ErrUnknownEvent):
 		status, hint = http.StatusNotFound, "It may have been pruned, or the id is not that of an event."
 	case errors.As(err, new(*admin.UnknownTopicError)), errors.As(err, new(*admin.UnknownListenerError)),
-		errors.As(err, new(*admin.UnknownLimitError)):
+		errors.As(err, new(*admin.UnknownLimitError)), errors.As(err, new(*admin.UnknownProcessError)):
 		status, hint = http.StatusNotFound, "The overview lists what there is."
 	case errors.Is(err, admin.ErrNotDead), errors.Is(err, admin.ErrNotSkippable),
-		errors.As(err, new(*admin.LogTopicError)), errors.As(err, new(*admin.LeaseHeldError)):
+		errors.As(err, new(*admin.LogTopicError)), errors.As(err, new(*admin.LeaseHeldError)),
+		errors.As(err, new(*admin.RunningProcessError)):
 		status, hint = http.StatusConflict, "Somebody else may have acted meanwhile. Nothing was changed."
 	case errors.Is(err, outbox.ErrNotMigrated):
 		hint = "Run `outboxgen migrate up` with the schema that the error names."

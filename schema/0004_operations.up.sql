@@ -63,7 +63,7 @@ CREATE TABLE outbox_schema.audit (
     CONSTRAINT audit_pkey PRIMARY KEY (no)
 );
 
-COMMENT ON TABLE outbox_schema.audit IS 'What operators did: replay, discard, pause, resume, skip, rewind, detach, rebase, prune. Nothing deletes its rows.';
+COMMENT ON TABLE outbox_schema.audit IS 'What operators did: replay, discard, pause, resume, skip, rewind, detach, rebase, prune, limit, limit-reset, forget-process. Nothing deletes its rows.';
 COMMENT ON COLUMN outbox_schema.audit.scope IS 'What it was done to: the filter of a replay, the scope of a pause, the listener of a rewind.';
 COMMENT ON COLUMN outbox_schema.audit.who IS 'Who did it, as they said; otherwise the user of the database.';
 COMMENT ON COLUMN outbox_schema.audit.events IS 'How many events it changed.';

@@ -99,6 +99,7 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.pauseCommand(),
 		a.resumeCommand(),
 		a.limitCommand(),
+		a.processesCommand(),
 		a.exportCommand(),
 		a.pruneCommand(),
 		a.doctorCommand(),

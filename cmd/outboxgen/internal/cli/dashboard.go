@@ -35,6 +35,7 @@ type dashboardFlags struct {
 	addr, who, passwordFile, tlsCert        string
 	tlsKey, prefix, title, trace, metricURL string
 	readOnly, payload                       bool
+	goneAfter                               time.Duration
 }
 
 func (a *app) dashboardCommand() *cobra.Command {
@@ -76,7 +77,11 @@ Payloads are masked as outbox.yaml says. Without that file they are only shown w
 	for _, name := range []string{"password-file", "tls-cert", "tls-key"} {
 		_ = c.MarkFlagFilename(name) // fails only for an undefined flag
 	}
+	checkGone := goneAfterFlag(c, &f.goneAfter)
 	c.PreRunE = func(*cobra.Command, []string) error {
+		if err := checkGone(); err != nil {
+			return err
+		}
 		if _, _, err := net.SplitHostPort(f.addr); err != nil {
 			return fmt.Errorf("--addr: %q is not host:port", f.addr)
 		}
@@ -129,7 +134,7 @@ func (a *app) serveDashboard(ctx context.Context, f *dashboardFlags, m *model.Mo
 	}
 	page, err := dashboard.New(dashboard.Config{
 		Pool: pool, Schema: schema, Authorize: authorize, ReadOnly: f.readOnly, Prefix: f.prefix, Title: f.title,
-		Mask: f.mask(m), TraceURL: f.trace, Prometheus: f.metricURL, Logger: slog.New(slog.NewTextHandler(a.Stderr, nil)),
+		Mask: f.mask(m), GoneAfter: f.goneAfter, TraceURL: f.trace, Prometheus: f.metricURL, Logger: slog.New(slog.NewTextHandler(a.Stderr, nil)),
 	})
 	if err != nil {
 		return usage(err)
