@@ -9,7 +9,7 @@
 //	topics, err := a.Topics(ctx)
 //
 // The command outboxgen offers the same: `outboxgen status`, `events`, `dead`, `pause`, `resume`, `listener`, `prune`,
-// `processes`, `audit`, `drained` and `doctor`.
+// `forget`, `enqueue`, `processes`, `audit`, `drained` and `doctor`.
 package admin
 
 import (

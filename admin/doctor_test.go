@@ -282,7 +282,7 @@ func TestDoctorOfRoles(t *testing.T) {
 	stranger := runtimetest.As(t, pool)
 	found = diagnose(t, stranger, admin.DoctorConfig{})
 	require.Equal(t, admin.SeverityWarning, found[0].Severity)
-	require.Regexp(t, "cannot be a producer, dispatcher, operator, reader or viewer", found[0].Text)
+	require.Regexp(t, "cannot be a producer, dispatcher, operator, eraser, reader or viewer", found[0].Text)
 	pgtest.Execute(t, pool, "REVOKE USAGE ON SCHEMA outbox FROM "+stranger.Config().ConnConfig.RuntimeParams["role"])
 	found = diagnose(t, stranger, admin.DoctorConfig{Roles: []migrate.Role{migrate.Reader}})
 	require.Regexp(t, "cannot be a reader: it lacks USAGE on the schema", found[0].Text)

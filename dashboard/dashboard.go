@@ -53,6 +53,11 @@ type Config struct {
 	// is shown, because nobody knows which fields are sensitive. Unmasked shows everything. It is called by any number of
 	// goroutines.
 	Mask func(topic string, version int, payload json.RawMessage) (json.RawMessage, bool)
+	// Enqueue has the topics of which the page has a form to enqueue an event. Nobody may use it without AuthorizeEnqueue.
+	Enqueue []EnqueueTopic
+	// AuthorizeEnqueue returns an error for somebody who may not enqueue events of "namespace/topic". It is called for
+	// requests that Authorize lets in. Nil means that nobody may.
+	AuthorizeEnqueue func(r *http.Request, topic string) error
 	// GoneAfter is how long a process that is gone is shown; 0 means a day.
 	GoneAfter time.Duration
 	// TraceURL is where the trace of an event is shown, with {trace_id} and {span_id} of its header traceparent, like
@@ -166,6 +171,11 @@ func (cfg Config) withDefaults() (Config, error) {
 		u, err := url.Parse(strings.NewReplacer("{trace_id}", "0", "{span_id}", "0").Replace(field.text))
 		if field.text != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 			return cfg, fmt.Errorf("config: %s is not a valid http or https URL: use one like %s", field.name, field.example)
+		}
+	}
+	for _, t := range cfg.Enqueue {
+		if _, topic, ok := strings.Cut(t.Name, "/"); !ok || topic == "" || t.Message == nil {
+			return cfg, fmt.Errorf("config: Enqueue: topic %q needs a name like mini_chat/turn_finalized, and Message", t.Name)
 		}
 	}
 	if cfg.GoneAfter < 0 {

@@ -93,6 +93,7 @@ type frame struct {
 	Site     string // Config.Title
 	Who      string
 	ReadOnly bool
+	Enqueues bool   // whoever looks may enqueue events
 	Live     bool   // the page is refreshed
 	Reload   bool   // without a script too, because something is being read
 	Self     string // the URL of the page
@@ -105,6 +106,7 @@ type frame struct {
 // show renders a page. Nothing is sent before it is complete.
 func (p *Page) show(w http.ResponseWriter, r *http.Request, status int, f frame) {
 	f.Site, f.Who, f.ReadOnly = p.cfg.Title, whoIs(r.Context()), p.cfg.ReadOnly
+	f.Enqueues = len(p.mayEnqueue(r)) > 0
 	query := r.URL.Query()
 	for _, name := range doneFields {
 		query.Del(name)

@@ -102,6 +102,8 @@ database does not match; 2 wrong usage, or a file that cannot be read; 3 databas
 		a.processesCommand(),
 		a.exportCommand(),
 		a.pruneCommand(),
+		a.forgetCommand(),
+		a.enqueueCommand(),
 		a.doctorCommand(),
 		a.dashboardCommand(),
 		a.versionCommand(),
