@@ -9,7 +9,7 @@
 //	topics, err := a.Topics(ctx)
 //
 // The command outboxgen offers the same: `outboxgen status`, `events`, `dead`, `pause`, `resume`, `listener`, `prune`,
-// `audit`, `drained` and `doctor`.
+// `forget`, `enqueue`, `processes`, `audit`, `drained` and `doctor`.
 package admin
 
 import (
@@ -41,7 +41,9 @@ type Admin struct {
 	db       *schemadb.Schema
 	preview  bool
 	who, why string // of As
-	progress func(done, total int64)
+
+	goneAfter time.Duration // of WithGoneAfter
+	progress  func(done, total int64)
 }
 
 // New returns an Admin for schema; "" means "outbox". The caller closes pool.
@@ -53,7 +55,7 @@ func New(pool *pgxpool.Pool, schema string) (*Admin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new admin: %w", err)
 	}
-	return &Admin{pool: pool, db: db, progress: func(int64, int64) {}}, nil
+	return &Admin{pool: pool, db: db, progress: func(int64, int64) {}, goneAfter: DefaultGoneAfter}, nil
 }
 
 // Preview returns an Admin that changes nothing: its methods return what those of a would return now.
@@ -191,7 +193,7 @@ type TopicVersion struct {
 func (a *Admin) Listeners(ctx context.Context) ([]ListenerStatus, error) {
 	var list []ListenerStatus
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
-		s, err := readShared(ctx, q)
+		s, err := a.readShared(ctx, q)
 		if err != nil {
 			return err
 		}

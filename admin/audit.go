@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
@@ -19,7 +21,8 @@ import (
 type AuditFilter struct {
 	// Who is exactly what the entry says.
 	Who string
-	// Action is one of replay, discard, pause, resume, skip, rewind, detach, rebase, prune, limit, limit-reset and reseal.
+	// Action is one of replay, discard, pause, resume, skip, rewind, detach, rebase, prune, limit, limit-reset, enqueue, forget,
+	// forget-process and reseal.
 	Action string
 	// Since and Until bound the time of the act: not before Since, and before Until. Zero means no bound.
 	Since, Until time.Time
@@ -40,7 +43,7 @@ type AuditEntry struct {
 	Filter json.RawMessage `json:"filter"`
 	// Events is how many events it changed: dead letters that were replayed or discarded, the event that was skipped,
 	// parked events that a detach deleted, events that a rewind has put before the listener, or that a rebase or a prune
-	// went through, or rows whose payload was sealed again. A pause or a limit changes none.
+	// went through, that a forget has deleted, or rows whose payload was sealed again. A pause or a limit changes none.
 	Events int64 `json:"events"`
 }
 
@@ -112,6 +115,16 @@ type auditScope struct {
 	Limit     int         `json:"limit,omitempty"`
 	Shards    int         `json:"shards,omitempty"` // of a detach
 	Edited    bool        `json:"edited,omitempty"`
+	Process   string      `json:"process,omitempty"` // one that is gone
+	// Of a forget: a tenant or an entity, and how many rows of all tables were deleted. TenantID and EntityID are there
+	// until it has ended.
+	Forgot      string `json:"forgot,omitempty"`
+	EntityType  string `json:"entity_type,omitempty"`
+	EntityID    string `json:"entity_id,omitempty"`
+	Undelivered bool   `json:"undelivered,omitempty"`
+	Rows        int64  `json:"rows,omitempty"`
+	// Forgotten says that a forget has removed the tenant, keys, ids and texts of this scope.
+	Forgotten bool `json:"forgotten,omitempty"`
 	// Of a limit: which one, and what it allows from then on.
 	Per         string `json:"per,omitempty"`
 	Concurrency int    `json:"concurrency,omitempty"`
@@ -133,6 +146,9 @@ func scopeText(column json.RawMessage) string {
 
 // String says in words what s selects; "" means everything.
 func (s auditScope) String() string {
+	if s.Forgot != "" {
+		return s.forgetText()
+	}
 	subject := Scope{Namespace: s.Namespace, Topic: s.Topic}
 	if s.TenantID != nil {
 		subject.TenantID = uuid.NullUUID{UUID: *s.TenantID, Valid: true}
@@ -173,7 +189,40 @@ func (s auditScope) String() string {
 	add(s.Start, "to the start of the log")
 	add(s.Limit > 0, "at most %d", s.Limit)
 	add(s.Edited, "with another payload")
+	add(s.Process != "", "%s", s.Process)
+	add(s.Forgotten, "what else it was has been forgotten")
 	return strings.Join(parts, ", ")
+}
+
+// forgetText says in words what a forget was about.
+func (s auditScope) forgetText() string {
+	text := "a tenant"
+	if s.Forgot == "entity" {
+		text = "an entity " + s.EntityType
+	}
+	text += fmt.Sprintf(", %d rows", s.Rows)
+	if scope := s.forgetScope(); scope.TenantID.Valid || scope.EntityID != "" {
+		text += "; it has not ended: " + scope.String()
+	}
+	return text
+}
+
+// forgetScope is the scope of a forget that has not ended.
+func (s auditScope) forgetScope() ForgetScope {
+	scope := ForgetScope{EntityID: s.EntityID, Undelivered: s.Undelivered}
+	if s.EntityID != "" {
+		scope.EntityType = s.EntityType
+	}
+	if s.TenantID != nil {
+		scope.TenantID = uuid.NullUUID{UUID: *s.TenantID, Valid: true}
+	}
+	return scope
+}
+
+// sameForget reports whether s and o are of forgets of the same tenant or entity.
+func (s auditScope) sameForget(o auditScope) bool {
+	x, y := s.forgetScope(), o.forgetScope()
+	return x.TenantID == y.TenantID && x.EntityType == y.EntityType && x.EntityID == y.EntityID
 }
 
 // As returns an Admin whose acts leave rows in the table audit with who and why, for example a user name and a reason.
@@ -231,16 +280,22 @@ func (act Act) audit(ctx context.Context, q *queries.Queries, what string, s aud
 }
 
 // auditPart records, in the transaction of q, that one of several transactions of act has changed n events. no is what
-// the first one returned, and 0 before.
+// the first one returned, and 0 before. busy is how long the next one may take to come, and 0 if this is the last one.
 func (act Act) auditPart(
-	ctx context.Context, q *queries.Queries, no int64, what string, s auditScope, n int64,
+	ctx context.Context, q *queries.Queries, no int64, what string, s auditScope, n int64, busy time.Duration,
 ) (int64, error) {
+	var next pgtype.Interval
+	if busy > 0 {
+		next = pgvalue.Interval(busy)
+	}
 	if no != 0 {
-		return no, q.AuditAdd(ctx, queries.AuditAddParams{Events: n, No: no})
+		return no, q.AuditAdd(ctx, queries.AuditAddParams{Events: n, No: no, Busy: next})
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		return 0, err
 	}
-	return q.AuditStart(ctx, queries.AuditStartParams{Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n})
+	return q.AuditStart(ctx, queries.AuditStartParams{
+		Who: act.Who, Act: what, Why: act.Why, Scope: text, Events: n, Busy: next,
+	})
 }

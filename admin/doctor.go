@@ -67,7 +67,7 @@ const (
 func (c DoctorConfig) validate() error {
 	for _, role := range c.Roles {
 		if !slices.Contains(migrate.Roles(), role) {
-			return argumentError("DoctorConfig", "%q is not a valid role: use producer, dispatcher, operator, reader or viewer", role)
+			return argumentError("DoctorConfig", "%q is not a valid role: use producer, dispatcher, operator, eraser, reader or viewer", role)
 		}
 	}
 	switch {
@@ -110,6 +110,7 @@ func doctorChecks() []doctorCheck {
 		{"pauses", checkPauses},
 		{"limits", checkLimits},
 		{"rows", checkRows},
+		{"forget", checkForget},
 		{"log", checkLog},
 		{"listeners", checkListeners},
 		{"consumers", checkConsumers},

@@ -83,7 +83,7 @@ func ableFinding(user string, able []string, missing map[migrate.Role][]migrate.
 	}
 	if len(able) == 0 {
 		f.Severity = SeverityWarning
-		f.Text = fmt.Sprintf("role %s cannot be a producer, dispatcher, operator, reader or viewer", user)
+		f.Text = fmt.Sprintf("role %s cannot be a producer, dispatcher, operator, eraser, reader or viewer", user)
 		f.Means = "as a producer it lacks " + grantsText(missing[migrate.Producer])
 		f.Fix = "grant it what it needs: outboxgen migrate get --roles"
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
@@ -132,7 +133,7 @@ func checkHandlers(ctx context.Context, e *examination) (found []Finding, err er
 	}
 	var rows []queries.DoctorProcessesRow
 	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) error {
-		rows, err = q.DoctorProcesses(ctx)
+		rows, err = q.DoctorProcesses(ctx, pgvalue.Interval(e.goneAfter))
 		return err
 	})
 	if err != nil {
@@ -227,7 +228,7 @@ func (e *examination) idleListeners(ctx context.Context, alive []runner) (found 
 func checkProcesses(ctx context.Context, e *examination) (found []Finding, err error) {
 	var rows []queries.DoctorProcessesRow
 	err = e.read(ctx, func(ctx context.Context, _ pgx.Tx, q *queries.Queries) error {
-		rows, err = q.DoctorProcesses(ctx)
+		rows, err = q.DoctorProcesses(ctx, pgvalue.Interval(e.goneAfter))
 		return err
 	})
 	for _, r := range rows {
@@ -238,8 +239,7 @@ func checkProcesses(ctx context.Context, e *examination) (found []Finding, err e
 				Text: fmt.Sprintf("%s %s (worker %v, host %s, pid %d) was last seen %s ago", r.Kind, r.Name, worker,
 					brief(r.Host), r.Pid, age(d)),
 				Means: "it was killed, or it has no connection to the database; a stop would have removed it",
-				Fix: fmt.Sprintf("look at its host; to forget it: DELETE FROM %s.processes WHERE worker_id = '%v';",
-					pgx.Identifier{e.db.Name()}.Sanitize(), worker),
+				Fix:   fmt.Sprintf("look at its host; to forget it: %s", e.command("processes forget "+worker.String())),
 			})
 		}
 	}

@@ -158,9 +158,12 @@ func TestDoctorOfWraparound(t *testing.T) {
 	pool := pgtest.Pool(t, server.URL())
 	_, err := migrate.Up(t.Context(), pool, "outbox")
 	require.NoError(t, err)
-	for age, severity := range map[string]admin.Severity{"1100000000": admin.SeverityWarning, "1700000000": admin.SeverityError} {
-		pgtest.Execute(t, pool, `UPDATE pg_database SET datfrozenxid = ((pg_current_xact_id()::text::bigint + 4294967296 - `+age+`) % 4294967296)::text::xid WHERE datname = 'template1'`)
-		f := requireOne(t, diagnose(t, pool, admin.DoctorConfig{}), "wraparound", severity, `^databases hold transaction ids that are old: template1 \(1[17]\d{8}\)$`)
+	for _, of := range []struct {
+		age      string
+		severity admin.Severity
+	}{{"1100000000", admin.SeverityWarning}, {"1700000000", admin.SeverityError}} {
+		pgtest.Execute(t, pool, `UPDATE pg_database SET datfrozenxid = ((pg_current_xact_id()::text::bigint + 4294967296 - `+of.age+`) % 4294967296)::text::xid WHERE datname = 'template1'`)
+		f := requireOne(t, diagnose(t, pool, admin.DoctorConfig{}), "wraparound", of.severity, `^databases hold transaction ids that are old: template1 \(1[17]\d{8}\)$`)
 		require.Contains(t, f.Fix, "find what pins old versions (check old snapshots), then: vacuumdb --all --freeze;")
 	}
 	pgtest.InTx(t, pool, func(tx pgx.Tx) {

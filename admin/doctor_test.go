@@ -126,7 +126,7 @@ func TestDoctorOfFaults(t *testing.T) {
 
 		"due":        {sql: "SELECT outbox.enqueue('jobs', 'one', '{}', not_before => now() - interval '1 hour') FROM generate_series(1, 3)", check: "queue", severity: admin.SeverityWarning, text: "^3 events of jobs/one, version 1, are due and not claimed, the oldest since 60 min$", stays: true},
 		"lease":      {sql: "SELECT outbox.enqueue('jobs', 'one', '{}', not_before => now() - interval '1 minute'); UPDATE outbox.queue SET locked_by = gen_random_uuid(), locked_until = now() - interval '30 minutes'", check: "queue", severity: admin.SeverityWarning, text: "^1 event of jobs/one, version 1, have a lease that has run out, the oldest 30 min ago$", stays: true},
-		"processes":  {sql: "INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics, seen_at) VALUES (gen_random_uuid(), 'dispatcher', 'jobs', 'h', 7, '{}', now() - interval '1 hour')", check: "processes", severity: admin.SeverityNotice, text: `^dispatcher jobs \(worker .+, host h, pid 7\) was last seen 60 min ago$`, fix: "DELETE FROM .*;$"},
+		"processes":  {sql: "INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics, seen_at) VALUES (gen_random_uuid(), 'dispatcher', 'jobs', 'h', 7, '{}', now() - interval '1 hour')", check: "processes", severity: admin.SeverityNotice, text: `^dispatcher jobs \(worker .+, host h, pid 7\) was last seen 60 min ago$`, fix: "outboxgen processes forget .*$", stays: true},
 		"pause":      {sql: "INSERT INTO outbox.pauses (namespace, topic, who, why) VALUES ('jobs', 'one', 'ann', 'broken')", check: "pauses", severity: admin.SeverityNotice, text: "^namespace jobs, topic one, paused since .* by ann: broken$", fix: "^outboxgen resume jobs/one$", stays: true},
 		"paused due": {sql: "INSERT INTO outbox.pauses (tenant_id, who) VALUES ('00000000-0000-0000-0000-000000000007', 'ann'); SELECT outbox.enqueue('jobs', 'one', '{}', tenant_id => '00000000-0000-0000-0000-000000000007', not_before => now() - interval '1 hour')", check: "pauses", severity: admin.SeverityNotice, text: "^tenant 00000000-0000-0000-0000-000000000007, paused since", stays: true},
 
@@ -282,7 +282,7 @@ func TestDoctorOfRoles(t *testing.T) {
 	stranger := runtimetest.As(t, pool)
 	found = diagnose(t, stranger, admin.DoctorConfig{})
 	require.Equal(t, admin.SeverityWarning, found[0].Severity)
-	require.Regexp(t, "cannot be a producer, dispatcher, operator, reader or viewer", found[0].Text)
+	require.Regexp(t, "cannot be a producer, dispatcher, operator, eraser, reader or viewer", found[0].Text)
 	pgtest.Execute(t, pool, "REVOKE USAGE ON SCHEMA outbox FROM "+stranger.Config().ConnConfig.RuntimeParams["role"])
 	found = diagnose(t, stranger, admin.DoctorConfig{Roles: []migrate.Role{migrate.Reader}})
 	require.Regexp(t, "cannot be a reader: it lacks USAGE on the schema", found[0].Text)

@@ -20,7 +20,7 @@ func (a *Admin) TopicsOfTail(ctx context.Context, tail int32) ([]TopicStatus, er
 
 func (a *Admin) topicsWithin(ctx context.Context, bounds queueBounds) (topics []TopicStatus, err error) {
 	err = a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
-		s, err := readShared(ctx, q)
+		s, err := a.readShared(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (a *Admin) topicsWithin(ctx context.Context, bounds queueBounds) (topics []
 // LogTopicsOf is LogTopics, and looks only at the latest most events of the log.
 func (a *Admin) LogTopicsOf(ctx context.Context, most int64) (topics []LogTopicStatus, err error) {
 	err = a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
-		s, err := readShared(ctx, q)
+		s, err := a.readShared(ctx, q)
 		if err != nil {
 			return err
 		}

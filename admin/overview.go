@@ -24,7 +24,7 @@ type Overview struct {
 func (a *Admin) Overview(ctx context.Context) (Overview, error) {
 	var o Overview
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) error {
-		s, err := readShared(ctx, q)
+		s, err := a.readShared(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -53,8 +53,8 @@ type shared struct {
 	pauses           []Pause
 }
 
-func readShared(ctx context.Context, q *queries.Queries) (s shared, err error) {
-	if s.processes, err = processesOf(ctx, q); err != nil {
+func (a *Admin) readShared(ctx context.Context, q *queries.Queries) (s shared, err error) {
+	if s.processes, err = processesOf(ctx, q, a.goneAfter); err != nil {
 		return s, err
 	}
 	for _, p := range s.processes {

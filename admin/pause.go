@@ -319,7 +319,7 @@ func requireKnown(ctx context.Context, q *queries.Queries, s Scope) error {
 
 // readersOf returns the listeners that read one of the topics that in selects, or all if no process says what it reads.
 func readersOf(ctx context.Context, q *queries.Queries, in func(topic string) bool) ([]string, error) {
-	running, err := processesOf(ctx, q)
+	running, err := processesOf(ctx, q, DefaultGoneAfter)
 	if err != nil {
 		return nil, err
 	}
@@ -345,7 +345,7 @@ func (a *Admin) wake(ctx context.Context, s Scope) {
 	q := a.db.Each(a.pool)
 	namespaces := []string{s.Namespace}
 	if s.Namespace == "" {
-		running, err := processesOf(ctx, q)
+		running, err := processesOf(ctx, q, DefaultGoneAfter)
 		if err != nil {
 			return
 		}

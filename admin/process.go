@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/machine/heartbeat"
+	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -22,8 +23,8 @@ const (
 	ProcessListener   ProcessKind = heartbeat.Listener
 )
 
-// Process is a running dispatcher or listener: one call of Run. A process that was killed stays in the list for an
-// hour, and is not Alive.
+// Process is a running dispatcher or listener: one call of Run. A process that was killed stays in the list for an hour
+// if another one of its kind and name runs, otherwise for as long as WithGoneAfter says, and is not Alive.
 type Process struct {
 	WorkerID uuid.UUID   `json:"worker_id"`
 	Kind     ProcessKind `json:"kind"`
@@ -56,15 +57,27 @@ type ProcessTopic struct {
 	AtOnce int
 }
 
-// Processes lists the dispatchers and listeners that run, by kind, name and start. It also lists those that were killed
-// less than about an hour ago.
+// DefaultGoneAfter is how long a process that is gone is listed, unless WithGoneAfter says otherwise.
+const DefaultGoneAfter = 24 * time.Hour
+
+// WithGoneAfter returns an Admin that leaves out processes which were last seen longer ago than d: of its lists, of the
+// overview and of Doctor. d must be positive. Running processes delete the row of a process that is gone after an hour,
+// if they have the same kind and name, and any row after 30 days.
+func (a *Admin) WithGoneAfter(d time.Duration) *Admin {
+	b := *a
+	b.goneAfter = max(d, time.Microsecond)
+	return &b
+}
+
+// Processes lists the dispatchers and listeners that run, by kind, name and start. It also lists those that are gone,
+// for as long as WithGoneAfter says.
 func (a *Admin) Processes(ctx context.Context) ([]Process, error) {
-	all, err := processesOf(ctx, a.db.Each(a.pool))
+	all, err := processesOf(ctx, a.db.Each(a.pool), a.goneAfter)
 	return all, a.db.Wrap("list processes", err)
 }
 
-func processesOf(ctx context.Context, q *queries.Queries) ([]Process, error) {
-	rows, err := q.ProcessList(ctx)
+func processesOf(ctx context.Context, q *queries.Queries, goneAfter time.Duration) ([]Process, error) {
+	rows, err := q.ProcessList(ctx, pgvalue.Interval(goneAfter))
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +117,7 @@ func seconds(n float64) time.Duration {
 
 // aliveProcesses returns those of all that are alive.
 func aliveProcesses(ctx context.Context, q *queries.Queries) ([]Process, error) {
-	all, err := processesOf(ctx, q)
+	all, err := processesOf(ctx, q, heartbeat.AliveFor)
 	return slices.DeleteFunc(all, func(p Process) bool { return !p.Alive }), err
 }
 

@@ -35,6 +35,8 @@ var ErrNotDead = errors.New("not a dead letter")
 const (
 	deadChunk       = 500 // dead letters per transaction
 	chunksPerSecond = 4   // with a rate
+	// busyReplay is how long a chunk may take, after the pause that a rate asks for. Forget is refused that long.
+	busyReplay = time.Minute
 	// deadGrace is how long a transaction may still take when ctx has ended. It is finished, so that the report is exact.
 	deadGrace = 5 * time.Second
 )
@@ -305,13 +307,20 @@ func (a *Admin) onDead(
 		if i := slices.IndexFunc(next, func(ref deadRef) bool { return ref.listener != next[0].listener }); i > 0 {
 			next = next[:i]
 		}
+		busy := time.Duration(0) // none follows
+		if done+len(next) < len(refs) {
+			busy = busyReplay
+			if act.Rate > 0 {
+				busy += time.Duration(min(float64(size)/act.Rate, maxPace) * float64(time.Second))
+			}
+		}
 		var n, no int64
 		var refused map[string]int64
 		err := finished(ctx, func(ctx context.Context) error {
 			return chunk(ctx, next, func(q *queries.Queries, count int64, why map[string]int64) (err error) {
 				n, refused, no = count, why, auditNo
-				if count > 0 {
-					no, err = act.auditPart(ctx, q, auditNo, what, scope, count)
+				if count > 0 || auditNo != 0 && busy == 0 {
+					no, err = act.auditPart(ctx, q, auditNo, what, scope, count, busy)
 				}
 				return err
 			})

@@ -188,7 +188,7 @@ func (r *resealing) write(ctx context.Context, t resealedTable, changes []change
 				return nil
 			}
 			var err error
-			no, err = r.act.auditPart(ctx, q, r.auditNo, "reseal", auditScope{Key: r.to}, rows)
+			no, err = r.act.auditPart(ctx, q, r.auditNo, "reseal", auditScope{Key: r.to}, rows, 0)
 			return err
 		})
 	})

@@ -90,7 +90,7 @@ var defaultQueueBounds = queueBounds{bytes: 512 << 20, rows: 500_000, exact: 100
 func (a *Admin) Topics(ctx context.Context) ([]TopicStatus, error) {
 	var topics []TopicStatus
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) (err error) {
-		s, err := readShared(ctx, q)
+		s, err := a.readShared(ctx, q)
 		if err != nil {
 			return err
 		}

@@ -115,7 +115,7 @@ type preview struct {
 func (p *Page) listActs() []act {
 	return []act{
 		p.replayAct(), p.discardAct(), p.pauseAct(), p.resumeAct(), p.skipAct(), p.rewindAct(), p.detachAct(), p.limitAct(),
-		p.limitResetAct(),
+		p.limitResetAct(), p.forgetProcessAct(),
 	}
 }
 

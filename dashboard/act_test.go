@@ -95,3 +95,25 @@ func TestActsChangeNoMoreThanWasShown(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, s.send(s.request(http.MethodPost, "/acts/discard", form)).status)
 	require.Equal(t, http.StatusBadRequest, s.send(s.request(http.MethodPost, "/acts/pause", nil)).status)
 }
+
+// TestForgetProcessGoesFromClickToRow: the button is there for what is gone, and the act refuses what runs.
+func TestForgetProcessGoesFromClickToRow(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics, seen_at) VALUES
+		('00000000-0000-0000-0000-000000000001', 'dispatcher', 'jobs', 'box', 7, '{}', now()),
+		('00000000-0000-0000-0000-000000000002', 'listener', 'ears', 'box', 8, '{}', now() - interval '2 h')`)
+	require.NotContains(t, open(t, dashboard.Config{Pool: pool, ReadOnly: true}).ok("/"), "Forget…")
+	require.NotContains(t, open(t, dashboard.Config{Pool: pool, GoneAfter: time.Hour}).ok("/"), "Forget…")
+	s := open(t, dashboard.Config{Pool: pool})
+	forget := s.link("/", "Forget…")
+	require.Contains(t, s.ok(forget), "Forget listener ears at box, pid 8.")
+	require.Equal(t, http.StatusConflict, s.get("/acts/forget-process?process=00000000-0000-0000-0000-000000000001").status)
+	require.Equal(t, http.StatusBadRequest, s.get("/acts/forget-process?process=1").status)
+	require.Equal(t, "Forgotten. A process that still runs comes back with its next beat.", said(t, s.confirm(forget, "why", "scrapped")))
+	require.Equal(t, "dispatcher", pgtest.Value[string](t, pool, "SELECT string_agg(kind, ' ') FROM outbox.processes"))
+	require.Equal(t, "tester forget-process scrapped 0", audits(t, pool))
+	require.Equal(t, http.StatusNotFound, s.get(forget).status)
+	_, err := dashboard.New(dashboard.Config{Pool: pool, GoneAfter: -1})
+	require.EqualError(t, err, "new dashboard: config: GoneAfter -1ns is negative")
+}

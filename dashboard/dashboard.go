@@ -23,6 +23,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -52,6 +53,13 @@ type Config struct {
 	// is shown, because nobody knows which fields are sensitive. Unmasked shows everything. It is called by any number of
 	// goroutines.
 	Mask func(topic string, version int, payload json.RawMessage) (json.RawMessage, bool)
+	// Enqueue has the topics of which the page has a form to enqueue an event. Nobody may use it without AuthorizeEnqueue.
+	Enqueue []EnqueueTopic
+	// AuthorizeEnqueue returns an error for somebody who may not enqueue events of "namespace/topic". It is called for
+	// requests that Authorize lets in. Nil means that nobody may.
+	AuthorizeEnqueue func(r *http.Request, topic string) error
+	// GoneAfter is how long a process that is gone is shown; 0 means a day.
+	GoneAfter time.Duration
 	// TraceURL is where the trace of an event is shown, with {trace_id} and {span_id} of its header traceparent, like
 	// "https://traces.example.com/trace/{trace_id}". "" means no link.
 	TraceURL string
@@ -118,6 +126,7 @@ func New(cfg Config) (*Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new dashboard: %w", err)
 	}
+	ops = ops.WithGoneAfter(cmp.Or(cfg.GoneAfter, admin.DefaultGoneAfter))
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Page{cfg: cfg, ops: ops, origins: http.NewCrossOriginProtection(), history: newHistory(), stop: stop}
 	p.view = newView(p)
@@ -163,6 +172,14 @@ func (cfg Config) withDefaults() (Config, error) {
 		if field.text != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 			return cfg, fmt.Errorf("config: %s is not a valid http or https URL: use one like %s", field.name, field.example)
 		}
+	}
+	for _, t := range cfg.Enqueue {
+		if _, topic, ok := strings.Cut(t.Name, "/"); !ok || topic == "" || t.Message == nil {
+			return cfg, fmt.Errorf("config: Enqueue: topic %q needs a name like mini_chat/turn_finalized, and Message", t.Name)
+		}
+	}
+	if cfg.GoneAfter < 0 {
+		return cfg, fmt.Errorf("config: GoneAfter %v is negative", cfg.GoneAfter)
 	}
 	if cfg.TraceURL != "" && !strings.Contains(cfg.TraceURL, "{trace_id}") {
 		return cfg, errors.New("config: TraceURL has no {trace_id}")

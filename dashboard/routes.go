@@ -39,6 +39,9 @@ func (p *Page) routes() *http.ServeMux {
 	if !p.cfg.ReadOnly {
 		get("/acts/{act}", p.askAct)
 		mux.HandleFunc("POST "+prefix+"/acts/{act}", p.doAct)
+		get("/enqueue", p.showEnqueue)
+		get("/enqueue/{namespace}/{topic}", p.askEnqueue)
+		mux.HandleFunc("POST "+prefix+"/enqueue/{namespace}/{topic}", p.doEnqueue)
 	}
 	mux.HandleFunc("POST "+prefix+"/doctor", p.runDoctor)
 	if prefix != "" {
@@ -65,6 +68,12 @@ var doneFields = []string{"did", "n", "of", "refused", "because", "others"}
 
 // doneText says what an act has done, from the parameters of a redirect.
 func (p *Page) doneText(query url.Values) string {
+	switch query.Get("did") {
+	case "enqueue":
+		return "Enqueued."
+	case "enqueue-duplicate":
+		return "This event has the dedupe key already: nothing was written."
+	}
 	for _, a := range p.acts {
 		if a.name == query.Get("did") {
 			return a.done(resultOf(query))

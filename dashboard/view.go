@@ -93,6 +93,7 @@ type frame struct {
 	Site     string // Config.Title
 	Who      string
 	ReadOnly bool
+	Enqueues bool   // whoever looks may enqueue events
 	Live     bool   // the page is refreshed
 	Reload   bool   // without a script too, because something is being read
 	Self     string // the URL of the page
@@ -105,6 +106,7 @@ type frame struct {
 // show renders a page. Nothing is sent before it is complete.
 func (p *Page) show(w http.ResponseWriter, r *http.Request, status int, f frame) {
 	f.Site, f.Who, f.ReadOnly = p.cfg.Title, whoIs(r.Context()), p.cfg.ReadOnly
+	f.Enqueues = len(p.mayEnqueue(r)) > 0
 	query := r.URL.Query()
 	for _, name := range doneFields {
 		query.Del(name)
@@ -141,10 +143,11 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, admin.ErrUnknownEvent):
 		status, hint = http.StatusNotFound, "It may have been pruned, or the id is not that of an event."
 	case errors.As(err, new(*admin.UnknownTopicError)), errors.As(err, new(*admin.UnknownListenerError)),
-		errors.As(err, new(*admin.UnknownLimitError)):
+		errors.As(err, new(*admin.UnknownLimitError)), errors.As(err, new(*admin.UnknownProcessError)):
 		status, hint = http.StatusNotFound, "The overview lists what there is."
 	case errors.Is(err, admin.ErrNotDead), errors.Is(err, admin.ErrNotSkippable),
-		errors.As(err, new(*admin.LogTopicError)), errors.As(err, new(*admin.LeaseHeldError)):
+		errors.As(err, new(*admin.LogTopicError)), errors.As(err, new(*admin.LeaseHeldError)),
+		errors.As(err, new(*admin.RunningProcessError)):
 		status, hint = http.StatusConflict, "Somebody else may have acted meanwhile. Nothing was changed."
 	case errors.Is(err, outbox.ErrNotMigrated):
 		hint = "Run `outboxgen migrate up` with the schema that the error names."

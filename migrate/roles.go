@@ -22,6 +22,8 @@ const (
 	Dispatcher Role = "dispatcher"
 	// Operator is for package admin and the commands that use it.
 	Operator Role = "operator"
+	// Eraser forgets tenants and entities. Only it may remove from the audit what names somebody.
+	Eraser Role = "eraser"
 	// Reader reads everything, payloads too, and changes nothing.
 	Reader Role = "reader"
 	// Viewer reads everything but payloads, headers and the messages that consumers keep, and changes nothing. It sees the
@@ -30,7 +32,7 @@ const (
 )
 
 // Roles returns all roles.
-func Roles() []Role { return []Role{Producer, Dispatcher, Operator, Reader, Viewer} }
+func Roles() []Role { return []Role{Producer, Dispatcher, Operator, Eraser, Reader, Viewer} }
 
 // Grant is a set of privileges on one object.
 type Grant struct {
@@ -150,9 +152,30 @@ func Grants(role Role) []Grant {
 			table("processed_events", "SELECT (consumer_group, event_id, processed_at)"),
 			table("entity_versions", "SELECT"),
 			table("inbox_quarantined", "SELECT (consumer_group, event_id, tenant_id, payload)", "UPDATE (payload)"),
-			table("audit", "SELECT", "INSERT", "UPDATE (events)"), // an act that takes several transactions counts
+			// an act that takes several transactions counts, and says that it runs
+			table("audit", "SELECT", "INSERT", "UPDATE (events, busy_until)"),
 			function(laneFunction),
 			appliedRecords())
+	case Eraser:
+		return append(grants,
+			table("events", "SELECT", "DELETE"),
+			table("queue", "SELECT", "UPDATE (id)", "DELETE"),
+			table("delivered", "SELECT", "UPDATE (id)", "DELETE"),
+			table("dead_letters", "SELECT", "UPDATE (id)", "DELETE"),
+			table("log", "SELECT", "DELETE"),
+			logSequence("SELECT"),
+			table("listeners", "SELECT", "UPDATE"),
+			table("parked", "SELECT", "UPDATE", "DELETE"),
+			table("listener_failures", "SELECT", "DELETE"),
+			table("processes", "SELECT"),
+			table("pauses", "SELECT", "DELETE"),
+			table("limits", "SELECT"),
+			table("limit_usage", "SELECT", "DELETE"),
+			table("inbox_messages", "SELECT", "UPDATE", "DELETE"),
+			table("processed_events", "SELECT", "DELETE"),
+			table("inbox_quarantined", "SELECT", "DELETE"),
+			table("entity_versions", "SELECT", "DELETE"),
+			table("audit", "SELECT", "INSERT", "UPDATE (why, scope, events, busy_until)"))
 	case Reader:
 		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "log", "listeners",
 			"parked", "listener_failures", "listener_rates",
@@ -270,6 +293,7 @@ var roleComments = map[Role]string{
 	Producer:   "Enqueues. It reads no payload, and it changes and deletes nothing.",
 	Dispatcher: "Runs dispatchers, listeners and the inbox, and prunes. UPDATE of one column is the privilege to lock a row.",
 	Operator:   "Runs outboxgen status, dead, listener, pause, prune and doctor. In the audit it can only add, and count.",
+	Eraser:     "Runs outboxgen forget: it deletes what is known of a tenant or an entity, and removes it from the audit.",
 	Reader:     "Reads everything, payloads too.",
 	Viewer:     "Reads everything but payloads, headers and the messages that consumers keep. It sees texts of errors.",
 }

@@ -275,6 +275,12 @@ func (t *UntypedTopic) EnqueueInBatch(b *pgx.Batch, payload any, opts ...Enqueue
 	return enqueueInBatch(b, t.spec.Schema, m, !t.spec.Silent)
 }
 
+// Message returns the event that Enqueue would write of a payload: it validates the payload and renders its keys. An
+// error says what Enqueue would say.
+func (t *UntypedTopic) Message(payload any, opts ...EnqueueOption) (Message, error) {
+	return t.message(payload, opts)
+}
+
 var errZeroTopic = errors.New("it was not made by NewTopic")
 
 // message validates the payload p and turns it into a Message.

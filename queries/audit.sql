@@ -4,15 +4,17 @@ INSERT INTO outbox_schema.audit (who, act, why, scope, events)
 VALUES (coalesce(nullif(@who::text, ''), 'database user ' || session_user), @act, @why, @scope, @events);
 
 -- name: AuditStart :one
--- AuditInsert for what takes several transactions. AuditAdd counts what the later ones change.
-INSERT INTO outbox_schema.audit (who, act, why, scope, events)
-VALUES (@who, @act, @why, @scope, @events)
+-- AuditInsert for what takes several transactions. AuditAdd counts what the later ones change. busy is how long the next one
+-- may take to come, and null if there is none.
+INSERT INTO outbox_schema.audit (who, act, why, scope, events, busy_until)
+VALUES (@who, @act, @why, @scope, @events, clock_timestamp() + sqlc.narg('busy')::interval)
 RETURNING no;
 
 -- name: AuditAdd :exec
 -- Counts further events of an act, in the transaction that changes them.
 UPDATE outbox_schema.audit AS a
-SET events = a.events + @events
+SET events = a.events + @events,
+    busy_until = clock_timestamp() + sqlc.narg('busy')::interval
 WHERE a.no = @no;
 
 -- name: AuditList :many

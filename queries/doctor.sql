@@ -92,10 +92,11 @@ FROM outbox_schema.limits AS l
 ORDER BY l.namespace, l.topic, l.nth;
 
 -- name: DoctorProcesses :many
--- age_us is how long ago the process was seen.
+-- Lists the processes that were seen within gone_after. age_us is how long ago that was.
 SELECT p.kind, p.name::text AS name, p.worker_id, p.host, p.pid, p.topics,
     (extract(epoch FROM statement_timestamp() - p.seen_at) * 1000000)::bigint AS age_us
 FROM outbox_schema.processes AS p
+WHERE p.seen_at > statement_timestamp() - @gone_after::interval
 ORDER BY p.kind, p.name, p.seen_at;
 
 -- name: DoctorPauses :many

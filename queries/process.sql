@@ -1,21 +1,21 @@
 -- name: ProcessBeat :exec
 -- Says that a process runs, and what it takes and what rests. starts is set with the first one of a Run: a worker with a
--- configured id may still have the row of an earlier process. Rows of the same kind and name that nobody has renewed for an
--- hour are deleted. SKIP LOCKED, because several processes may do that at the same time.
+-- configured id may still have the row of an earlier process. Rows that nobody has renewed are deleted: those of the same
+-- kind and name after an hour, and all others after a month. SKIP LOCKED, because several processes may do that at the same
+-- time.
 WITH old AS MATERIALIZED (
-    SELECT o.worker_id
+    SELECT o.kind, o.name, o.worker_id
     FROM outbox_schema.processes AS o
-    WHERE o.kind = @kind
-      AND o.name = @name
-      AND o.seen_at < statement_timestamp() - interval '1 hour'
-      AND o.worker_id <> @worker_id
+    WHERE o.seen_at < statement_timestamp()
+              - CASE WHEN o.kind = @kind AND o.name = @name THEN interval '1 hour' ELSE interval '30 days' END
+      AND (o.worker_id <> @worker_id OR o.kind <> @kind OR o.name <> @name)
     FOR UPDATE SKIP LOCKED
 ),
 gone AS (
     DELETE FROM outbox_schema.processes AS p
     USING old AS o
-    WHERE p.kind = @kind
-      AND p.name = @name
+    WHERE p.kind = o.kind
+      AND p.name = o.name
       AND p.worker_id = o.worker_id
 )
 INSERT INTO outbox_schema.processes AS p (worker_id, kind, name, host, pid, topics, tenant_ids, resting)
@@ -39,11 +39,29 @@ WHERE p.kind = @kind
   AND p.pid = @pid;
 
 -- name: ProcessList :many
--- Lists the processes. age_us is how long ago each was seen.
+-- Lists the processes that were seen within gone_after. age_us is how long ago each was seen.
 SELECT p.worker_id, p.kind, p.name, p.host, p.pid, p.topics, p.tenant_ids, p.resting, p.started_at, p.seen_at,
     (extract(epoch FROM statement_timestamp() - p.seen_at) * 1000000)::bigint AS age_us
 FROM outbox_schema.processes AS p
+WHERE p.seen_at > statement_timestamp() - @gone_after::interval
 ORDER BY p.kind, p.name, p.started_at, p.worker_id;
+
+-- name: ProcessForget :many
+-- Deletes the rows of a worker that were not renewed for quiet. Returns all its rows: those with running are still there. The
+-- DELETE waits for a beat that is under way, and leaves its row.
+WITH gone AS (
+    DELETE FROM outbox_schema.processes AS p
+    WHERE p.worker_id = @worker_id
+      AND p.seen_at < statement_timestamp() - @quiet::interval
+    RETURNING p.kind, p.name
+)
+SELECT p.kind, p.name, p.host, p.pid,
+    (extract(epoch FROM statement_timestamp() - p.seen_at) * 1000000)::bigint AS age_us,
+    (g.kind IS NULL)::boolean AS running
+FROM outbox_schema.processes AS p
+LEFT JOIN gone AS g ON g.kind = p.kind AND g.name = p.name
+WHERE p.worker_id = @worker_id
+ORDER BY p.kind, p.name;
 
 -- name: ProcessKnowing :many
 -- Finds a process of a listener, other than worker_id, that lives and knows a version of a topic: of those, one that has the

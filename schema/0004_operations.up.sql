@@ -51,19 +51,25 @@ COMMENT ON TABLE outbox_schema.pauses IS 'What is paused: a namespace, a topic, 
 COMMENT ON COLUMN outbox_schema.pauses.until IS 'When the pause ends by itself; null means never.';
 COMMENT ON COLUMN outbox_schema.pauses.who IS 'Who paused it.';
 
--- What operators did. Nothing deletes its rows.
+-- What operators did. Nothing deletes its rows. A forget removes from scope and why what names a tenant or an entity.
 CREATE TABLE outbox_schema.audit (
-    no     bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
-    at     timestamptz NOT NULL DEFAULT statement_timestamp(),
-    who    text        NOT NULL,
-    act    text        NOT NULL,
-    why    text        NOT NULL DEFAULT '',
-    scope  jsonb       NOT NULL,
-    events bigint      NOT NULL DEFAULT 0,
+    no         bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
+    at         timestamptz NOT NULL DEFAULT statement_timestamp(),
+    who        text        NOT NULL,
+    act        text        NOT NULL,
+    why        text        NOT NULL DEFAULT '',
+    scope      jsonb       NOT NULL,
+    events     bigint      NOT NULL DEFAULT 0,
+    busy_until timestamptz,
     CONSTRAINT audit_pkey PRIMARY KEY (no)
 );
 
-COMMENT ON TABLE outbox_schema.audit IS 'What operators did: replay, discard, pause, resume, reseal, skip, rewind, detach, rebase, prune. Nothing deletes its rows.';
+-- Acts that run, or that were broken off.
+CREATE INDEX audit_busy ON outbox_schema.audit (no)
+    WHERE busy_until IS NOT NULL;
+
+COMMENT ON TABLE outbox_schema.audit IS 'What operators did: replay, discard, pause, resume, skip, rewind, detach, rebase, prune, limit, limit-reset, enqueue, forget, forget-process, reseal. Nothing deletes its rows.';
+COMMENT ON COLUMN outbox_schema.audit.busy_until IS 'Of an act in several transactions that has not ended: until when the next one is expected. A forget whose time is over was broken off.';
 COMMENT ON COLUMN outbox_schema.audit.scope IS 'What it was done to: the filter of a replay, the scope of a pause, the listener of a rewind.';
 COMMENT ON COLUMN outbox_schema.audit.who IS 'Who did it, as they said; otherwise the user of the database.';
 COMMENT ON COLUMN outbox_schema.audit.events IS 'How many events it changed.';

@@ -50,6 +50,22 @@ func TestHeartDeletesNoRowOfAnother(t *testing.T) {
 	require.Equal(t, "dispatcher jobs", rows(h.WorkerID))
 }
 
+// TestHeartDeletesWhatIsGoneForAMonth: of any kind and name, because nobody may run there again.
+func TestHeartDeletesWhatIsGoneForAMonth(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	for _, other := range [][2]string{{"listener", "jobs"}, {"dispatcher", "mail"}, {"listener", "ears"}} {
+		putProcess(t, pool, uuid.New(), other[0], other[1], "721 h")
+		putProcess(t, pool, uuid.New(), other[0], other[1], "719 h")
+	}
+	h := newHeart(t, pool, new(lines))
+	putProcess(t, pool, h.WorkerID, "listener", "old", "721 h")
+	start(t, h)
+	beats(t, h)
+	require.Equal(t, 3, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.processes WHERE host = 'old'"))
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.processes WHERE seen_at < now() - interval '720 h'"))
+}
+
 // TestHeartWaitsForNoOldRow: another process that deletes the same old rows is not waited for.
 func TestHeartWaitsForNoOldRow(t *testing.T) {
 	t.Parallel()

@@ -14,18 +14,20 @@ import (
 
 const AuditAdd = `-- name: AuditAdd :exec
 UPDATE outbox_schema.audit AS a
-SET events = a.events + $1
-WHERE a.no = $2
+SET events = a.events + $1,
+    busy_until = clock_timestamp() + $2::interval
+WHERE a.no = $3
 `
 
 type AuditAddParams struct {
 	Events int64
+	Busy   pgtype.Interval
 	No     int64
 }
 
 // Counts further events of an act, in the transaction that changes them.
 func (q *Queries) AuditAdd(ctx context.Context, arg AuditAddParams) error {
-	_, err := q.db.Exec(ctx, AuditAdd, arg.Events, arg.No)
+	_, err := q.db.Exec(ctx, AuditAdd, arg.Events, arg.Busy, arg.No)
 	return err
 }
 
@@ -75,8 +77,18 @@ type AuditListParams struct {
 	EntryLimit int32
 }
 
+type AuditListRow struct {
+	No     int64
+	At     pgtype.Timestamptz
+	Who    string
+	Act    string
+	Why    string
+	Scope  json.RawMessage
+	Events int64
+}
+
 // Lists what operators did below a number, the latest first, along the primary key. Empty and null select all.
-func (q *Queries) AuditList(ctx context.Context, arg AuditListParams) ([]OutboxSchemaAudit, error) {
+func (q *Queries) AuditList(ctx context.Context, arg AuditListParams) ([]AuditListRow, error) {
 	rows, err := q.db.Query(ctx, AuditList,
 		arg.BeforeNo,
 		arg.Who,
@@ -89,9 +101,9 @@ func (q *Queries) AuditList(ctx context.Context, arg AuditListParams) ([]OutboxS
 		return nil, err
 	}
 	defer rows.Close()
-	var items []OutboxSchemaAudit
+	var items []AuditListRow
 	for rows.Next() {
-		var i OutboxSchemaAudit
+		var i AuditListRow
 		if err := rows.Scan(
 			&i.No,
 			&i.At,
@@ -112,8 +124,8 @@ func (q *Queries) AuditList(ctx context.Context, arg AuditListParams) ([]OutboxS
 }
 
 const AuditStart = `-- name: AuditStart :one
-INSERT INTO outbox_schema.audit (who, act, why, scope, events)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO outbox_schema.audit (who, act, why, scope, events, busy_until)
+VALUES ($1, $2, $3, $4, $5, clock_timestamp() + $6::interval)
 RETURNING no
 `
 
@@ -123,9 +135,11 @@ type AuditStartParams struct {
 	Why    string
 	Scope  json.RawMessage
 	Events int64
+	Busy   pgtype.Interval
 }
 
-// AuditInsert for what takes several transactions. AuditAdd counts what the later ones change.
+// AuditInsert for what takes several transactions. AuditAdd counts what the later ones change. busy is how long the next one
+// may take to come, and null if there is none.
 func (q *Queries) AuditStart(ctx context.Context, arg AuditStartParams) (int64, error) {
 	row := q.db.QueryRow(ctx, AuditStart,
 		arg.Who,
@@ -133,6 +147,7 @@ func (q *Queries) AuditStart(ctx context.Context, arg AuditStartParams) (int64, 
 		arg.Why,
 		arg.Scope,
 		arg.Events,
+		arg.Busy,
 	)
 	var no int64
 	err := row.Scan(&no)

@@ -257,6 +257,7 @@ const DoctorProcesses = `-- name: DoctorProcesses :many
 SELECT p.kind, p.name::text AS name, p.worker_id, p.host, p.pid, p.topics,
     (extract(epoch FROM statement_timestamp() - p.seen_at) * 1000000)::bigint AS age_us
 FROM outbox_schema.processes AS p
+WHERE p.seen_at > statement_timestamp() - $1::interval
 ORDER BY p.kind, p.name, p.seen_at
 `
 
@@ -270,9 +271,9 @@ type DoctorProcessesRow struct {
 	AgeUs    int64
 }
 
-// age_us is how long ago the process was seen.
-func (q *Queries) DoctorProcesses(ctx context.Context) ([]DoctorProcessesRow, error) {
-	rows, err := q.db.Query(ctx, DoctorProcesses)
+// Lists the processes that were seen within gone_after. age_us is how long ago that was.
+func (q *Queries) DoctorProcesses(ctx context.Context, goneAfter pgtype.Interval) ([]DoctorProcessesRow, error) {
+	rows, err := q.db.Query(ctx, DoctorProcesses, goneAfter)
 	if err != nil {
 		return nil, err
 	}

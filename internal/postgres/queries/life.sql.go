@@ -7,6 +7,7 @@ package queries
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -28,16 +29,26 @@ type AuditLatestParams struct {
 	Since pgtype.Timestamptz
 }
 
+type AuditLatestRow struct {
+	No     int64
+	At     pgtype.Timestamptz
+	Who    string
+	Act    string
+	Why    string
+	Scope  json.RawMessage
+	Events int64
+}
+
 // Lists the latest acts of operators that are not older than since, in their order.
-func (q *Queries) AuditLatest(ctx context.Context, arg AuditLatestParams) ([]OutboxSchemaAudit, error) {
+func (q *Queries) AuditLatest(ctx context.Context, arg AuditLatestParams) ([]AuditLatestRow, error) {
 	rows, err := q.db.Query(ctx, AuditLatest, arg.Piece, arg.Since)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []OutboxSchemaAudit
+	var items []AuditLatestRow
 	for rows.Next() {
-		var i OutboxSchemaAudit
+		var i AuditLatestRow
 		if err := rows.Scan(
 			&i.No,
 			&i.At,

@@ -5,24 +5,8 @@
 package queries
 
 import (
-	"encoding/json"
-
 	"github.com/jackc/pgx/v5/pgtype"
 )
-
-// What operators did: replay, discard, pause, resume, reseal, skip, rewind, detach, rebase, prune. Nothing deletes its rows.
-type OutboxSchemaAudit struct {
-	No int64
-	At pgtype.Timestamptz
-	// Who did it, as they said; otherwise the user of the database.
-	Who string
-	Act string
-	Why string
-	// What it was done to: the filter of a replay, the scope of a pause, the listener of a rewind.
-	Scope json.RawMessage
-	// How many events it changed.
-	Events int64
-}
 
 // Failed attempts of listeners at events, the latest five of each event. They are kept for as long as dead letters.
 type OutboxSchemaListenerFailure struct {

@@ -14,19 +14,18 @@ import (
 
 const ProcessBeat = `-- name: ProcessBeat :exec
 WITH old AS MATERIALIZED (
-    SELECT o.worker_id
+    SELECT o.kind, o.name, o.worker_id
     FROM outbox_schema.processes AS o
-    WHERE o.kind = $2
-      AND o.name = $3
-      AND o.seen_at < statement_timestamp() - interval '1 hour'
-      AND o.worker_id <> $1
+    WHERE o.seen_at < statement_timestamp()
+              - CASE WHEN o.kind = $2 AND o.name = $3 THEN interval '1 hour' ELSE interval '30 days' END
+      AND (o.worker_id <> $1 OR o.kind <> $2 OR o.name <> $3)
     FOR UPDATE SKIP LOCKED
 ),
 gone AS (
     DELETE FROM outbox_schema.processes AS p
     USING old AS o
-    WHERE p.kind = $2
-      AND p.name = $3
+    WHERE p.kind = o.kind
+      AND p.name = o.name
       AND p.worker_id = o.worker_id
 )
 INSERT INTO outbox_schema.processes AS p (worker_id, kind, name, host, pid, topics, tenant_ids, resting)
@@ -54,8 +53,9 @@ type ProcessBeatParams struct {
 }
 
 // Says that a process runs, and what it takes and what rests. starts is set with the first one of a Run: a worker with a
-// configured id may still have the row of an earlier process. Rows of the same kind and name that nobody has renewed for an
-// hour are deleted. SKIP LOCKED, because several processes may do that at the same time.
+// configured id may still have the row of an earlier process. Rows that nobody has renewed are deleted: those of the same
+// kind and name after an hour, and all others after a month. SKIP LOCKED, because several processes may do that at the same
+// time.
 func (q *Queries) ProcessBeat(ctx context.Context, arg ProcessBeatParams) error {
 	_, err := q.db.Exec(ctx, ProcessBeat,
 		arg.WorkerID,
@@ -98,6 +98,65 @@ func (q *Queries) ProcessEnd(ctx context.Context, arg ProcessEndParams) error {
 		arg.Pid,
 	)
 	return err
+}
+
+const ProcessForget = `-- name: ProcessForget :many
+WITH gone AS (
+    DELETE FROM outbox_schema.processes AS p
+    WHERE p.worker_id = $1
+      AND p.seen_at < statement_timestamp() - $2::interval
+    RETURNING p.kind, p.name
+)
+SELECT p.kind, p.name, p.host, p.pid,
+    (extract(epoch FROM statement_timestamp() - p.seen_at) * 1000000)::bigint AS age_us,
+    (g.kind IS NULL)::boolean AS running
+FROM outbox_schema.processes AS p
+LEFT JOIN gone AS g ON g.kind = p.kind AND g.name = p.name
+WHERE p.worker_id = $1
+ORDER BY p.kind, p.name
+`
+
+type ProcessForgetParams struct {
+	WorkerID pgtype.UUID
+	Quiet    pgtype.Interval
+}
+
+type ProcessForgetRow struct {
+	Kind    string
+	Name    string
+	Host    string
+	Pid     int32
+	AgeUs   int64
+	Running bool
+}
+
+// Deletes the rows of a worker that were not renewed for quiet. Returns all its rows: those with running are still there. The
+// DELETE waits for a beat that is under way, and leaves its row.
+func (q *Queries) ProcessForget(ctx context.Context, arg ProcessForgetParams) ([]ProcessForgetRow, error) {
+	rows, err := q.db.Query(ctx, ProcessForget, arg.WorkerID, arg.Quiet)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ProcessForgetRow
+	for rows.Next() {
+		var i ProcessForgetRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.Name,
+			&i.Host,
+			&i.Pid,
+			&i.AgeUs,
+			&i.Running,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const ProcessKnowing = `-- name: ProcessKnowing :many
@@ -154,6 +213,7 @@ const ProcessList = `-- name: ProcessList :many
 SELECT p.worker_id, p.kind, p.name, p.host, p.pid, p.topics, p.tenant_ids, p.resting, p.started_at, p.seen_at,
     (extract(epoch FROM statement_timestamp() - p.seen_at) * 1000000)::bigint AS age_us
 FROM outbox_schema.processes AS p
+WHERE p.seen_at > statement_timestamp() - $1::interval
 ORDER BY p.kind, p.name, p.started_at, p.worker_id
 `
 
@@ -171,9 +231,9 @@ type ProcessListRow struct {
 	AgeUs     int64
 }
 
-// Lists the processes. age_us is how long ago each was seen.
-func (q *Queries) ProcessList(ctx context.Context) ([]ProcessListRow, error) {
-	rows, err := q.db.Query(ctx, ProcessList)
+// Lists the processes that were seen within gone_after. age_us is how long ago each was seen.
+func (q *Queries) ProcessList(ctx context.Context, goneAfter pgtype.Interval) ([]ProcessListRow, error) {
+	rows, err := q.db.Query(ctx, ProcessList, goneAfter)
 	if err != nil {
 		return nil, err
 	}

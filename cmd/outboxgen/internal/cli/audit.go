@@ -33,8 +33,9 @@ func (a *app) auditCommand() *cobra.Command {
 		Use:   "audit",
 		Short: "List what operators did: who, when, what and why",
 		Long: `audit lists the acts of operators, the latest first: replay and discard of dead letters, pause and resume,
-limit and limit-reset, skip, rewind, detach and rebase of listeners, prune, if it has deleted anything, and reseal.
-It makes no difference whether they were done with this command, with the dashboard or with package admin. Nothing
+limit and limit-reset, skip, rewind, detach and rebase of listeners, enqueue, forget, forget-process, prune, if
+it has deleted anything, and reseal. It makes no difference whether they were done with this command, with the
+dashboard or with package admin. Nothing
 deletes entries.
 
 WHO     as the operator said (--who), otherwise the user of the database
@@ -78,7 +79,8 @@ If there are more entries, the command for the next page is printed on stderr.`,
 	db.flags(c)
 	c.Flags().StringVar(&f.Who, "who", "", "only acts of this `name`")
 	c.Flags().StringVar(&f.Action, "action", "",
-		"only this `act`: replay, discard, pause, resume, limit, limit-reset, skip, rewind, detach, rebase, prune or reseal")
+		"only this `act`: replay, discard, pause, resume, limit, limit-reset, skip, rewind, detach, rebase, prune, enqueue, forget, "+
+			"forget-process or reseal")
 	c.Flags().StringVar(&since, "since", "",
 		"only acts since this `time`, like 2026-05-01T12:00:00Z or 2026-05-01 (UTC), or an age like 90m")
 	c.Flags().StringVar(&until, "until", "", "only acts before this `time` or age")

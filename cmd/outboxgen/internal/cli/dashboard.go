@@ -20,7 +20,10 @@ import (
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/dashboard"
 	"github.com/outboxgen/outboxgen/generator/model"
+	"github.com/outboxgen/outboxgen/internal/tool/compose"
+	"github.com/outboxgen/outboxgen/internal/tool/describe"
 	"github.com/outboxgen/outboxgen/internal/tool/yamlmask"
+	"github.com/outboxgen/outboxgen/outbox"
 )
 
 // passwordVar is the environment variable with the password of the dashboard.
@@ -35,6 +38,8 @@ type dashboardFlags struct {
 	addr, who, passwordFile, tlsCert        string
 	tlsKey, prefix, title, trace, metricURL string
 	readOnly, payload                       bool
+	goneAfter                               time.Duration
+	allowEnqueue                            bool
 }
 
 func (a *app) dashboardCommand() *cobra.Command {
@@ -44,7 +49,7 @@ func (a *app) dashboardCommand() *cobra.Command {
 		Short: "Serve a web page that shows topics, listeners and events, and acts on them",
 		Long: `dashboard serves a web page until Ctrl-C, and prints its address on stdout. The page shows what status, events,
 dead, listener, doctor and audit show, and does what pause, resume, dead replay, dead discard, listener skip, listener
-rewind and listener detach do. It asks before each act, shows how many events are concerned, and records the act in the
+rewind and listener detach do, and with --allow-enqueue what enqueue does. It asks before each act, shows how many events are concerned, and records the act in the
 audit.
 
 Without a password the page is for this machine only: it refuses other addresses, and requests that a proxy has passed
@@ -60,6 +65,8 @@ Payloads are masked as outbox.yaml says. Without that file they are only shown w
 	f.db.flags(c)
 	c.Flags().StringVar(&f.addr, "addr", "127.0.0.1:8088", "`host:port` to listen on; port 0 means any free one")
 	c.Flags().BoolVar(&f.readOnly, "read-only", false, "leave out everything that changes something")
+	c.Flags().BoolVar(&f.allowEnqueue, "allow-enqueue", false,
+		"let whoever may act enqueue events of the topics in outbox.yaml, with a form")
 	c.Flags().BoolVar(&f.payload, "payload", false, "show payloads as they are, with their sensitive fields")
 	c.Flags().StringVar(&f.who, "who", "",
 		"`name` for the table audit if there is no password (default: user@host of the operating system)")
@@ -76,9 +83,16 @@ Payloads are masked as outbox.yaml says. Without that file they are only shown w
 	for _, name := range []string{"password-file", "tls-cert", "tls-key"} {
 		_ = c.MarkFlagFilename(name) // fails only for an undefined flag
 	}
+	checkGone := goneAfterFlag(c, &f.goneAfter)
 	c.PreRunE = func(*cobra.Command, []string) error {
+		if err := checkGone(); err != nil {
+			return err
+		}
 		if _, _, err := net.SplitHostPort(f.addr); err != nil {
 			return fmt.Errorf("--addr: %q is not host:port", f.addr)
+		}
+		if f.allowEnqueue && f.readOnly {
+			return errors.New("--allow-enqueue and --read-only exclude each other")
 		}
 		if (f.tlsCert == "") != (f.tlsKey == "") {
 			return errors.New("--tls-cert and --tls-key belong together")
@@ -127,9 +141,14 @@ func (a *app) serveDashboard(ctx context.Context, f *dashboardFlags, m *model.Mo
 	if _, err := ops.Pauses(ctx); err != nil {
 		return explained(ctx, pool, ops, schema, err)
 	}
+	topics, allowed, err := f.enqueue(m)
+	if err != nil {
+		return usage(err)
+	}
 	page, err := dashboard.New(dashboard.Config{
 		Pool: pool, Schema: schema, Authorize: authorize, ReadOnly: f.readOnly, Prefix: f.prefix, Title: f.title,
-		Mask: f.mask(m), TraceURL: f.trace, Prometheus: f.metricURL, Logger: slog.New(slog.NewTextHandler(a.Stderr, nil)),
+		Mask: f.mask(m), GoneAfter: f.goneAfter, Enqueue: topics,
+		AuthorizeEnqueue: allowed, TraceURL: f.trace, Prometheus: f.metricURL, Logger: slog.New(slog.NewTextHandler(a.Stderr, nil)),
 	})
 	if err != nil {
 		return usage(err)
@@ -207,6 +226,37 @@ func askPassword(password string) func(*http.Request) (string, error) {
 		}
 		return name, nil
 	}
+}
+
+// enqueue returns the topics of the YAML with their forms, and who may use them: everybody, if the flag says so.
+func (f *dashboardFlags) enqueue(m *model.Model) (
+	topics []dashboard.EnqueueTopic, allowed func(*http.Request, string) error, err error,
+) {
+	switch {
+	case !f.allowEnqueue:
+		return nil, nil, nil
+	case m == nil:
+		return nil, nil, errors.New("--allow-enqueue needs the YAML, which says what may be enqueued: name it with --config")
+	}
+	for _, n := range m.Namespaces {
+		for _, t := range n.Topics {
+			schema, err := describe.JSONSchema(describe.KindOf(t), "")
+			if err != nil {
+				return nil, nil, err
+			}
+			topics = append(topics, dashboard.EnqueueTopic{Name: t.FullName(), Schema: schema,
+				Message: func(data json.RawMessage) (msg outbox.Message, err error) {
+					e, found := compose.Of(t, data)
+					if len(found) > 0 {
+						return msg, errors.New(compose.Text(found))
+					}
+					msg.Namespace, msg.Topic = n.Name, t.Name
+					fill(&msg, t, e)
+					return msg, nil
+				}})
+		}
+	}
+	return topics, func(*http.Request, string) error { return nil }, nil
 }
 
 // mask returns what masks payloads; nil if nothing of them may be shown.

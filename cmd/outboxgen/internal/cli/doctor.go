@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +18,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var as []string
 	var listenURL string
 	var cfg admin.DoctorConfig
+	var goneAfter time.Duration
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the database and the connection to it, and say what to fix",
@@ -32,7 +34,11 @@ something that gets slow or will not work soon, and a notice may be as it is mea
   outboxgen doctor --listen-url "$LISTEN_URL"`,
 		Args: cobra.NoArgs,
 	}
+	checkGone := goneAfterFlag(c, &goneAfter)
 	c.PreRunE = func(*cobra.Command, []string) error {
+		if err := checkGone(); err != nil {
+			return err
+		}
 		for _, name := range as {
 			role := migrate.Role(name)
 			if migrate.Grants(role) == nil {
@@ -54,7 +60,7 @@ something that gets slow or will not work soon, and a notice may be as it is mea
 			defer pool.Close()
 			cfg.ListenPool = pool
 		}
-		found, err := ops.Doctor(ctx, cfg)
+		found, err := ops.WithGoneAfter(goneAfter).Doctor(ctx, cfg)
 		if err != nil {
 			return err
 		}

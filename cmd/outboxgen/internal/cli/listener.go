@@ -66,6 +66,7 @@ func explained(ctx context.Context, pool *pgxpool.Pool, ops *admin.Admin, schema
 		return err
 	case errors.As(err, new(*admin.UnknownListenerError)), errors.As(err, new(*admin.UnknownTopicError)),
 		errors.As(err, new(*admin.LogTopicError)), errors.As(err, new(*admin.UnknownLimitError)),
+		errors.As(err, new(*admin.UnknownProcessError)), errors.As(err, new(*admin.RunningProcessError)),
 		errors.Is(err, admin.ErrNotSkippable), errors.Is(err, admin.ErrNotDead):
 		return usage(err)
 	case errors.Is(err, admin.ErrUnknownEvent):

@@ -15,10 +15,10 @@ import (
 
 // urlArguments are the arguments that commands need before they ask their database.
 var urlArguments = map[string][]string{
-	"listener pause": {"ears"}, "listener resume": {"ears"}, "listener skip": {"ears"}, "listener detach": {"ears"},
+	"listener pause": {"ears"}, "listener resume": {"ears"}, "processes forget": {"0190a5c2-7b1e-7c00-8000-0123456789ab"}, "listener skip": {"ears"}, "listener detach": {"ears"},
 	"listener rewind": {"ears", "--to", "start"}, "drained": {"--topic", "a/b"}, "pause": {"a"}, "resume": {"a"}, "dead parked": {"--consumer", "c"},
 	"dead show": {"0190a5c2-7b1e-7c00-8000-0123456789ab"}, "events show": {"0190a5c2-7b1e-7c00-8000-0123456789ab"},
-	"limit set": {"a/b", "--rate", "1/1m"}, "limit reset": {"a/b"},
+	"limit set": {"a/b", "--rate", "1/1m"}, "limit reset": {"a/b"}, "forget": {"--entity", "a/b"}, "enqueue": {"a/b", "--data", "{}"},
 	"dead replay": {"--all"}, "dead discard": {"--all", "--reason", "x"},
 }
 

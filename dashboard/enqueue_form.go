@@ -1,0 +1,142 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// formField is a field of the form of a topic, for one property of its payload.
+type formField struct {
+	Name, Label, Hint, Value string
+	Kind                     string   // text, number, choice or json
+	Choices                  []string // of a choice
+	Required                 bool
+}
+
+// wholePayload is the field for all of a payload without a schema.
+const wholePayload = "payload_json"
+
+// property is what is read of a JSON Schema.
+type property struct {
+	Ref         string          `json:"$ref"`
+	Type        json.RawMessage `json:"type"`
+	Enum        []any           `json:"enum"`
+	Format      string          `json:"format"`
+	Description string          `json:"description"`
+}
+
+// fieldsOf returns the fields for the properties of a schema, in its order. Plain values have a field of their own kind,
+// and all others one for JSON.
+func fieldsOf(schema json.RawMessage) []formField {
+	var s struct {
+		Properties json.RawMessage     `json:"properties"`
+		Required   []string            `json:"required"`
+		Defs       map[string]property `json:"$defs"`
+	}
+	if json.Unmarshal(schema, &s) != nil || len(s.Properties) == 0 {
+		return []formField{{Name: wholePayload, Label: "Payload", Kind: "json", Required: true, Hint: "A JSON object."}}
+	}
+	fields := []formField{}
+	for _, name := range names(s.Properties) {
+		var all map[string]property
+		if json.Unmarshal(s.Properties, &all) != nil {
+			continue
+		}
+		of := all[name]
+		if target, ok := strings.CutPrefix(of.Ref, "#/$defs/"); ok {
+			doc := of.Description
+			if of = s.Defs[target]; doc != "" {
+				of.Description = doc
+			}
+		}
+		f := formField{
+			Name: "p_" + name, Label: name, Hint: of.Description, Kind: "json", Required: slices.Contains(s.Required, name),
+		}
+		var kind string
+		_ = json.Unmarshal(of.Type, &kind) // a list of types is for JSON
+		switch {
+		case len(of.Enum) > 0 && kind == "string":
+			f.Kind = "choice"
+			for _, v := range of.Enum {
+				if text, ok := v.(string); ok {
+					f.Choices = append(f.Choices, text)
+				}
+			}
+		case kind == "boolean":
+			f.Kind, f.Choices = "choice", []string{"true", "false"}
+		case kind == "string":
+			f.Kind = "text"
+		case kind == "integer", kind == "number":
+			f.Kind = "number"
+		}
+		if of.Format != "" {
+			f.Hint = strings.TrimSpace(f.Hint + " Format: " + of.Format + ".")
+		}
+		if f.Kind == "json" {
+			f.Hint = strings.TrimSpace(f.Hint + " JSON.")
+		}
+		fields = append(fields, f)
+	}
+	return fields
+}
+
+// names returns the names of the members of a JSON object, in its order.
+func names(object json.RawMessage) (list []string) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if _, err := d.Token(); err != nil {
+		return nil
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return list
+		}
+		var value json.RawMessage
+		if text, ok := name.(string); !ok || d.Decode(&value) != nil {
+			return list
+		} else {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// payloadOf returns the payload that a form describes. A field that is empty is left out, and numbers stay as they were
+// typed, so that none loses a digit.
+func payloadOf(fields []formField, form interface{ Get(string) string }) (json.RawMessage, error) {
+	if len(fields) == 1 && fields[0].Name == wholePayload {
+		return json.RawMessage(form.Get(wholePayload)), nil
+	}
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for _, f := range fields {
+		text := form.Get(f.Name)
+		if text == "" {
+			continue
+		}
+		value := []byte(strings.TrimSpace(text))
+		if f.Kind == "text" || f.Kind == "choice" && !slices.Equal(f.Choices, []string{"true", "false"}) {
+			encoded, err := json.Marshal(text)
+			if err != nil {
+				return nil, err
+			}
+			value = encoded
+		} else if !json.Valid(value) {
+			return nil, bad("%s: it is not valid JSON", f.Label)
+		}
+		if b.Len() > 1 {
+			b.WriteByte(',')
+		}
+		name, err := json.Marshal(f.Label)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(name)
+		b.WriteByte(':')
+		b.Write(value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
