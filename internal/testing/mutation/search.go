@@ -22,7 +22,7 @@ const (
 )
 
 // search looks for cases that tell the mutants of each chosen unit from it, and adds them to casesDir.
-func search(ctx context.Context, o options, units []unit, mutants []mutant) error {
+func search(ctx context.Context, o options, units []unit, mutants []mutant, explained map[string]string) error {
 	only, err := regexp.Compile(o.only)
 	if err != nil {
 		return err
@@ -32,11 +32,11 @@ func search(ctx context.Context, o options, units []unit, mutants []mutant) erro
 		return err
 	}
 	defer func() { _ = server.Stop() }()
-	conn, err := pgx.Connect(ctx, server.URL())
+	conn, err := pgx.Connect(ctx, server.URLOf(server.in))
 	if err != nil {
 		return err
 	}
-	locker, err := pgx.Connect(ctx, server.URL())
+	locker, err := pgx.Connect(ctx, server.URLOf(server.in))
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func search(ctx context.Context, o options, units []unit, mutants []mutant) erro
 		if len(own) == 0 || !ok || ctx.Err() != nil {
 			continue
 		}
-		h := &hunt{server: server, dir: casesDir, conn: conn, locker: locker, bench: b, statement: s, r: rand.New(rand.NewPCG(o.seed, uint64(len(u.name))))}
+		h := &hunt{explained: explained, server: server, dir: casesDir, conn: conn, locker: locker, bench: b, statement: s, r: rand.New(rand.NewPCG(o.seed, uint64(len(u.name))))}
 		if err := h.run(ctx, own, o.search); err != nil {
 			fmt.Printf("%s: %v\n", u.name, err)
 			if end := b.End(ctx); end != nil {
@@ -78,7 +78,7 @@ func openBench(ctx context.Context, server *server, conn *pgx.Conn, schema strin
 	server.mu.Lock()
 	defer server.mu.Unlock()
 	if server.open == "" {
-		other, err := pgx.Connect(ctx, server.URL())
+		other, err := pgx.Connect(ctx, server.URLOf(server.in))
 		if err != nil {
 			return nil, err
 		}
@@ -125,6 +125,7 @@ type subject struct {
 // hunt is the search for the cases of one statement.
 type hunt struct {
 	dir       string // where the cases are written
+	explained map[string]string
 	budget    time.Duration
 	server    *server
 	conn      *pgx.Conn
@@ -163,6 +164,7 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 		return err
 	}
 	h.live, h.shapes, h.endless = slices.Clone(h.all), map[string]bool{}, map[string]int{}
+	h.live = slices.DeleteFunc(h.live, func(m subject) bool { return h.explained[m.mutant.id] != "" })
 	for _, c := range old {
 		if len(c.Locked) > 0 {
 			h.contended = append(h.contended, c)
