@@ -158,7 +158,7 @@ func (c *campaign) learned(ctx context.Context) (*reach, error) {
 	if c.ofSQL != nil {
 		return c.ofSQL, nil
 	}
-	tests, err := c.suite.learn(ctx, sqlPackages, 2*c.workers, c.slow)
+	tests, err := c.suite.learn(ctx, sqlPackages, c.only, 2*c.workers, c.slow)
 	if err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ func run(ctx context.Context, o options) (int, error) {
 		suite: s, server: server, units: units, explained: explained, slow: !o.short, only: only, keeps: o.tests == "", workers: o.workers,
 		replayers: make(chan *replayer, o.workers), kills: map[string]map[string]int{}, killers: map[string]string{}, results: map[string]result{},
 	}
-	ofGo, err := s.learn(ctx, s.packagesOfGo(), 2*o.workers, !o.short)
+	ofGo, err := s.learn(ctx, s.packagesOfGo(), only, 2*o.workers, !o.short)
 	if err != nil {
 		return 1, err
 	}

@@ -12,4 +12,15 @@ const namedTakes = 30 * time.Second
 var namedTests = []struct {
 	of    *regexp.Regexp
 	tests []string
-}{}
+}{
+	{
+		regexp.MustCompile(`^(SessionGuard|SessionPath|SessionPathKeep|SessionPathRestore|ScanWhole|ListenerLock|LimitLock):`),
+		[]string{"internal/testing/statements.TestSettingsEndWithTheirTransaction"},
+	},
+	{regexp.MustCompile(`^BellLocked:`), []string{"internal/testing/statements.TestBellLockedSeesOnlyTheBell"}},
+	{regexp.MustCompile(`^SnapshotHolder:`), []string{"internal/testing/statements.TestSnapshotHolderIsTheOldest"}},
+	{regexp.MustCompile(`^(sequence log_seq|table log):`), []string{"internal/testing/statements.TestLogIsNumberedInOrder"}},
+	{regexp.MustCompile(`^function event_id:`), []string{"internal/testing/statements.TestEventIDTellsItsTime"}},
+	{regexp.MustCompile(`^function wake:`), []string{"internal/testing/statements.TestWakeRingsOnlySleepers"}},
+	{regexp.MustCompile(`^function processed_events_owned:`), []string{"internal/testing/statements.TestConsumerOwnsItsTransaction"}},
+}

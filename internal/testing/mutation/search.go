@@ -44,7 +44,7 @@ func search(ctx context.Context, o options, units []unit, mutants []mutant, expl
 	if err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "SET statement_timeout = '2s'"); err != nil {
+	if _, err := conn.Exec(ctx, "SET statement_timeout = '6s'"); err != nil {
 		return err
 	}
 	known, err := allStatements(ctx, server, b)
@@ -145,6 +145,7 @@ type hunt struct {
 	contended []statements.Case // with rows that another session has locked
 	locker    *pgx.Conn
 	shapes    map[string]bool
+	byHand    bool // whether the case that is tried was written by hand
 	tried     int
 	valid     int
 }
@@ -166,7 +167,7 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 	h.live, h.shapes, h.endless = slices.Clone(h.all), map[string]bool{}, map[string]int{}
 	h.live = slices.DeleteFunc(h.live, func(m subject) bool { return h.explained[m.mutant.id] != "" })
 	for _, c := range old {
-		if len(c.Locked) > 0 {
+		if c.Contended() {
 			h.contended = append(h.contended, c)
 			continue
 		}
@@ -174,7 +175,7 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 		if err != nil {
 			return err
 		}
-		if c.Want == "" { // written by hand
+		if h.byHand = c.Want == ""; h.byHand {
 			if err := h.try(ctx, c, true); err != nil {
 				return err
 			}
@@ -188,6 +189,7 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 			return err
 		}
 	}
+	h.byHand = false
 	budget = max(budget, budget*time.Duration(len(h.all))/30)
 	h.budget = budget
 	for time.Since(start) < budget && len(h.live) > 0 && ctx.Err() == nil {
@@ -263,7 +265,7 @@ func (h *hunt) prepare(ctx context.Context, mutants []mutant) (refused int, err 
 		}
 		h.all = append(h.all, one)
 	}
-	if _, err := h.conn.Exec(ctx, "SET statement_timeout = '2s'"); err != nil {
+	if _, err := h.conn.Exec(ctx, "SET statement_timeout = '6s'"); err != nil {
 		return 0, err
 	}
 	h.worlds = &worlds{r: h.r, params: s.Params, arrays: map[string]bool{}, types: map[string]uint32{}}
@@ -339,7 +341,7 @@ func (h *hunt) try(ctx context.Context, c statements.Case, isNew bool) error {
 		}
 	}
 	of := h.live
-	if known && isNew && len(of) > 20 { // a result of a kind that is known seldom tells much
+	if known && isNew && !h.byHand && len(of) > 20 { // a result of a kind that is known seldom tells much
 		of = nil
 		for _, k := range h.r.Perm(len(h.live))[:len(h.live)/4] {
 			of = append(of, h.live[k])
