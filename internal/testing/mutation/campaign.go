@@ -26,8 +26,12 @@ type result struct {
 type campaign struct {
 	suite     *suite
 	server    *server
-	reach     *reach
-	explained map[string]string
+	units     []unit
+	workers   int
+	ofGo      *reach // of the tests of mutants of Go
+	ofSQL     *reach // of the others, once a mutant needs it
+	learning  sync.Mutex
+	explained map[string]string // by mutant
 	slow      bool
 	only      *regexp.Regexp // the tests to run
 	replayers chan *replayer // one for each worker
@@ -53,8 +57,8 @@ const (
 	hardlyRun              = time.Second
 )
 
-// run tries one mutant on the tests that use what it changes: first on the test that has killed it before, then on more
-// and more.
+// run tries one mutant: on the cases of its unit, on the tests that are named for it, and then on more and more of those that
+// use what it changes.
 func (c *campaign) run(ctx context.Context, m mutant) result {
 	start := time.Now()
 	r := result{ID: m.id, Digest: c.digest(m), Outcome: "lives"}
@@ -80,22 +84,86 @@ func (c *campaign) run(ctx context.Context, m mutant) result {
 		return r
 	}
 	defer done()
-	tests := c.order(m)
-	size := 1
-	if m.goPackage != "" {
-		size = quick(tests) // most take less than the start of their program
+	for _, t := range c.named(m) {
+		if r.Outcome == "lives" {
+			r.Outcome, r.Killer = c.try([]test{t}, env)
+		}
 	}
-	for len(tests) > 0 && r.Outcome == "lives" {
-		batch := tests[:min(size, len(tests))]
-		tests = tests[len(batch):]
-		r.Outcome, r.Killer = c.try(batch, env)
-		size = max(size, min(size*3, 40))
+	if r.Outcome == "lives" {
+		r.Outcome, r.Killer = c.others(ctx, m, env)
 	}
 	r.Seconds = time.Since(start).Seconds()
 	if err := c.server.forget(ctx, m); err != nil {
 		fmt.Println("drop the templates of a mutant:", err)
 	}
 	return r
+}
+
+// named returns the tests that are tried on a mutant of SQL next to the cases: the one that has killed it before, and those
+// that look at what no case shows.
+func (c *campaign) named(m mutant) []test {
+	if m.goPackage != "" {
+		return nil
+	}
+	c.mu.Lock()
+	names := []string{c.killers[m.id]}
+	c.mu.Unlock()
+	for _, n := range namedTests {
+		if n.of.MatchString(m.id) {
+			names = append(names, n.tests...)
+		}
+	}
+	var tests []test
+	for _, name := range names {
+		dot := strings.LastIndex(name, ".")
+		if dot < 0 || name == replayTest || !c.only.MatchString(name) {
+			continue
+		}
+		tests = append(tests, test{Package: name[:dot], Name: name[dot+1:], Millis: namedTakes.Milliseconds(), Slow: c.slow})
+	}
+	return tests
+}
+
+// others tries the tests that use what m changes. A mutant of SQL with a reason is not tried on them: there are hundreds.
+func (c *campaign) others(ctx context.Context, m mutant, env string) (outcome, killer string) {
+	outcome = "lives"
+	of := c.ofGo
+	if m.goPackage == "" {
+		if c.explained[m.id] != "" {
+			return outcome, ""
+		}
+		var err error
+		if of, err = c.learned(ctx); err != nil {
+			return "error: " + err.Error(), ""
+		}
+	}
+	tests := c.order(m, of)
+	size := 1
+	if m.goPackage != "" {
+		size = quick(tests) // most take less than the start of their program
+	}
+	for len(tests) > 0 && outcome == "lives" {
+		batch := tests[:min(size, len(tests))]
+		tests = tests[len(batch):]
+		outcome, killer = c.try(batch, env)
+		size = max(size, min(size*3, 40))
+	}
+	return outcome, killer
+}
+
+// learned runs each test of SQL once, unless that is known.
+func (c *campaign) learned(ctx context.Context) (*reach, error) {
+	c.learning.Lock()
+	defer c.learning.Unlock()
+	if c.ofSQL != nil {
+		return c.ofSQL, nil
+	}
+	tests, err := c.suite.learn(ctx, sqlPackages, c.only, 2*c.workers, c.slow)
+	if err != nil {
+		return nil, err
+	}
+	c.ofSQL = newReach(tests, c.units)
+	return c.ofSQL, nil
 }
 
 // quick is how many of the first tests take less than half a second together, and one at least.
@@ -137,11 +205,11 @@ func (c *campaign) prepare(m mutant) (env string, done func(), err error) {
 // order returns the tests for m: those that have killed most mutants of its unit first, then the fastest, and of those the
 // ones that use little else, which look more closely at it. A mutant with a
 // reason is not tried on slow tests, which would cost most of the time.
-func (c *campaign) order(m mutant) []test {
+func (c *campaign) order(m mutant, of *reach) []test {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	killer, kills := c.killers[m.id], c.kills[m.unit]
-	tests := c.reach.tests(m)
+	tests := of.tests(m)
 	limit := int64(60_000)
 	if _, ok := c.explained[m.id]; ok || !c.slow {
 		limit = 6_000

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -17,11 +18,13 @@ func (h *hunt) contend(ctx context.Context) ([]statements.Case, error) {
 	}
 	var kept []statements.Case
 	for _, c := range h.contended {
-		found, err := h.toldContended(ctx, &c)
-		if err != nil {
+		found, err := h.toldContended(ctx, &c, func(subject) bool { return true })
+		switch {
+		case err != nil && (h.conn.IsClosed() || ctx.Err() != nil):
 			return nil, err
-		}
-		if len(found) > 0 {
+		case err != nil:
+			fmt.Printf("%s: %v\n%s", h.statement.Unit, err, statements.Format([]statements.Case{c}))
+		case len(found) > 0:
 			kept = append(kept, c)
 		}
 	}
@@ -37,7 +40,7 @@ func (h *hunt) contend(ctx context.Context) ([]statements.Case, error) {
 			}
 			one := c.Clone()
 			one.Locked = []statements.Row{locked}
-			found, err := h.toldContended(ctx, &one)
+			found, err := h.toldContended(ctx, &one, lockMutant)
 			if err != nil {
 				return nil, err
 			}
@@ -92,8 +95,9 @@ func (h *hunt) key(r statements.Row) (statements.Row, bool) {
 	return key, true
 }
 
-// toldContended executes a case with locked rows, and removes from those that live the mutants that do something else.
-func (h *hunt) toldContended(ctx context.Context, c *statements.Case) ([]string, error) {
+// toldContended executes a case with locked rows, and removes from those that live the mutants of some kind that do
+// something else.
+func (h *hunt) toldContended(ctx context.Context, c *statements.Case, of func(subject) bool) ([]string, error) {
 	for i := range 2 {
 		want, err := h.bench.Contend(ctx, h.locker, h.original.p, *c)
 		if err != nil || i > 0 && want != c.Want {
@@ -106,7 +110,7 @@ func (h *hunt) toldContended(ctx context.Context, c *statements.Case) ([]string,
 	}
 	var ids []string
 	for _, m := range h.live {
-		if !lockMutant(m) {
+		if !of(m) {
 			continue
 		}
 		got, err := h.bench.Contend(ctx, h.locker, m.p, *c)
@@ -121,7 +125,12 @@ func (h *hunt) toldContended(ctx context.Context, c *statements.Case) ([]string,
 	if len(ids) > 0 {
 		c.Note = nil
 		for _, id := range ids {
-			c.Note = append(c.Note, "not: "+strings.TrimPrefix(id, h.statement.Unit+": "))
+			if len(c.Note) < 3 {
+				c.Note = append(c.Note, "not: "+strings.TrimPrefix(id, h.statement.Unit+": "))
+			}
+		}
+		if len(ids) > 3 {
+			c.Note = append(c.Note, fmt.Sprintf("and %d more", len(ids)-3))
 		}
 	}
 	return ids, nil

@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 )
 
 // readExplained reads the reasons of mutants that may live. A line that is not indented is the id of a mutant, and the
-// indented lines below it are the reason of it and of the ids directly above it. Lines that start with # are comments.
+// indented lines below it are the reason of it and of the ids directly above it. Lines that start with # are comments. A
+// line that starts with ~ has a regular expression, for ids that it matches as a whole.
 func readExplained(path string) (map[string]string, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -47,4 +50,35 @@ func readExplained(path string) (map[string]string, error) {
 		}
 	}
 	return reasons, lines.Err()
+}
+
+// reasons returns the reasons by the ids of mutants, and what stands for no mutant.
+func reasons(lines map[string]string, all []mutant) (byID map[string]string, unknown []string, err error) {
+	byID = map[string]string{}
+	for line, reason := range lines {
+		text, isPattern := strings.CutPrefix(line, "~ ")
+		if !isPattern {
+			text = regexp.QuoteMeta(line)
+		}
+		pattern, err := regexp.Compile("^(?:" + text + ")$")
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", line, err)
+		}
+		found := false
+		for _, m := range all {
+			if !pattern.MatchString(m.id) {
+				continue
+			}
+			found = true
+			if byID[m.id] != "" && byID[m.id] != reason {
+				return nil, nil, fmt.Errorf("two reasons for one mutant: %s", m.id)
+			}
+			byID[m.id] = reason
+		}
+		if !found {
+			unknown = append(unknown, line)
+		}
+	}
+	slices.Sort(unknown)
+	return byID, unknown, nil
 }

@@ -80,16 +80,20 @@ func run(ctx context.Context, o options) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	ofGo, overlay, err := goMutants(goDir)
+	inGo, overlay, err := goMutants(goDir)
 	if err != nil {
 		return 1, err
 	}
-	mutants = append(mutants, ofGo...)
-	explained, err := readExplained(explainedFile)
+	mutants = append(mutants, inGo...)
+	lines, err := readExplained(explainedFile)
 	if err != nil {
 		return 1, err
 	}
-	chosen, unknown, err := choose(mutants, explained, o)
+	explained, unknown, err := reasons(lines, mutants)
+	if err != nil {
+		return 1, fmt.Errorf("%s: %w", explainedFile, err)
+	}
+	chosen, err := choose(mutants, o)
 	if err != nil {
 		return 1, err
 	}
@@ -100,7 +104,7 @@ func run(ctx context.Context, o options) (int, error) {
 		return 0, nil
 	}
 	if o.search > 0 {
-		return 0, search(ctx, o, units, mutants)
+		return 0, search(ctx, o, units, mutants, explained)
 	}
 	if o.cases {
 		return runCases(ctx, o, chosen, explained)
@@ -117,14 +121,19 @@ func run(ctx context.Context, o options) (int, error) {
 		defer func() { _ = server.Stop() }()
 		s.url = server.URL()
 	}
-	if err := s.learn(ctx, 2*o.workers, !o.short); err != nil {
-		return 1, err
-	}
 	c := &campaign{
-		suite: s, server: server, reach: newReach(s.tests, units), explained: explained, slow: !o.short, only: only, keeps: o.tests == "",
+		suite: s, server: server, units: units, explained: explained, slow: !o.short, only: only, keeps: o.tests == "", workers: o.workers,
 		replayers: make(chan *replayer, o.workers), kills: map[string]map[string]int{}, killers: map[string]string{}, results: map[string]result{},
 	}
+	ofGo, err := s.learn(ctx, s.packagesOfGo(), only, 2*o.workers, !o.short)
+	if err != nil {
+		return 1, err
+	}
+	c.ofGo = newReach(ofGo, units)
 	for range o.workers {
+		if server == nil {
+			break // only mutants of SQL meet cases
+		}
 		r, err := newReplayer(ctx, server)
 		if err != nil {
 			return 1, err
@@ -155,32 +164,24 @@ func allUnits() ([]unit, error) {
 	return append(units, objects...), err
 }
 
-// choose returns the mutants to try, in a random order, and the reasons whose mutants do not exist.
-func choose(all []mutant, explained map[string]string, o options) (chosen []mutant, unknown []string, err error) {
+// choose returns the mutants to try, in a random order.
+func choose(all []mutant, o options) (chosen []mutant, err error) {
 	only, err := regexp.Compile(o.only)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	exists := map[string]bool{}
 	for _, m := range all {
-		exists[m.id] = true
 		if only.MatchString(m.id) {
 			chosen = append(chosen, m)
 		}
 	}
-	for id := range explained {
-		if !exists[id] {
-			unknown = append(unknown, id)
-		}
-	}
-	slices.Sort(unknown)
 	slices.SortFunc(chosen, func(a, b mutant) int { return strings.Compare(a.id, b.id) })
 	r := rand.New(rand.NewPCG(o.seed, 0))
 	r.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 	if o.sample > 0 {
 		chosen = chosen[:min(o.sample, len(chosen))]
 	}
-	return chosen, unknown, nil
+	return chosen, nil
 }
 
 // all tries the mutants whose result is not known yet.
@@ -256,7 +257,7 @@ func (c *campaign) report(chosen []mutant, unknown []string) int {
 		case r.Outcome == "lives":
 			all.unexplained++
 			of.unexplained++
-			fmt.Printf("lives, by %d tests: %s\n", len(c.reach.tests(m)), m.id)
+			fmt.Printf("lives: %s\n", m.id)
 		default:
 			wrong++
 			fmt.Printf("%s: %s\n", r.Outcome, m.id)

@@ -119,6 +119,13 @@ func TestReasons(t *testing.T) {
 	got, err := read("# A comment\n\na: b [c -> d] e\nf\n    One sentence\n    of reason.\ng\n    Another.\n")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"a: b [c -> d] e": "One sentence of reason.", "f": "One sentence of reason.", "g": "Another."}, got)
+	byID, unknown, err := reasons(map[string]string{"a: [b]": "One.", "~ a: .*": "One.", "~ c": "Two.", "d": "Three."},
+		[]mutant{{id: "a: [b]"}, {id: "a: x"}, {id: "cc"}})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a: [b]": "One.", "a: x": "One."}, byID)
+	require.Equal(t, []string{"d", "~ c"}, unknown)
+	_, _, err = reasons(map[string]string{"a": "One.", "~ .": "Two."}, []mutant{{id: "a"}})
+	require.ErrorContains(t, err, "two reasons for one mutant: a")
 	for text, want := range map[string]string{
 		"    A reason.\n": "without the id", "a\n": "must be a sentence", "a\n    No end\n": "must be a sentence",
 		"a\n    One.\na\n    Two.\n": "twice",

@@ -341,6 +341,9 @@ func (m *maker) values(i int) {
 	switch {
 	case t.kind == number && m.bounds(i):
 		if v, err := strconv.ParseInt(t.text, 10, 64); err == nil {
+			if v >= 1000 { // no test can tell a factor from the next one where a time of now is multiplied
+				v *= 2
+			}
 			m.replace(i, i+1, strconv.FormatInt(v+1, 10))
 		} else if v, err := strconv.ParseFloat(t.text, 64); err == nil {
 			m.replace(i, i+1, strconv.FormatFloat(v+1, 'g', -1, 64))

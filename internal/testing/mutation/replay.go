@@ -20,7 +20,7 @@ import (
 // replayTest is the test that executes the cases. Here they are executed on a mutant without it, which takes milliseconds.
 const replayTest = "internal/testing/statements.TestCases"
 
-// replayer executes cases on mutants. Each worker has its own.
+// replayer executes cases on mutants. Each worker has its own, with a database of its own.
 type replayer struct {
 	server *server
 	conn   *pgx.Conn
@@ -30,12 +30,15 @@ type replayer struct {
 }
 
 func newReplayer(ctx context.Context, server *server) (*replayer, error) {
-	r := &replayer{server: server}
-	var err error
-	if r.conn, err = pgx.Connect(ctx, server.URL()); err != nil {
+	server, err := server.apart(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if r.locker, err = pgx.Connect(ctx, server.URL()); err != nil {
+	r := &replayer{server: server}
+	if r.conn, err = pgx.Connect(ctx, server.URLOf(server.in)); err != nil {
+		return nil, err
+	}
+	if r.locker, err = pgx.Connect(ctx, server.URLOf(server.in)); err != nil {
 		return nil, err
 	}
 	if r.bench, err = openBench(ctx, server, r.conn, "outbox"); err != nil {

@@ -22,7 +22,7 @@ const (
 )
 
 // search looks for cases that tell the mutants of each chosen unit from it, and adds them to casesDir.
-func search(ctx context.Context, o options, units []unit, mutants []mutant) error {
+func search(ctx context.Context, o options, units []unit, mutants []mutant, explained map[string]string) error {
 	only, err := regexp.Compile(o.only)
 	if err != nil {
 		return err
@@ -32,11 +32,11 @@ func search(ctx context.Context, o options, units []unit, mutants []mutant) erro
 		return err
 	}
 	defer func() { _ = server.Stop() }()
-	conn, err := pgx.Connect(ctx, server.URL())
+	conn, err := pgx.Connect(ctx, server.URLOf(server.in))
 	if err != nil {
 		return err
 	}
-	locker, err := pgx.Connect(ctx, server.URL())
+	locker, err := pgx.Connect(ctx, server.URLOf(server.in))
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func search(ctx context.Context, o options, units []unit, mutants []mutant) erro
 	if err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "SET statement_timeout = '2s'"); err != nil {
+	if _, err := conn.Exec(ctx, "SET statement_timeout = '6s'"); err != nil {
 		return err
 	}
 	known, err := allStatements(ctx, server, b)
@@ -62,7 +62,7 @@ func search(ctx context.Context, o options, units []unit, mutants []mutant) erro
 		if len(own) == 0 || !ok || ctx.Err() != nil {
 			continue
 		}
-		h := &hunt{server: server, dir: casesDir, conn: conn, locker: locker, bench: b, statement: s, r: rand.New(rand.NewPCG(o.seed, uint64(len(u.name))))}
+		h := &hunt{explained: explained, server: server, dir: casesDir, conn: conn, locker: locker, bench: b, statement: s, r: rand.New(rand.NewPCG(o.seed, uint64(len(u.name))))}
 		if err := h.run(ctx, own, o.search); err != nil {
 			fmt.Printf("%s: %v\n", u.name, err)
 			if end := b.End(ctx); end != nil {
@@ -78,7 +78,7 @@ func openBench(ctx context.Context, server *server, conn *pgx.Conn, schema strin
 	server.mu.Lock()
 	defer server.mu.Unlock()
 	if server.open == "" {
-		other, err := pgx.Connect(ctx, server.URL())
+		other, err := pgx.Connect(ctx, server.URLOf(server.in))
 		if err != nil {
 			return nil, err
 		}
@@ -125,6 +125,7 @@ type subject struct {
 // hunt is the search for the cases of one statement.
 type hunt struct {
 	dir       string // where the cases are written
+	explained map[string]string
 	budget    time.Duration
 	server    *server
 	conn      *pgx.Conn
@@ -144,6 +145,7 @@ type hunt struct {
 	contended []statements.Case // with rows that another session has locked
 	locker    *pgx.Conn
 	shapes    map[string]bool
+	byHand    bool // whether the case that is tried was written by hand
 	tried     int
 	valid     int
 }
@@ -163,8 +165,9 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 		return err
 	}
 	h.live, h.shapes, h.endless = slices.Clone(h.all), map[string]bool{}, map[string]int{}
+	h.live = slices.DeleteFunc(h.live, func(m subject) bool { return h.explained[m.mutant.id] != "" })
 	for _, c := range old {
-		if len(c.Locked) > 0 {
+		if c.Contended() {
 			h.contended = append(h.contended, c)
 			continue
 		}
@@ -172,7 +175,7 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 		if err != nil {
 			return err
 		}
-		if c.Want == "" { // written by hand
+		if h.byHand = c.Want == ""; h.byHand {
 			if err := h.try(ctx, c, true); err != nil {
 				return err
 			}
@@ -186,6 +189,7 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 			return err
 		}
 	}
+	h.byHand = false
 	budget = max(budget, budget*time.Duration(len(h.all))/30)
 	h.budget = budget
 	for time.Since(start) < budget && len(h.live) > 0 && ctx.Err() == nil {
@@ -261,7 +265,7 @@ func (h *hunt) prepare(ctx context.Context, mutants []mutant) (refused int, err 
 		}
 		h.all = append(h.all, one)
 	}
-	if _, err := h.conn.Exec(ctx, "SET statement_timeout = '2s'"); err != nil {
+	if _, err := h.conn.Exec(ctx, "SET statement_timeout = '6s'"); err != nil {
 		return 0, err
 	}
 	h.worlds = &worlds{r: h.r, params: s.Params, arrays: map[string]bool{}, types: map[string]uint32{}}
@@ -337,7 +341,7 @@ func (h *hunt) try(ctx context.Context, c statements.Case, isNew bool) error {
 		}
 	}
 	of := h.live
-	if known && isNew && len(of) > 20 { // a result of a kind that is known seldom tells much
+	if known && isNew && !h.byHand && len(of) > 20 { // a result of a kind that is known seldom tells much
 		of = nil
 		for _, k := range h.r.Perm(len(h.live))[:len(h.live)/4] {
 			of = append(of, h.live[k])

@@ -26,6 +26,7 @@ type server struct {
 	// other has that transaction. Without a reference its connection would be closed.
 	other *pgx.Conn
 	root  string // the folder of the module; empty means the working directory
+	in    string // the database
 }
 
 func startServer(ctx context.Context) (*server, error) {
@@ -33,16 +34,34 @@ func startServer(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := pgx.Connect(ctx, s.URL())
+	server, err := migrated(ctx, s, "postgres")
 	if err != nil {
 		_ = s.Stop() // the other error says more
+	}
+	return server, err
+}
+
+// migrated returns a server with a session in a database, in which it makes the outbox.
+func migrated(ctx context.Context, s *pgserver.Server, database string) (*server, error) {
+	conn, err := pgx.Connect(ctx, s.URLOf(database))
+	if err != nil {
 		return nil, err
 	}
-	if _, err := migrate.Up(ctx, conn, "outbox"); err != nil {
-		_ = s.Stop() // the other error says more
+	_, err = migrate.Up(ctx, conn, "outbox")
+	return &server{Server: s, conn: conn, in: database}, err
+}
+
+// apart returns the same server with a database of its own. Rows that cases commit there are seen by no other worker.
+func (s *server) apart(ctx context.Context) (*server, error) {
+	name := s.name()
+	if _, err := s.conn.Exec(ctx, "CREATE DATABASE "+name); err != nil {
 		return nil, err
 	}
-	return &server{Server: s, conn: conn}, nil
+	own, err := migrated(ctx, s.Server, name)
+	if err == nil {
+		own.root = s.root
+	}
+	return own, err
 }
 
 // accepts reports whether PostgreSQL takes the text of a mutant: a query that it prepares, or migrations that it runs.

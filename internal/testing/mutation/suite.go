@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -21,11 +22,16 @@ import (
 var sqlPackages = []string{
 	"queue", "listener", "admin", "inbox", "outbox", "operation", "outboxtest", "migrate", "worker", "dashboard", "consume/receive",
 	"internal/machine/heartbeat", "internal/postgres/advisory", "internal/postgres/topiclane",
-	"internal/testing/runtimetest",
+	"internal/testing/runtimetest", "internal/testing/statements",
 }
 
 // leftOut are tests that no mutant may be killed by, with the reason.
 var leftOut = map[string]string{
+	"internal/testing/statements.TestCases":                 "the cases are executed before all tests",
+	"internal/testing/statements.TestCasesFindChanges":      "says of the cases that they notice",
+	"internal/testing/statements.TestEachStatementHasCases": "says of the cases that they are there",
+	"internal/testing/statements.TestFilesOfCases":          "says of the files of the cases that they can be read",
+
 	"migrate.TestExportFormats":       "compares the text of migrations",
 	"migrate.TestExportAtlasSum":      "compares the hash of migrations",
 	"payload.TestChecksDoNotAllocate": "counts allocations, to which the switches of mutants add",
@@ -73,7 +79,6 @@ type suite struct {
 	packages []string          // the folders whose tests are run
 	binaries map[string]string // by package
 	digests  map[string]string // of the binaries, by package
-	tests    []test
 }
 
 // newSuite returns the tests that may kill mutants: those of SQL if one is of SQL, and those of the packages that the
@@ -213,9 +218,22 @@ func (s *suite) list(pkg string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// learn runs each test that is not known yet once, alone, and notes what it uses. A test that fails now, with texts that
+// packagesOfGo returns the folders of the packages whose tests are run on mutants of Go.
+func (s *suite) packagesOfGo() []string {
+	var folders []string
+	for _, p := range goPackages {
+		for _, pkg := range p.tests() {
+			if slices.Contains(s.packages, pkg) && !slices.Contains(folders, pkg) {
+				folders = append(folders, pkg)
+			}
+		}
+	}
+	return folders
+}
+
+// learn runs each test of some packages that is not known yet once, alone, and notes what it uses. A test that fails now, with texts that
 // are changed in a comment only, compares texts: it is an error unless leftOut has it.
-func (s *suite) learn(ctx context.Context, workers int, slow bool) error {
+func (s *suite) learn(ctx context.Context, packages []string, only *regexp.Regexp, workers int, slow bool) (tests []test, err error) {
 	known := map[string]test{}
 	path := filepath.Join(s.dir, "tests.jsonl")
 	for _, t := range readLines[test](path) {
@@ -223,29 +241,24 @@ func (s *suite) learn(ctx context.Context, workers int, slow bool) error {
 	}
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ofGo := map[string]bool{} // packages whose tests take so little that they are tried again in each new program
-	for _, p := range goPackages {
-		for _, pkg := range p.tests() {
-			ofGo[pkg] = true
-		}
-	}
+	again := s.packagesOfGo() // their tests take so little that they are tried again in each new program
 	var mu sync.Mutex
 	var wrong []string
 	var wait []test
-	for _, pkg := range s.packages {
+	for _, pkg := range packages {
 		names, err := s.list(pkg)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, name := range names {
 			t := test{Package: pkg, Name: name, Program: s.digests[pkg]}
-			if leftOut[t.String()] != "" {
+			if leftOut[t.String()] != "" || !only.MatchString(t.String()) {
 				continue
 			}
-			if k, ok := known[t.String()]; ok && (!k.Slow || k.Millis > 0 || !slow) && (k.Program == s.digests[pkg] || !ofGo[pkg]) {
-				s.tests = append(s.tests, k)
+			if k, ok := known[t.String()]; ok && (!k.Slow || k.Millis > 0 || !slow) && (k.Program == s.digests[pkg] || !slices.Contains(again, pkg)) {
+				tests = append(tests, k)
 				continue
 			}
 			wait = append(wait, t)
@@ -270,17 +283,17 @@ func (s *suite) learn(ctx context.Context, workers int, slow bool) error {
 			fmt.Printf("%s fails with texts that differ in a comment:\n%s\n", t, failed)
 			return
 		}
-		s.tests = append(s.tests, t)
+		tests = append(tests, t)
 		line, _ := json.Marshal(t) // strings and numbers
 		_, _ = file.Write(append(line, '\n'))
 	})
 	if err := errors.Join(file.Close(), ctx.Err()); err != nil {
-		return err
+		return nil, err
 	}
 	if len(wrong) > 0 {
 		fmt.Printf("%d tests fail without a mutant, and are left out of this run: %s\n", len(wrong), strings.Join(wrong, ", "))
 	}
-	return nil
+	return tests, nil
 }
 
 // trace runs a test alone, first with -short. A slow one runs again without it, if it may.

@@ -198,7 +198,7 @@ func (w *worlds) repair(t *statements.Table, r *statements.Row) {
 // fresh makes a case from nothing.
 func (w *worlds) fresh() statements.Case {
 	var c statements.Case
-	if len(w.tables) > 0 {
+	if len(w.tables) > 0 && !w.chance(0.02) {
 		for range 1 + w.r.IntN(7) {
 			w.addRow(&c)
 		}
@@ -402,6 +402,8 @@ func (w *worlds) argument(c *statements.Case, p string, anchors []int, n int, qu
 	}
 	v := element(anchors[0])
 	switch {
+	case typeNames[w.types[p]] == "text" && w.chance(0.12): // which often stands for all
+		v = ""
 	case strings.HasPrefix(p, "after_due"), strings.HasPrefix(p, "after_at"):
 		if w.chance(0.4) {
 			v = "-infinity"

@@ -375,6 +375,9 @@ func (b *Bench) Set(ctx context.Context, c Case) error {
 			script.WriteString(b.insert(r.Table, r.Cells) + ";\n")
 		}
 	}
+	for _, sql := range c.Runs {
+		script.WriteString(strings.ReplaceAll(sql, Marker, b.schema) + ";\n")
+	}
 	b.reset = "SELECT " + strings.Join(call, ", ")
 	script.WriteString("SAVEPOINT call")
 	b.before = nil

@@ -12,10 +12,13 @@ import (
 // Case is a few rows, a call of the statement, and what it does.
 type Case struct {
 	Note   []string // what the case shows, for a reader
+	Runs   []string // SQL that is executed behind the insertion of the rows, for example to alter a sequence
 	Rows   []Row
 	Locked []Row // of Rows, those that another session has locked: the values are those of the key
-	Args   []Cell
-	Want   string // what Result.String returns
+	// Meanwhile is SQL that another session has executed when the call begins, and commits when the call waits for it.
+	Meanwhile []string
+	Args      []Cell
+	Want      string // what Result.String returns
 }
 
 // Row is a row of a table. A column without a cell has its default. A row of a sequence is its last number, or 0 if it has
@@ -24,6 +27,9 @@ type Row struct {
 	Table string
 	Cells []Cell
 }
+
+// Contended reports whether another session takes part, for which the rows are committed.
+func (c Case) Contended() bool { return len(c.Locked)+len(c.Meanwhile) > 0 }
 
 // Cell is a value, as PostgreSQL writes it, except that #7 stands for a UUID that ends in 7, #now-5m for one of version 7, now-2h for the time two hours
 // before the statement, turns(x) for the lane of the turns of topic x, cluster for the identifier of the cluster, open for
@@ -36,7 +42,8 @@ type Cell struct {
 
 // Clone returns a copy that shares nothing.
 func (c Case) Clone() Case {
-	c.Note, c.Args = slices.Clone(c.Note), slices.Clone(c.Args)
+	c.Note, c.Args, c.Runs = slices.Clone(c.Note), slices.Clone(c.Args), slices.Clone(c.Runs)
+	c.Meanwhile = slices.Clone(c.Meanwhile)
 	c.Rows, c.Locked = cloneRows(c.Rows), cloneRows(c.Locked)
 	return c
 }
@@ -103,8 +110,14 @@ func Format(cases []Case) string {
 		for _, r := range c.Rows {
 			b.WriteString("row " + r.String() + "\n")
 		}
+		for _, sql := range c.Runs {
+			b.WriteString("run " + sql + "\n")
+		}
 		for _, r := range c.Locked {
 			b.WriteString("locked " + r.String() + "\n")
+		}
+		for _, sql := range c.Meanwhile {
+			b.WriteString("meanwhile " + sql + "\n")
 		}
 		b.WriteString(strings.TrimSpace("call "+writeCells(c.Args)) + "\n" + c.Want)
 	}
@@ -139,6 +152,10 @@ func Parse(text string) ([]Case, error) {
 			} else {
 				c.Locked = append(c.Locked, r)
 			}
+		case kind == "run":
+			c.Runs = append(c.Runs, rest)
+		case kind == "meanwhile":
+			c.Meanwhile = append(c.Meanwhile, rest)
 		case kind == "call":
 			c.Args, err = parseCells(rest)
 		default:

@@ -2,6 +2,7 @@ package statements
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Contend executes a case some of whose rows another session has locked. The rows are committed meanwhile, and deleted
-// again. If the statement waits, the result says which rows it has locked by then, so the order of locks shows.
+// Contend executes a case some of whose rows another session has locked, or changed. The rows are committed meanwhile, and
+// deleted again. If the statement waits for a lock, the result says which rows it has locked by then, so the order of locks
+// shows. If it waits for a change, that is committed, and the result is what it does then.
 func (b *Bench) Contend(ctx context.Context, locker *pgx.Conn, p *Prepared, c Case) (result string, err error) {
 	if err := b.commit(ctx, c); err != nil {
 		return "", err
@@ -36,6 +38,11 @@ func (b *Bench) Contend(ctx context.Context, locker *pgx.Conn, p *Prepared, c Ca
 		}
 		if tag.RowsAffected() != 1 {
 			return "", fmt.Errorf("%d rows are %s", tag.RowsAffected(), r)
+		}
+	}
+	for _, sql := range c.Meanwhile {
+		if _, err := locker.Exec(ctx, b.now.expand(strings.ReplaceAll(sql, Marker, b.schema))); err != nil {
+			return "", err
 		}
 	}
 	if err := b.Begin(ctx); err != nil {
@@ -69,6 +76,13 @@ func (b *Bench) Contend(ctx context.Context, locker *pgx.Conn, p *Prepared, c Ca
 		if !waits {
 			continue
 		}
+		if len(c.Meanwhile) > 0 {
+			if _, err := locker.Exec(ctx, "COMMIT"); err != nil {
+				return "", err
+			}
+			o := <-done
+			return "waits\n" + o.result.String(), o.err
+		}
 		held, err := b.held(ctx, locker, p)
 		if _, cancelErr := locker.Exec(ctx, "SELECT pg_cancel_backend($1)", pid); err == nil {
 			err = cancelErr
@@ -84,7 +98,7 @@ func (b *Bench) commit(ctx context.Context, c Case) error {
 		return err
 	}
 	if err := b.Set(ctx, c); err != nil {
-		return fmt.Errorf("%w: %w", err, b.End(ctx))
+		return errors.Join(err, b.End(ctx))
 	}
 	_, err := b.conn.Exec(ctx, "COMMIT")
 	return err
@@ -99,14 +113,17 @@ func (b *Bench) clean(ctx context.Context, locker *pgx.Conn, c Case) error {
 		return err
 	}
 	var script strings.Builder
+	script.WriteString("BEGIN; SET LOCAL statement_timeout = 0;")
 	seen := map[string]bool{}
 	for _, r := range c.Rows {
-		if b.tables[r.Table] != nil && !seen[r.Table] {
-			seen[r.Table] = true
-			script.WriteString("DELETE FROM " + pgx.Identifier{b.schema, r.Table}.Sanitize() + ";")
+		seen[r.Table] = true
+	}
+	for name := range b.tables {
+		if seen[name] || len(c.Meanwhile) > 0 && name != "schema_migrations" {
+			script.WriteString("DELETE FROM " + pgx.Identifier{b.schema, name}.Sanitize() + ";")
 		}
 	}
-	return b.exec(ctx, script.String())
+	return b.exec(ctx, script.String()+"COMMIT")
 }
 
 // held lists the rows that the statement has locked: those that locker cannot lock.

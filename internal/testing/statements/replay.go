@@ -66,9 +66,9 @@ func (b *Bench) each(
 	for i, c := range cases {
 		did := ""
 		switch {
-		case len(c.Locked) > 0 && locker == nil:
+		case c.Contended() && locker == nil:
 			continue
-		case len(c.Locked) > 0:
+		case c.Contended():
 			if err := end(); err != nil {
 				return err
 			}

@@ -104,7 +104,9 @@ func TestFilesOfCases(t *testing.T) {
 	const text = `case 1
 # A reader's note
 row queue id=#1 topic=x failures="[{\"error\":\"e1\"}]" turn="" locked_by=null
+run CREATE TABLE t (a int)
 locked queue id=#1
+meanwhile UPDATE t SET a = 1
 call ids={#1} turn="null"
 waits
 holds queue #2

@@ -124,7 +124,7 @@ func replaceIf(value, part string, pattern *regexp.Regexp, with func(string) str
 // shorten is the reverse of expand. Times are rounded to minutes, and a UUID that the statement has made is #new.
 func (n now) shorten(value, column string, oid uint32) string {
 	if spans.MatchString(column) && !exact.MatchString(column) {
-		if v, err := strconv.ParseFloat(value, 64); err == nil && math.Abs(v) >= 1e7 {
+		if v, err := strconv.ParseFloat(value, 64); err == nil && math.Abs(v) >= 10 {
 			return fmt.Sprintf("%.0fm", math.Round(v/60e6))
 		}
 	}

@@ -1,0 +1,294 @@
+package statements_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
+	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+)
+
+// What no case shows, because it is about sessions: settings that end with a transaction, locks, and who sees whom.
+
+// sessions opens sessions in a new database.
+func sessions(t *testing.T, count int) ([]*pgx.Conn, *schemadb.Schema) {
+	t.Helper()
+	url := pgtest.URL(t, pgtest.Plain(t))
+	var conns []*pgx.Conn
+	for range count {
+		conn, err := pgx.Connect(t.Context(), url)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) })
+		conns = append(conns, conn)
+	}
+	schema, err := schemadb.Open(pgtest.Schema)
+	require.NoError(t, err)
+	return conns, schema
+}
+
+// settings returns all settings of a session.
+func settings(t *testing.T, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}) map[string]string {
+	t.Helper()
+	rows, err := db.Query(t.Context(), "SELECT name, current_setting(name) FROM pg_settings")
+	require.NoError(t, err)
+	all := map[string]string{}
+	var name, value string
+	_, err = pgx.ForEachRow(rows, []any{&name, &value}, func() error {
+		all[name] = value
+		return nil
+	})
+	require.NoError(t, err)
+	return all
+}
+
+// TestSettingsEndWithTheirTransaction: what a statement sets holds for the rest of the transaction, and not longer.
+func TestSettingsEndWithTheirTransaction(t *testing.T) {
+	t.Parallel()
+	conns, schema := sessions(t, 1)
+	conn := conns[0]
+	path := map[string]string{"search_path": "pg_catalog, pg_temp"}
+	guarded := map[string]string{
+		"search_path": "pg_catalog, pg_temp", "synchronous_commit": "on", "enable_indexscan": "on", "enable_indexonlyscan": "on",
+		"enable_nestloop": "on", "enable_seqscan": "off", "enable_bitmapscan": "off", "enable_hashjoin": "off",
+		"enable_mergejoin": "off", "plan_cache_mode": "force_generic_plan", "jit": "off",
+	}
+	_, err := conn.Exec(t.Context(), `SET search_path = public; SET synchronous_commit = off; SET enable_indexscan = off; SET enable_indexonlyscan = off;
+		SET enable_nestloop = off; SET enable_seqscan = on; SET enable_hashagg = off; SET enable_sort = on; SET enable_bitmapscan = on; SET enable_hashjoin = on; SET enable_mergejoin = on;
+		SET plan_cache_mode = auto; SET jit = on; SET lock_timeout = 0; SET outboxgen.search_path = 'before'`)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		name string
+		call func(context.Context, *queries.Queries) error
+		want map[string]string
+	}{
+		{"SessionGuard", func(ctx context.Context, q *queries.Queries) error { return q.SessionGuard(ctx) }, guarded},
+		{"SessionPath", func(ctx context.Context, q *queries.Queries) error { return q.SessionPath(ctx) }, path},
+		{"SessionPathKeep", func(ctx context.Context, q *queries.Queries) error { return q.SessionPathKeep(ctx) }, nil},
+		{"SessionPathRestore", func(ctx context.Context, q *queries.Queries) error { return q.SessionPathRestore(ctx) }, map[string]string{"search_path": "before"}},
+		{"ListenerLock", func(ctx context.Context, q *queries.Queries) error { return q.ListenerLock(ctx, 7) }, nil},
+		{"LimitLock", func(ctx context.Context, q *queries.Queries) error { return q.LimitLock(ctx, 8) }, nil},
+		{
+			"ScanWhole", func(ctx context.Context, q *queries.Queries) error { return q.ScanWhole(ctx) },
+			map[string]string{"enable_seqscan": "on", "enable_hashagg": "on", "enable_sort": "off"},
+		},
+	} {
+		if c.name == "ScanWhole" { // it switches on what SessionGuard has switched off
+			_, err := conn.Exec(t.Context(), "SET enable_seqscan = off")
+			require.NoError(t, err)
+		}
+		before := settings(t, conn)
+		tx, err := conn.Begin(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, c.call(t.Context(), schema.On(tx)), c.name)
+		during := settings(t, tx)
+		for name, value := range before {
+			want, set := c.want[name]
+			if !set {
+				want = value
+			}
+			require.Equal(t, want, during[name], "%s: %s", c.name, name)
+		}
+		require.NoError(t, tx.Commit(t.Context()))
+		require.Equal(t, before, settings(t, conn), c.name)
+		var kept string
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_setting('outboxgen.search_path')").Scan(&kept))
+		require.Equal(t, "before", kept, c.name)
+	}
+}
+
+// TestBellLockedSeesOnlyTheBell: it is the lock with both halves of the key, exclusive, held, and of this database.
+func TestBellLockedSeesOnlyTheBell(t *testing.T) {
+	t.Parallel()
+	conns, schema := sessions(t, 3)
+	asks, holds, waits := conns[0], conns[1], conns[2]
+	const high, low = -0x1234567, 0x89abcdef
+	const key int64 = high<<32 | low // the halves of it are above the largest signed number of 32 bits
+	locked := func() bool {
+		got, err := schema.OnQuerier(asks).BellLocked(t.Context(), key)
+		require.NoError(t, err)
+		return got
+	}
+	exec := func(conn *pgx.Conn, sql string) {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	lock := func(function string, key int64) string { return fmt.Sprintf("SELECT %s(%d)", function, key) }
+	require.False(t, locked())
+	for _, other := range []string{
+		lock("pg_advisory_lock", (high+1)<<32|low), lock("pg_advisory_lock", high<<32|(low-1)), lock("pg_advisory_lock", low),
+		lock("pg_advisory_lock_shared", key), fmt.Sprintf("SELECT pg_advisory_lock(%d, %d)", high, low-1<<32),
+	} {
+		exec(holds, other)
+		require.False(t, locked(), other)
+		exec(holds, "SELECT pg_advisory_unlock_all()")
+	}
+	exec(holds, lock("pg_advisory_lock_shared", key))
+	done := make(chan error, 1)
+	go func() {
+		_, err := waits.Exec(t.Context(), lock("pg_advisory_lock", key))
+		done <- err
+	}()
+	require.Eventually(t, func() bool {
+		var waiting bool
+		err := asks.QueryRow(t.Context(), "SELECT cardinality(pg_blocking_pids($1)) > 0", waits.PgConn().PID()).Scan(&waiting)
+		return err == nil && waiting
+	}, pgtest.Patience, time.Millisecond)
+	require.False(t, locked(), "a lock that is waited for")
+	exec(holds, "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, pgtest.Receive(t, done, "the lock"))
+	require.True(t, locked())
+	others, _ := sessions(t, 1)
+	got, err := schema.OnQuerier(others[0]).BellLocked(t.Context(), key)
+	require.NoError(t, err)
+	require.False(t, got, "a lock of another database")
+}
+
+// TestSnapshotHolderIsTheOldest: it is the session that has been in its transaction for longest, and for long enough, if
+// that has a snapshot or an xid.
+func TestSnapshotHolderIsTheOldest(t *testing.T) {
+	t.Parallel()
+	conns, schema := sessions(t, 4)
+	asks := conns[0]
+	holder := func(openFor time.Duration) int32 {
+		rows, err := schema.OnQuerier(asks).SnapshotHolder(t.Context(), pgtype.Interval{Microseconds: openFor.Microseconds(), Valid: true})
+		require.NoError(t, err)
+		if len(rows) == 0 {
+			return 0
+		}
+		return rows[0].Pid
+	}
+	exec := func(conn *pgx.Conn, sql string) {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	require.Zero(t, holder(-time.Hour), "its own session, and sessions without a transaction")
+	exec(conns[3], "BEGIN")
+	require.Zero(t, holder(-time.Hour), "a transaction without a snapshot and an xid")
+	exec(conns[1], "BEGIN; SELECT pg_current_xact_id()")
+	require.Equal(t, int32(conns[1].PgConn().PID()), holder(-time.Hour), "an xid")
+	exec(conns[2], "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+	require.Equal(t, int32(conns[1].PgConn().PID()), holder(-time.Hour), "the oldest")
+	require.Zero(t, holder(time.Hour), "not for as long")
+	exec(conns[1], "ROLLBACK")
+	require.Equal(t, int32(conns[2].PgConn().PID()), holder(-time.Hour), "a snapshot")
+	others, _ := sessions(t, 1)
+	rows, err := schema.OnQuerier(others[0]).SnapshotHolder(t.Context(), pgtype.Interval{Microseconds: -time.Hour.Microseconds(), Valid: true})
+	require.NoError(t, err)
+	require.Empty(t, rows, "sessions of another database")
+}
+
+// TestEventIDTellsItsTime: an id of version 7 has the millisecond in its first 48 bits, and its fraction in the next 12.
+func TestEventIDTellsItsTime(t *testing.T) {
+	t.Parallel()
+	conns, schema := sessions(t, 1)
+	rows, err := conns[0].Query(t.Context(), schema.Text(`SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+		outbox_schema.event_id()::text, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM generate_series(1, 2000)`))
+	require.NoError(t, err)
+	var before, after int64
+	var text string
+	_, err = pgx.ForEachRow(rows, []any{&before, &text, &after}, func() error {
+		id := uuid.MustParse(text)
+		require.Equal(t, uuid.Version(7), id.Version())
+		require.Equal(t, uuid.RFC4122, id.Variant())
+		ms := int64(id[0])<<40 | int64(id[1])<<32 | int64(id[2])<<24 | int64(id[3])<<16 | int64(id[4])<<8 | int64(id[5])
+		us := ms*1000 + ((int64(id[6])&0xf<<8|int64(id[7]))*1000+4095)/4096
+		require.GreaterOrEqual(t, us, before)
+		require.LessOrEqual(t, us, after)
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+// TestConsumerOwnsItsTransaction: a transaction that a consumer has begun cannot be committed while it is open, whoever
+// commits it. Transactions of others can.
+func TestConsumerOwnsItsTransaction(t *testing.T) {
+	t.Parallel()
+	conns, schema := sessions(t, 1)
+	for n, c := range []struct{ setting, commit, code string }{
+		{"", "", ""}, {"open", "", "2D000"}, {"open", "commit", ""}, {"commit", "", ""}, {"", "open", ""}, {"commit", "open", ""},
+	} {
+		tx, err := conns[0].Begin(t.Context())
+		require.NoError(t, err)
+		set := func(value string) {
+			_, err := tx.Exec(t.Context(), "SELECT set_config('outboxgen.tx', $1, true) WHERE $1 <> ''", value)
+			require.NoError(t, err)
+		}
+		set(c.setting)
+		_, err = tx.Exec(t.Context(), schema.Text("INSERT INTO outbox_schema.processed_events (consumer_group, event_id) VALUES ('g', $1)"), uuid.New())
+		require.NoError(t, err)
+		set(c.commit)
+		err = tx.Commit(t.Context())
+		if c.code == "" {
+			require.NoError(t, err, "%d: %v", n, c)
+			continue
+		}
+		var refused *pgconn.PgError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, c.code, refused.Code)
+		require.Contains(t, refused.Hint, "Return nil to commit")
+	}
+}
+
+// TestWakeRingsOnlySleepers: it notifies the channel of the name if a session sleeps with the doorbell, and has the shared
+// lock of that otherwise.
+func TestWakeRingsOnlySleepers(t *testing.T) {
+	t.Parallel()
+	conns, schema := sessions(t, 2)
+	db, sleeper := conns[0], conns[1]
+	sum := sha256.Sum256([]byte("outboxgen:" + pgtest.Schema + "/mini_chat"))
+	key := binary.BigEndian.Uint64(sum[:8])
+	exec := func(conn *pgx.Conn, sql string) {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	// got tells whether a notification is there: the one that is sent behind it comes second.
+	got := func() string {
+		exec(sleeper, "NOTIFY last")
+		n, err := sleeper.WaitForNotification(t.Context())
+		require.NoError(t, err)
+		if n.Channel != "last" {
+			_, err = sleeper.WaitForNotification(t.Context())
+			require.NoError(t, err)
+		}
+		return n.Channel
+	}
+	channel := fmt.Sprintf("outboxgen_%016x", key)
+	exec(sleeper, "LISTEN last; LISTEN "+channel)
+	wake := schema.Text("SELECT outbox_schema.wake('mini_chat')")
+	exec(db, "BEGIN; "+wake)
+	var mode string
+	err := db.QueryRow(t.Context(), "SELECT mode FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()").Scan(&mode)
+	require.NoError(t, err)
+	require.Equal(t, "ShareLock", mode, "other transactions enqueue at the same time")
+	var free bool
+	require.NoError(t, sleeper.QueryRow(t.Context(), "SELECT pg_try_advisory_lock($1)", int64(key)).Scan(&free))
+	require.False(t, free, "nobody goes to sleep before the transaction has ended")
+	exec(db, "COMMIT")
+	require.Equal(t, "last", got())
+	exec(sleeper, fmt.Sprintf("SELECT pg_advisory_lock(%d)", int64(key)))
+	exec(db, wake)
+	require.Equal(t, channel, got())
+}
+
+// TestLogIsNumberedInOrder: the schema draws the numbers of the log one by one, each behind the xid.
+func TestLogIsNumberedInOrder(t *testing.T) {
+	t.Parallel()
+	conns, schema := sessions(t, 1)
+	got, err := schema.OnQuerier(conns[0]).LogSequence(t.Context())
+	require.NoError(t, err)
+	require.True(t, got.Plain, "in steps of 1, with none in store, and without beginning again")
+	require.True(t, got.Drawn)
+}
