@@ -11,6 +11,26 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const BellAwait = `-- name: BellAwait :exec
+DO $$
+BEGIN
+    PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.current_setting('outboxgen.bell')::bigint);
+EXCEPTION
+    WHEN lock_not_available THEN
+        NULL;
+END
+$$
+`
+
+// Waits until the transactions are over that have enqueued and keep BellTryLock from taking the doorbell. Every enqueue
+// after that rings, because PostgreSQL refuses a lock for which another session waits. The lock is taken until the end of
+// the transaction, in which BellTryLock takes it for the session. A wait that is too long is no error, which the server
+// would log.
+func (q *Queries) BellAwait(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, BellAwait)
+	return err
+}
+
 const BellLocked = `-- name: BellLocked :one
 SELECT EXISTS (
     SELECT
@@ -31,6 +51,18 @@ func (q *Queries) BellLocked(ctx context.Context, lockKey int64) (bool, error) {
 	var locked bool
 	err := row.Scan(&locked)
 	return locked, err
+}
+
+const BellPatience = `-- name: BellPatience :exec
+SELECT
+    set_config('lock_timeout', '3ms', true),
+    set_config('outboxgen.bell', ($1::bigint)::text, true)
+`
+
+// Says how long BellAwait waits, and for which doorbell, for the rest of the transaction.
+func (q *Queries) BellPatience(ctx context.Context, lockKey int64) error {
+	_, err := q.db.Exec(ctx, BellPatience, lockKey)
+	return err
 }
 
 const BellProbe = `-- name: BellProbe :exec
