@@ -67,7 +67,7 @@ const (
 func (c DoctorConfig) validate() error {
 	for _, role := range c.Roles {
 		if !slices.Contains(migrate.Roles(), role) {
-			return argumentError("DoctorConfig", "%q is not a valid role: use producer, dispatcher, operator or reader", role)
+			return argumentError("DoctorConfig", "%q is not a valid role: use producer, dispatcher, operator, reader or viewer", role)
 		}
 	}
 	switch {

@@ -83,7 +83,7 @@ func ableFinding(user string, able []string, missing map[migrate.Role][]migrate.
 	}
 	if len(able) == 0 {
 		f.Severity = SeverityWarning
-		f.Text = fmt.Sprintf("role %s cannot be a producer, dispatcher, operator or reader", user)
+		f.Text = fmt.Sprintf("role %s cannot be a producer, dispatcher, operator, reader or viewer", user)
 		f.Means = "as a producer it lacks " + grantsText(missing[migrate.Producer])
 		f.Fix = "grant it what it needs: outboxgen migrate get --roles"
 	}
@@ -146,6 +146,14 @@ func (e *examination) lacks(ctx context.Context, tx pgx.Tx, g migrate.Grant) (la
 	return lacks, nil
 }
 
+// seesAll says that a policy shows the role all rows of the table r, and that none takes some away.
+const seesAll = `EXISTS (
+		SELECT FROM pg_catalog.pg_policy AS p
+		WHERE p.polrelid = r.oid AND p.polpermissive AND p.polcmd = '*'
+		  AND pg_get_expr(p.polqual, p.polrelid) = 'true' AND coalesce(pg_get_expr(p.polwithcheck, p.polrelid), 'true') = 'true'
+		  AND EXISTS (SELECT FROM unnest(p.polroles) AS o (oid) WHERE o.oid = 0 OR pg_has_role(o.oid, 'USAGE')))
+	AND NOT EXISTS (SELECT FROM pg_catalog.pg_policy AS p WHERE p.polrelid = r.oid AND NOT p.polpermissive)`
+
 // checkRowSecurity: no policy hides rows from the role.
 func checkRowSecurity(ctx context.Context, e *examination) (found []Finding, err error) {
 	type secured struct {
@@ -157,7 +165,7 @@ func checkRowSecurity(ctx context.Context, e *examination) (found []Finding, err
 		rows, err = rowsOf[secured](ctx, tx,
 			`SELECT r.relname::text,
 				ARRAY(SELECT p.polname::text FROM pg_catalog.pg_policy AS p WHERE p.polrelid = r.oid ORDER BY 1)
-			FROM (`+ownRelations+`) AS r WHERE row_security_active(r.oid) ORDER BY 1`, e.db.Name(), ownTables())
+			FROM (`+ownRelations+`) AS r WHERE row_security_active(r.oid) AND NOT (`+seesAll+`) ORDER BY 1`, e.db.Name(), ownTables())
 		return err
 	})
 	for _, r := range rows {

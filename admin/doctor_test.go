@@ -282,7 +282,7 @@ func TestDoctorOfRoles(t *testing.T) {
 	stranger := runtimetest.As(t, pool)
 	found = diagnose(t, stranger, admin.DoctorConfig{})
 	require.Equal(t, admin.SeverityWarning, found[0].Severity)
-	require.Regexp(t, "cannot be a producer, dispatcher, operator or reader", found[0].Text)
+	require.Regexp(t, "cannot be a producer, dispatcher, operator, reader or viewer", found[0].Text)
 	pgtest.Execute(t, pool, "REVOKE USAGE ON SCHEMA outbox FROM "+stranger.Config().ConnConfig.RuntimeParams["role"])
 	found = diagnose(t, stranger, admin.DoctorConfig{Roles: []migrate.Role{migrate.Reader}})
 	require.Regexp(t, "cannot be a reader: it lacks USAGE on the schema", found[0].Text)
@@ -304,6 +304,13 @@ func TestDoctorOfRowSecurity(t *testing.T) {
 	pgtest.Execute(t, pool, "CREATE POLICY part ON outbox.queue USING (namespace = 'jobs') WITH CHECK (true)")
 	requireOne(t, of(migrate.Dispatcher), "row security", admin.SeverityWarning, "with the policies part$")
 	requireOne(t, of(migrate.Producer), "row security", admin.SeverityWarning, "with the policies part$")
+
+	prefix := runtimetest.MakeMoreRoles(t, pool, migrate.RoleOptions{Namespaces: []string{"jobs"}})
+	all := runtimetest.Sessions(t, pool, prefix+"dispatcher")
+	require.NotContains(t, fmt.Sprint(diagnose(t, all, admin.DoctorConfig{})), "row level security", "its policy shows it all rows")
+	pgtest.Execute(t, pool, "CREATE POLICY less ON outbox.queue AS RESTRICTIVE USING (namespace = 'jobs')")
+	found = slices.DeleteFunc(diagnose(t, all, admin.DoctorConfig{}), func(f admin.Finding) bool { return f.Severity == admin.SeverityNotice })
+	requireOne(t, found, "row security", admin.SeverityWarning, "table queue applies to this role")
 }
 
 // TestDoctorOfEnqueues: an enqueue that fails is found by trying it.

@@ -73,6 +73,33 @@ func TestOperatorRoles(t *testing.T) {
 	}
 	look(t.Context(), reader, roles[migrate.Reader])
 	look(t.Context(), operator, roles[migrate.Operator])
+
+	// A viewer sees all of it but what is in an event, or kept by a consumer.
+	viewer := runtimetest.AdminOf(t, roles[migrate.Viewer])
+	_, err := viewer.Overview(t.Context())
+	require.NoError(t, err)
+	_, err = viewer.Topics(t.Context())
+	require.NoError(t, err)
+	_, err = viewer.Listeners(t.Context())
+	require.NoError(t, err)
+	page, err := viewer.Events(t.Context(), admin.Filter{}, admin.Page{})
+	require.NoError(t, err)
+	require.NotEmpty(t, page.Events)
+	_, err = viewer.DeadGroups(t.Context(), admin.Filter{})
+	require.NoError(t, err)
+	_, err = viewer.Limits(t.Context())
+	require.NoError(t, err)
+	_, err = viewer.Audit(t.Context(), admin.AuditFilter{}, admin.Page{})
+	require.NoError(t, err)
+	_, err = viewer.ConsumerGroups(t.Context())
+	require.NoError(t, err)
+	_, err = viewer.Event(t.Context(), page.Events[0].ID)
+	require.ErrorContains(t, err, "permission denied")
+	_, err = viewer.DeadLetters(t.Context(), admin.Filter{}, 0, 100)
+	require.ErrorContains(t, err, "permission denied")
+	_, _, err = viewer.ParkedMessage(t.Context(), "cards", 1)
+	require.ErrorContains(t, err, "permission denied")
+
 	var queued, heard uuid.UUID
 	for _, l := range letters {
 		if l.Listener == "" {
@@ -124,6 +151,7 @@ func TestOperatorRoles(t *testing.T) {
 	}
 	for i, act := range acts {
 		require.ErrorContains(t, act(t.Context(), reader), "permission denied", "reader, act %d", i)
+		require.ErrorContains(t, act(t.Context(), viewer), "permission denied", "viewer, act %d", i)
 		require.NoError(t, act(t.Context(), operator), "operator, act %d", i)
 	}
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.dead_letters"))

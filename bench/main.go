@@ -111,6 +111,7 @@ func workloads(o options, report func(sample)) []workload {
 	all = append(all, claims(o.history)...)
 	all = append(all, fairness(o.events)...)
 	all = append(all, limits(o.events)...)
+	all = append(all, rowSecurity(4, o.events/20, o.events)...)
 	all = append(all, besideDBOS(o.events)...)
 	return append(all,
 		generation(), compileTime(), compileMemory(), allocations(),

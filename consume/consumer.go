@@ -201,10 +201,11 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 // apply records the event and runs its effect. If the event has an entity version, it compares that one first.
 func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect) (inbox.Outcome, error) {
 	fn := func(ctx context.Context) error { return call(ctx, tx, run) }
-	if r.Entity.Version > 0 {
-		return c.inbox.Apply(ctx, tx, inboxEvent(r), fn)
+	e := inboxEvent(r)
+	if e.Version > 0 {
+		return c.inbox.Apply(ctx, tx, e, fn)
 	}
-	handled, err := c.inbox.Once(ctx, tx, r.ID, fn)
+	handled, err := c.inbox.Once(ctx, tx, c.inbox.RecordID(e), fn)
 	switch {
 	case err != nil:
 		return "", err
@@ -216,7 +217,7 @@ func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect
 
 func inboxEvent(r *Received) inbox.Event {
 	return inbox.Event{
-		ID: r.ID, Source: sourceOf(&r.Event), TenantID: r.TenantID,
+		ID: r.ID, Type: r.Type, DedupeKey: r.DedupeKey, Source: sourceOf(&r.Event), TenantID: r.TenantID,
 		EntityType: r.Entity.Type, EntityID: r.Entity.ID, Version: r.Entity.Version, Payload: r.Payload,
 	}
 }

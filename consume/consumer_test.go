@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -95,6 +96,29 @@ func TestConsumeOnce(t *testing.T) {
 	outcome, err := c.Consume(t.Context(), conn.Conn(), message(t, uuid.New(), 0))
 	require.NoError(t, err, "a connection works as well")
 	require.Equal(t, inbox.Applied, outcome)
+}
+
+// TestConsumeByDedupeKey: what two producers report with one key, each as an event of its own, is applied once.
+func TestConsumeByDedupeKey(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	ib, err := inbox.New(inbox.Config{Group: "billing", Identity: inbox.ByDedupeKey})
+	require.NoError(t, err)
+	c, err := consume.New(ib, consume.Handle(createdTopic, &projection{}, (*projection).ConsumeUserCreated))
+	require.NoError(t, err)
+	for i, key := range []string{"4711", "4711", "4712"} {
+		for _, version := range []int64{0, 3} {
+			o := outgoing()
+			o.ID, o.DedupeKey, o.TenantID, o.Entity.Version = uuid.New(), fmt.Sprint(key, "/", version), uuid.NullUUID{}, version
+			o.Entity.ID, o.Payload = key, json.RawMessage(goodPayload)
+			m, err := encoders["binary"].Encode(o)
+			require.NoError(t, err)
+			outcome, err := c.Consume(t.Context(), pool, consume.Message(m))
+			require.NoError(t, err)
+			require.Equal(t, i == 1, outcome == inbox.Duplicate, "%s, version %d: %s", key, version, outcome)
+		}
+	}
+	require.Equal(t, 4, count(t, pool, "effects"))
 }
 
 // TestVersionsBelongToASourceAndATenant: an entity of another service or tenant with the same name has its own versions.

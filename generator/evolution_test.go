@@ -16,6 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/evolve"
+	"github.com/outboxgen/outboxgen/internal/testing/randomyaml"
 )
 
 // evolving is a file with one of everything that can change.
@@ -499,7 +500,7 @@ func TestRandomHistoryTypeChecks(t *testing.T) {
 	}
 	topic := regexp.MustCompile(`(?m)^      (t[a-z0-9_]+):$`)
 	rapid.Check(t, func(rt *rapid.T) {
-		source := randomSource(rt)
+		source := randomyaml.Source(rt)
 		locked := freeze(rt, source, nil).Lock
 		raised := topic.ReplaceAllString(source, "$0\n        version: 2")
 		raised = strings.ReplaceAll(raised, "[one, two-three", "[another, two-three")

@@ -14,6 +14,7 @@ import (
 	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/internal/testing/campaign"
+	"github.com/outboxgen/outboxgen/internal/testing/randomyaml"
 	"github.com/outboxgen/outboxgen/templates"
 )
 
@@ -52,7 +53,7 @@ func TestGenerateDeterministic(t *testing.T) { // sets GOMAXPROCS
 		t.Skip("slow: left out by -short")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	sources := rapid.Custom(randomSource)
+	sources := rapid.Custom(randomyaml.Source)
 	for seed := range campaign.Of(200, 1000) / raceFactor {
 		source := []byte(sources.Example(seed))
 		runtime.GOMAXPROCS(1)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/diag"
+	"github.com/outboxgen/outboxgen/internal/testing/randomyaml"
 )
 
 // exportData maps the packages that generated code may import, and their imports, to compiled export data.
@@ -97,7 +98,7 @@ func TestRandomSourcesTypeCheck(t *testing.T) {
 	_, err := imports()
 	require.NoError(t, err)
 	rapid.Check(t, func(rt *rapid.T) {
-		source := randomSource(rt)
+		source := randomyaml.Source(rt)
 		files, err := generator.Generate([]byte(source), generator.Options{})
 		require.NoError(rt, err, source)
 		typeCheck(rt, files)

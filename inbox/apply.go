@@ -22,6 +22,9 @@ const maxEntityBytes = 512
 // Event is the metadata that Apply needs of an event.
 type Event struct {
 	ID uuid.UUID
+	// Type and DedupeKey are the type of the message, such as billing.invoice_paid, and the dedupe key of its producer.
+	// Only an inbox with ByDedupeKey reads them; either may be empty.
+	Type, DedupeKey string
 	// Source names the service that gives the entity its id and versions, in up to 512 bytes. Entities of different
 	// sources are different entities, even with the same type and id. "" is a source like any other; use it if there is
 	// only one.
@@ -121,6 +124,7 @@ func (i *Inbox) Apply(ctx context.Context, tx pgx.Tx, e Event, fn func(ctx conte
 	if err := e.check(); err != nil {
 		return "", fmt.Errorf("apply event %s: %w", e.ID, err)
 	}
+	e.ID = i.RecordID(e)
 	q := i.db.On(tx)
 	row, err := q.VersionAdvance(ctx, queries.VersionAdvanceParams{
 		ConsumerGroup: i.cfg.Group, EventID: pgvalue.UUID(e.ID), Source: e.Source, TenantID: e.tenant(),

@@ -72,6 +72,23 @@ const (
 	Quarantine Stale = "quarantine"
 )
 
+// Identity says which events are the same event to a group.
+type Identity string
+
+// The values of Config.Identity.
+const (
+	// ByID takes deliveries of one event id for the same event. It is the default.
+	ByID Identity = "id"
+	// ByDedupeKey takes events of one type with one dedupe key for the same event, whoever enqueued them: two services
+	// that report the same thing, the old and the new system during a migration, or one producer that enqueues again after
+	// its own dedupe window. Only the first is handled, for as long as its record is kept. An event without a dedupe key
+	// is told by its id. Inbox.RecordID says under which id an event is recorded.
+	//
+	// A group that has recorded events by id does not know them by their keys: use a new group, or change a running one
+	// only when none of its earlier events can come again.
+	ByDedupeKey Identity = "dedupe_key"
+)
+
 // Config of an Inbox.
 type Config struct {
 	// Schema is the schema of the tables; "" means "outbox".
@@ -79,6 +96,9 @@ type Config struct {
 	// Group names the consumer: each group handles each event once. It must match ^[a-z][a-z0-9_.-]{0,100}$ and be the
 	// same in all processes that share the work.
 	Group string
+	// Identity says which events are the same event; "" means ByID. Apply and Record use it. To Once and OnceMany the
+	// caller passes RecordID.
+	Identity Identity
 	// Stale is what Apply does with stale events; "" means Skip.
 	Stale Stale
 	// ReplayWindow is how long after its first delivery an event may be delivered again in any way: the retention of
@@ -95,6 +115,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	c.Identity = cmp.Or(c.Identity, ByID)
 	c.Stale = cmp.Or(c.Stale, Skip)
 	c.ReplayWindow = cmp.Or(c.ReplayWindow, defaultReplayWindow)
 	if c.Retention == 0 {
@@ -110,6 +131,9 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	if err := checkGroup(c.Group); err != nil {
 		return err
+	}
+	if c.Identity != ByID && c.Identity != ByDedupeKey {
+		return fmt.Errorf("field Identity %q is not valid: use %s or %s", c.Identity, ByID, ByDedupeKey)
 	}
 	if c.Stale != Skip && c.Stale != Error && c.Stale != Quarantine {
 		return fmt.Errorf("field Stale %q is not valid: use %s, %s or %s", c.Stale, Skip, Error, Quarantine)

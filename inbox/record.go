@@ -60,6 +60,12 @@ func (i *Inbox) Record(ctx context.Context, tx pgx.Tx, events []Event) ([]Outcom
 		}
 	}
 	outcomes := make([]Outcome, len(events))
+	if i.cfg.Identity != ByID {
+		events = slices.Clone(events)
+		for n := range events {
+			events[n].ID = i.RecordID(events[n])
+		}
+	}
 	if err := i.recordPlain(ctx, tx, events, plain, outcomes); err != nil {
 		return nil, err
 	}

@@ -1,8 +1,11 @@
 package migrate
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
@@ -21,10 +24,13 @@ const (
 	Operator Role = "operator"
 	// Reader reads everything, payloads too, and changes nothing.
 	Reader Role = "reader"
+	// Viewer reads everything but payloads, headers and the messages that consumers keep, and changes nothing. It sees the
+	// texts of errors.
+	Viewer Role = "viewer"
 )
 
 // Roles returns all roles.
-func Roles() []Role { return []Role{Producer, Dispatcher, Operator, Reader} }
+func Roles() []Role { return []Role{Producer, Dispatcher, Operator, Reader, Viewer} }
 
 // Grant is a set of privileges on one object.
 type Grant struct {
@@ -154,58 +160,109 @@ func Grants(role Role) []Grant {
 			grants = append(grants, table(name, "SELECT"))
 		}
 		return append(grants, logSequence("SELECT"), function(laneFunction), appliedRecords())
+	case Viewer:
+		for _, name := range []string{"queue", "delivered", "listeners", "listener_failures", "listener_rates", "processed_events",
+			"entity_versions", "processes", "pauses", "limits", "limits_in_force", "limit_usage", "audit"} {
+			grants = append(grants, table(name, "SELECT"))
+		}
+		for _, name := range slices.Sorted(maps.Keys(withoutPayload)) {
+			grants = append(grants, table(name, "SELECT ("+withoutPayload[name]+")"))
+		}
+		return append(grants, logSequence("SELECT"), function(laneFunction), appliedRecords())
 	}
 	return nil
 }
 
+// withoutPayload has for each table and view with payloads the columns that a viewer reads.
+var withoutPayload = map[string]string{
+	"events": "id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version, created_at",
+	"log": "seq, xid, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version, " +
+		"bucket, created_at",
+	"dead_letters": "no, listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, " +
+		"entity_version, bucket, created_at, attempts, max_attempts, claim_no, lane, turn, key, locked_by, failures, error, died_at",
+	"parked": "no, listener, key, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, " +
+		"entity_version, bucket, created_at, attempts, retry_after, last_error, taken, parked_at",
+	"inbox_quarantined": "consumer_group, event_id, source, tenant_id, entity_type, entity_id, version, last_version, last_event_id, " +
+		"quarantined_at",
+	"inbox_messages": "no, consumer_group, message_id, place, key, event_id, type, namespace, topic, version, tenant_id, status, attempts, " +
+		"max_attempts, next_attempt_at, error, received_at, failed_at",
+}
+
 var rolePrefix = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,50}$`)
 
-// RolesSQL returns SQL that creates a role without login for each of Roles and gives it its Grants. prefix comes before
-// the names; "" means the name of the schema and an underscore: outbox_producer. The SQL can be run any number of
-// times, by a role that owns the tables and has CREATEROLE; it takes nothing away.
-func RolesSQL(schema, prefix string) (string, error) {
+// RoleOptions say which roles RolesSQL creates, beside one for each of Roles. The zero value means no others.
+type RoleOptions struct {
+	// Prefix comes before the names; "" means the name of the schema and an underscore: outbox_producer.
+	Prefix string
+	// Namespaces are those whose queue topics have a dispatcher of their own: a role like outbox_dispatcher_of_mini_chat
+	// runs a dispatcher of mini_chat and prunes, and sees no event of another namespace. It runs no listener.
+	Namespaces []string
+	// ByTenant creates the roles tenant_producer and tenant_reader. Their sessions see and enqueue events of one tenant,
+	// that in the setting outboxgen.tenant_id, and those that enqueue also events without a tenant. Without the setting
+	// they have no tenant.
+	ByTenant bool
+}
+
+// RolesSQL returns SQL that creates a role without login for each of Roles and gives it its Grants, and the roles of o.
+// Those see a part of the rows: row level security is enabled for the tables that they use, with policies that show all
+// rows to the others. A role with grants of its own sees no row of these tables then.
+//
+// The SQL can be run any number of times, by a role that owns the tables and has CREATEROLE; it takes nothing away. Run
+// it in one transaction.
+func RolesSQL(schema string, o RoleOptions) (string, error) {
 	if err := pgname.Check(schema); err != nil {
 		return "", err
 	}
-	if prefix == "" {
-		prefix = schema + "_"
-	}
+	prefix := cmp.Or(o.Prefix, schema+"_")
 	if !rolePrefix.MatchString(prefix) || strings.HasPrefix(prefix, "pg_") {
 		return "", fmt.Errorf(
 			"role prefix %q is not valid: use a lower-case letter, then up to 50 of a-z, 0-9 or _, and not pg_", prefix)
+	}
+	parts, err := partialRoles(schema, prefix, o)
+	if err != nil {
+		return "", err
 	}
 	var b strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) } // a Builder never fails
 	line("-- Roles for the tables of schema %s. Give them to the roles that log in, for example:", schema)
 	line("--   GRANT %sproducer, %sdispatcher TO app;", prefix, prefix)
 	line("-- outboxgen doctor shows sessions of other roles only to members of pg_read_all_stats:")
-	line("--   GRANT pg_read_all_stats TO %soperator, %sreader;", prefix, prefix)
+	line("--   GRANT pg_read_all_stats TO %soperator, %sreader, %sviewer;", prefix, prefix, prefix)
 	for _, role := range Roles() {
-		name := quote(prefix + string(role))
-		line("\n-- %s", roleComments[role])
+		writeRole(line, schema, prefix+string(role), roleComments[role], Grants(role))
+	}
+	for _, p := range parts {
+		writeRole(line, schema, p.name, p.comment, p.grants)
+	}
+	writePolicies(line, schema, prefix, parts)
+	return b.String(), nil
+}
+
+// writeRole writes the SQL that creates one role.
+func writeRole(line func(string, ...any), schema, role, comment string, grants []Grant) {
+	name := quote(role)
+	line("\n-- %s", comment)
+	line("DO $$")
+	line("BEGIN")
+	line("    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = '%s') THEN", role)
+	line("        CREATE ROLE %s NOLOGIN;", name)
+	line("    END IF;")
+	line("EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; -- another session was faster")
+	line("END")
+	line("$$;")
+	for _, g := range grants {
+		if !g.Optional {
+			line("%s", g.SQL(schema, name))
+			continue
+		}
 		line("DO $$")
 		line("BEGIN")
-		line("    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = '%s') THEN", prefix+string(role))
-		line("        CREATE ROLE %s NOLOGIN;", name)
+		line("    IF to_regclass('%s') IS NOT NULL THEN", g.On(schema))
+		line("        %s", g.SQL(schema, name))
 		line("    END IF;")
-		line("EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; -- another session was faster")
 		line("END")
 		line("$$;")
-		for _, g := range Grants(role) {
-			if !g.Optional {
-				line("%s", g.SQL(schema, name))
-				continue
-			}
-			line("DO $$")
-			line("BEGIN")
-			line("    IF to_regclass('%s') IS NOT NULL THEN", g.On(schema))
-			line("        %s", g.SQL(schema, name))
-			line("    END IF;")
-			line("END")
-			line("$$;")
-		}
 	}
-	return b.String(), nil
 }
 
 var roleComments = map[Role]string{
@@ -213,4 +270,5 @@ var roleComments = map[Role]string{
 	Dispatcher: "Runs dispatchers, listeners and the inbox, and prunes. UPDATE of one column is the privilege to lock a row.",
 	Operator:   "Runs outboxgen status, dead, listener, pause, prune and doctor. In the audit it can only add, and count.",
 	Reader:     "Reads everything, payloads too.",
+	Viewer:     "Reads everything but payloads, headers and the messages that consumers keep. It sees texts of errors.",
 }

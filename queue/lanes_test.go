@@ -59,10 +59,9 @@ func TestClaimTakesNoLongerBehindAnotherTopic(t *testing.T) {
 	for i := range rounds {
 		alone[i], loaded[i] = claim(a, empty), claim(b, behind)
 	}
-	slices.Sort(alone)
-	slices.Sort(loaded)
-	t.Logf("median of an empty table %s, behind %d of another topic %s", alone[rounds/2], backlog, loaded[rounds/2])
-	require.Less(t, loaded[rounds/2], 2*alone[rounds/2])
+	// The shortest ones: what else the machine does makes others longer. A walk would make all of them longer.
+	t.Logf("claims of an empty table from %s, behind %d of another topic from %s", slices.Min(alone), backlog, slices.Min(loaded))
+	require.Less(t, slices.Min(loaded), 2*slices.Min(alone))
 }
 
 // TestClaimWithoutTopicsFindsItsLanes: it takes from each lane that has something, whoever wrote it, and a cursor finds the

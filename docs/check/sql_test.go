@@ -31,7 +31,7 @@ func TestSQLBlocks(t *testing.T) {
 			n++
 			before := b.comments["sql"]
 			if rest, ok := strings.CutPrefix(before, "@roles"); ok {
-				roles, err := migrate.RolesSQL("outbox", "outbox_")
+				roles, err := migrate.RolesSQL("outbox", migrate.RoleOptions{Namespaces: []string{"mini_chat"}, ByTenant: true})
 				require.NoError(t, err)
 				before = roles + rest
 			} else if path, ok := strings.CutPrefix(before, "@"); ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/outboxgen/outboxgen/generator/diag"
 )
 
-// page is where the explanations can be read, each under its rule.
-const page = "https://github.com/outboxgen/outboxgen/blob/main/docs/reference/rules.md"
+// page is where the explanations can be read, each under its rule: the site that .github/workflows/site.yml publishes.
+const page = "https://outboxgen.github.io/outboxgen/reference/rules.html"
 
 // URL returns the address of the explanation of a rule.
 func URL(rule diag.Rule) string { return page + "#" + string(rule) }

@@ -226,10 +226,16 @@ func TestGivenUpIsNotSent(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			p := c.publisher(t)
-			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: fault, Count: -1})
-			first, second := event("a", 0), event("a", 1)
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			tries := 0
+			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: fault, Count: -1, When: func(kmsg.Request) bool {
+				if tries++; tries == 2 { // the client has tried again by itself; this try is refused, too
+					cancel()
+				}
+				return true
+			}})
+			first, second := event("a", 0), event("a", 1)
 			errs := p.Publish(ctx, []publish.Outgoing{first, second})
 			require.Error(t, errs[0])
 			require.Equal(t, outbox.ErrBehind, errs[1])

@@ -130,7 +130,7 @@ func linkMany(t *testing.T, pool *pgxpool.Pool, tenant uuid.UUID, n int) {
 	t.Helper()
 	id := create(t, pool, tenant, "Ada")
 	for i := range n {
-		mustLink(t, pool, contact.Identity{TenantID: tenant, ContactID: id, ExternalID: fmt.Sprintf("crm-%d", i)})
+		mustLink(t, pool, contact.Identity{TenantID: tenant, ContactID: id, Type: events.IdentityTypeExternalID, Value: fmt.Sprintf("crm-%d", i)})
 	}
 }
 

@@ -14,25 +14,16 @@ import (
 // ErrConflict is the error that a *ConflictError wraps.
 var ErrConflict = errors.New("identity is taken")
 
-// Field is a field in which two identities of a tenant must differ.
-type Field string
-
-// The fields.
-const (
-	ExternalID Field = "external id"
-	Email      Field = "e-mail"
-)
-
-// ConflictError says that another identity of the tenant has the external id or the e-mail. If both are taken, it
-// names the external id. It does not contain the value, so it may be logged.
+// ConflictError says that an identity of the tenant and type has the value already. It does not contain the value, so it
+// may be logged.
 type ConflictError struct {
-	Field     Field
+	Type      events.IdentityType
 	ContactID uuid.UUID // the contact that has it
 }
 
-// Error names the field and the contact.
+// Error names the type and the contact.
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("%s is linked to contact %s already", e.Field, e.ContactID)
+	return fmt.Sprintf("%s is linked to contact %s already", e.Type, e.ContactID)
 }
 
 // Unwrap returns ErrConflict.
@@ -40,20 +31,14 @@ func (e *ConflictError) Unwrap() error { return ErrConflict }
 
 // conflict returns the *ConflictError for an identity that could not be inserted.
 func conflict(ctx context.Context, tx pgx.Tx, l events.IdentityLinked) error {
-	e := &ConflictError{Field: Email}
-	var sameID bool
+	e := &ConflictError{Type: l.Type}
 	err := tx.QueryRow(ctx, `
-		SELECT contact_id, external_id = $2 AS same_id
+		SELECT contact_id
 		FROM crm.identities
-		WHERE tenant_id = $1 AND (external_id = $2 OR lower(email) = lower($3))
-		ORDER BY same_id DESC
-		LIMIT 1`,
-		l.TenantID, l.ExternalID, l.Email).Scan(&e.ContactID, &sameID)
+		WHERE tenant_id = $1 AND type = $2 AND crm.identity_key(type, value) = crm.identity_key($2, $3)`,
+		l.TenantID, l.Type, l.Value).Scan(&e.ContactID)
 	if err != nil {
 		return fmt.Errorf("read conflicting identity: %w", err)
-	}
-	if sameID {
-		e.Field = ExternalID
 	}
 	return e
 }

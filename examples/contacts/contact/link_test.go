@@ -2,6 +2,7 @@ package contact_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/examples/contacts/contact"
 	"github.com/outboxgen/outboxgen/examples/contacts/database"
+	"github.com/outboxgen/outboxgen/examples/contacts/events"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
@@ -23,57 +25,63 @@ func TestEachLinkEnqueuesAnEvent(t *testing.T) {
 	tenant := uuid.New()
 	ada := create(t, pool, tenant, "Ada")
 
-	first := mustLink(t, pool, contact.Identity{TenantID: tenant, ContactID: ada, ExternalID: "crm-1", Email: "Ada@Example.com"})
-	second := mustLink(t, pool, contact.Identity{TenantID: tenant, ContactID: ada, ExternalID: "crm-2"})
+	first := mustLink(t, pool, email(tenant, ada, "Ada@Example.com"))
+	second := mustLink(t, pool, externalID(tenant, ada, "crm-2"))
 
 	rows, err := pool.Query(t.Context(), `
-		SELECT payload ->> 'identity_id', payload ->> 'email', entity_id, entity_version
+		SELECT payload ->> 'identity_id', payload ->> 'type', payload ->> 'value', entity_id, entity_version
 		FROM outbox.events
 		WHERE namespace = 'contacts' AND topic = 'identity_linked' AND tenant_id = $1
 		ORDER BY entity_version`, tenant)
 	require.NoError(t, err)
 	type event struct {
 		Identity      uuid.UUID
-		Email         *string
+		Type, Value   string
 		Entity        string
 		EntityVersion int64
 	}
 	events, err := pgx.CollectRows(rows, pgx.RowToStructByPos[event])
 	require.NoError(t, err)
-	email := "Ada@Example.com"
 	require.Equal(t, []event{
-		{Identity: first, Email: &email, Entity: ada.String(), EntityVersion: 1},
-		{Identity: second, Entity: ada.String(), EntityVersion: 2},
+		{Identity: first, Type: "email", Value: "Ada@Example.com", Entity: ada.String(), EntityVersion: 1},
+		{Identity: second, Type: "external_id", Value: "crm-2", Entity: ada.String(), EntityVersion: 2},
 	}, events)
 }
 
-func TestLinkNamesTheFieldInConflict(t *testing.T) {
+// TestOneIdentityOfAnyTypeIsEnough: a contact may have nothing but an e-mail, or nothing but a phone number.
+func TestOneIdentityOfAnyTypeIsEnough(t *testing.T) {
+	t.Parallel()
+	pool := contactsDatabase(t)
+	tenant := uuid.New()
+	mustLink(t, pool, externalID(tenant, create(t, pool, tenant, "Ada"), "4711"))
+	mustLink(t, pool, email(tenant, create(t, pool, tenant, "Bob"), "bob@example.com"))
+	mustLink(t, pool, phone(tenant, create(t, pool, tenant, "Cleo"), "+4711000"))
+	requireCounts(t, pool, 3, 3)
+}
+
+// TestLinkNamesWhoHasTheIdentity: a value is taken within its tenant and type, however it is written.
+func TestLinkNamesWhoHasTheIdentity(t *testing.T) {
 	t.Parallel()
 	pool := contactsDatabase(t)
 	tenant := uuid.New()
 	ada, bob := create(t, pool, tenant, "Ada"), create(t, pool, tenant, "Bob")
-	mustLink(t, pool, contact.Identity{TenantID: tenant, ContactID: ada, ExternalID: "crm-1", Email: "Ada@Example.com"})
-	mustLink(t, pool, contact.Identity{TenantID: tenant, ContactID: bob, ExternalID: "crm-2", Email: "bob@example.com"})
-
-	for name, c := range map[string]struct {
-		externalID, email string
-		field             contact.Field
-		owner             uuid.UUID
-		text              string
-	}{
-		"external id": {"crm-1", "new@example.com", contact.ExternalID, ada, "link identity: external id is linked to contact " + ada.String() + " already"},
-		"e-mail":      {"crm-3", "bob@example.com", contact.Email, bob, "link identity: e-mail is linked to contact " + bob.String() + " already"},
-		"case":        {"crm-3", "aDA@eXAMPLE.COM", contact.Email, ada, "link identity: e-mail is linked to contact " + ada.String() + " already"},
-		"both":        {"crm-2", "ada@example.com", contact.ExternalID, bob, "link identity: external id is linked to contact " + bob.String() + " already"},
+	mustLink(t, pool, externalID(tenant, ada, "crm-1"))
+	mustLink(t, pool, email(tenant, ada, "Ada@Example.com"))
+	mustLink(t, pool, phone(tenant, ada, "+49 30 1234"))
+	for _, taken := range []contact.Identity{
+		externalID(tenant, bob, "crm-1"), email(tenant, bob, "aDA@eXAMPLE.COM"), phone(tenant, bob, "+49 (30) 12-34"), phone(tenant, ada, "+49301234"),
 	} {
-		_, err := link(t.Context(), pool, contact.Identity{TenantID: tenant, ContactID: bob, ExternalID: c.externalID, Email: c.email})
-		require.ErrorIs(t, err, contact.ErrConflict, name)
+		_, err := link(t.Context(), pool, taken)
+		require.ErrorIs(t, err, contact.ErrConflict)
 		var conflict *contact.ConflictError
-		require.ErrorAs(t, err, &conflict, name)
-		require.Equal(t, contact.ConflictError{Field: c.field, ContactID: c.owner}, *conflict, name)
-		require.EqualError(t, err, c.text, name)
+		require.ErrorAs(t, err, &conflict)
+		require.Equal(t, contact.ConflictError{Type: taken.Type, ContactID: ada}, *conflict)
+		require.EqualError(t, err, fmt.Sprintf("link identity: %s is linked to contact %s already", taken.Type, ada))
 	}
-	requireCounts(t, pool, 2, 2)
+	requireCounts(t, pool, 3, 3)
+	mustLink(t, pool, externalID(tenant, bob, "CRM-1"))
+	mustLink(t, pool, externalID(tenant, bob, "ada@example.com"))
+	mustLink(t, pool, externalID(tenant, bob, "+49301234"))
 }
 
 func TestLinkKeepsTenantsApart(t *testing.T) {
@@ -81,18 +89,18 @@ func TestLinkKeepsTenantsApart(t *testing.T) {
 	pool := contactsDatabase(t)
 	for range 2 {
 		tenant := uuid.New()
-		mustLink(t, pool, contact.Identity{
-			TenantID: tenant, ContactID: create(t, pool, tenant, "Ada"), ExternalID: "crm-1", Email: "ada@example.com",
-		})
+		ada := create(t, pool, tenant, "Ada")
+		mustLink(t, pool, externalID(tenant, ada, "crm-1"))
+		mustLink(t, pool, email(tenant, ada, "ada@example.com"))
 	}
-	requireCounts(t, pool, 2, 2)
+	requireCounts(t, pool, 4, 4)
 }
 
 func TestLinkNeedsAContactOfTheTenant(t *testing.T) {
 	t.Parallel()
 	pool := contactsDatabase(t)
 	ada := create(t, pool, uuid.New(), "Ada")
-	_, err := link(t.Context(), pool, contact.Identity{TenantID: uuid.New(), ContactID: ada, ExternalID: "crm-1"})
+	_, err := link(t.Context(), pool, externalID(uuid.New(), ada, "crm-1"))
 	require.ErrorIs(t, err, contact.ErrNotFound)
 	requireCounts(t, pool, 0, 0)
 }
@@ -102,9 +110,18 @@ func TestLinkInvalidLeavesNothing(t *testing.T) {
 	pool := contactsDatabase(t)
 	tenant := uuid.New()
 	ada := create(t, pool, tenant, "Ada")
-	_, err := link(t.Context(), pool, contact.Identity{TenantID: tenant, ContactID: ada, ExternalID: "crm-1", Email: "secret at example"})
-	require.ErrorIs(t, err, outbox.ErrPayloadInvalid)
-	require.NotContains(t, err.Error(), "secret")
+	for want, invalid := range map[error]contact.Identity{
+		contact.ErrInvalid:       email(tenant, ada, "secret at example"),
+		outbox.ErrPayloadInvalid: externalID(tenant, ada, strings.Repeat("secret", 50)),
+	} {
+		_, err := link(t.Context(), pool, invalid)
+		require.ErrorIs(t, err, want)
+		require.NotContains(t, err.Error(), "secret")
+	}
+	_, err := link(t.Context(), pool, phone(tenant, ada, "030 secret"))
+	require.EqualError(t, err, "link identity: phone is not valid: use a plus, the country's code and digits")
+	_, err = link(t.Context(), pool, contact.Identity{TenantID: tenant, ContactID: ada, Type: "fax", Value: "1"})
+	require.Error(t, err)
 	requireCounts(t, pool, 0, 0)
 }
 
@@ -116,8 +133,8 @@ func TestConcurrentLinksOfOneEmail(t *testing.T) {
 	tenant := uuid.New()
 	emails := []string{"ada@example.com", "Ada@example.com", "ADA@example.com", "ada@EXAMPLE.com", "ada@Example.Com", "aDa@example.com"}
 	errs := make(chan error)
-	for _, email := range emails {
-		i := contact.Identity{TenantID: tenant, ContactID: create(t, pool, tenant, "Ada"), ExternalID: uuid.NewString(), Email: email}
+	for _, address := range emails {
+		i := email(tenant, create(t, pool, tenant, "Ada"), address)
 		go func() {
 			_, err := link(t.Context(), pool, i)
 			errs <- err
@@ -132,30 +149,37 @@ func TestConcurrentLinksOfOneEmail(t *testing.T) {
 		}
 		var conflict *contact.ConflictError
 		require.ErrorAs(t, err, &conflict)
-		require.Equal(t, contact.Email, conflict.Field)
+		require.Equal(t, events.IdentityTypeEmail, conflict.Type)
 	}
 	require.Equal(t, 1, linked)
 	requireCounts(t, pool, 1, 1)
 }
 
-// TestIndexesRefuseWhatIsWrittenByHand inserts rows without Link.
-func TestIndexesRefuseWhatIsWrittenByHand(t *testing.T) {
+// TestIndexRefusesWhatIsWrittenByHand inserts rows without Link.
+func TestIndexRefusesWhatIsWrittenByHand(t *testing.T) {
 	t.Parallel()
 	pool := contactsDatabase(t)
 	tenant := uuid.New()
 	ada := create(t, pool, tenant, "Ada")
-	mustLink(t, pool, contact.Identity{TenantID: tenant, ContactID: ada, ExternalID: "crm-1", Email: "ada@example.com"})
-	for index, values := range map[string][2]string{
-		"identities_external_id_key": {"crm-1", "new@example.com"},
-		"identities_email_key":       {"crm-2", strings.ToUpper("ada@example.com")},
-	} {
-		_, err := pool.Exec(t.Context(), `
-			INSERT INTO crm.identities (id, tenant_id, contact_id, external_id, email)
-			VALUES (gen_random_uuid(), $1, $2, $3, $4)`, tenant, ada, values[0], values[1])
-		var refused *pgconn.PgError
-		require.ErrorAs(t, err, &refused, index)
-		require.Equal(t, index, refused.ConstraintName)
-	}
+	mustLink(t, pool, email(tenant, ada, "ada@example.com"))
+	_, err := pool.Exec(t.Context(), `
+		INSERT INTO crm.identities (id, tenant_id, contact_id, type, value)
+		VALUES (gen_random_uuid(), $1, $2, 'email', 'ADA@EXAMPLE.COM')`, tenant, ada)
+	var refused *pgconn.PgError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "identities_key", refused.ConstraintName)
+}
+
+func externalID(tenant, owner uuid.UUID, value string) contact.Identity {
+	return contact.Identity{TenantID: tenant, ContactID: owner, Type: events.IdentityTypeExternalID, Value: value}
+}
+
+func email(tenant, owner uuid.UUID, value string) contact.Identity {
+	return contact.Identity{TenantID: tenant, ContactID: owner, Type: events.IdentityTypeEmail, Value: value}
+}
+
+func phone(tenant, owner uuid.UUID, value string) contact.Identity {
+	return contact.Identity{TenantID: tenant, ContactID: owner, Type: events.IdentityTypePhone, Value: value}
 }
 
 func contactsDatabase(t *testing.T) *pgxpool.Pool {

@@ -18,14 +18,24 @@ CREATE TABLE IF NOT EXISTS crm.identities (
     id          uuid        NOT NULL,
     tenant_id   uuid        NOT NULL,
     contact_id  uuid        NOT NULL,
-    external_id text        NOT NULL,
-    email       text,
+    type        text        NOT NULL,
+    value       text        NOT NULL,
     linked_at   timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT identities_pkey PRIMARY KEY (id),
+    CONSTRAINT identities_type_check CHECK (type IN ('external_id', 'email', 'phone')),
     CONSTRAINT identities_contact_fkey FOREIGN KEY (tenant_id, contact_id) REFERENCES crm.contacts (tenant_id, id)
 );
-CREATE UNIQUE INDEX IF NOT EXISTS identities_external_id_key ON crm.identities (tenant_id, external_id);
-CREATE UNIQUE INDEX IF NOT EXISTS identities_email_key ON crm.identities (tenant_id, lower(email));
+
+-- What must differ within a tenant and type: e-mails in any case, and phone numbers however they are written.
+CREATE OR REPLACE FUNCTION crm.identity_key(type text, value text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN CASE type
+    WHEN 'email' THEN lower(value)
+    WHEN 'phone' THEN regexp_replace(value, '[^0-9]', '', 'g')
+    ELSE value
+END;
+
+CREATE UNIQUE INDEX IF NOT EXISTS identities_key ON crm.identities (tenant_id, type, crm.identity_key(type, value));
 
 -- The handler fills this table from the events, so that contacts can be looked up.
 CREATE TABLE IF NOT EXISTS crm.directory (
@@ -33,7 +43,7 @@ CREATE TABLE IF NOT EXISTS crm.directory (
     identity_id uuid NOT NULL,
     tenant_id   uuid NOT NULL,
     contact_id  uuid NOT NULL,
-    external_id text NOT NULL,
-    email       text,
+    type        text NOT NULL,
+    value       text NOT NULL,
     CONSTRAINT directory_pkey PRIMARY KEY (identity_id)
 );

@@ -31,10 +31,10 @@ func (d *Directory) Put(ctx context.Context, identity events.IdentityLinked) err
 
 func insertEntry(ctx context.Context, tx pgx.Tx, i events.IdentityLinked) error {
 	_, err := tx.Exec(ctx, `
-		INSERT INTO crm.directory (identity_id, tenant_id, contact_id, external_id, email)
+		INSERT INTO crm.directory (identity_id, tenant_id, contact_id, type, value)
 		VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (identity_id) DO NOTHING`,
-		i.IdentityID, i.TenantID, i.ContactID, i.ExternalID, i.Email)
+		i.IdentityID, i.TenantID, i.ContactID, i.Type, i.Value)
 	if err != nil {
 		return fmt.Errorf("enter identity %s: %w", i.IdentityID, err)
 	}

@@ -72,7 +72,8 @@ func TestEventDeliveredTwiceIsOneEntry(t *testing.T) {
 		TenantID:   uuid.New(),
 		ContactID:  uuid.New(),
 		IdentityID: uuid.New(),
-		ExternalID: "crm-1",
+		Type:       events.IdentityTypePhone,
+		Value:      "+49 30 1234",
 		LinkedAt:   time.Now(),
 	}}
 	h := &events.ContactsHandler{Directory: directory.New(pool)}
@@ -94,7 +95,7 @@ func linkMany(t *testing.T, pool *pgxpool.Pool, tenant uuid.UUID, n int) {
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		id, err := contact.Create(t.Context(), tx, tenant, "Ada")
 		for i := 0; i < n && err == nil; i++ {
-			_, err = contact.Link(t.Context(), tx, contact.Identity{TenantID: tenant, ContactID: id, ExternalID: fmt.Sprintf("crm-%d", i)})
+			_, err = contact.Link(t.Context(), tx, contact.Identity{TenantID: tenant, ContactID: id, Type: events.IdentityTypeExternalID, Value: fmt.Sprintf("crm-%d", i)})
 		}
 		return err
 	}))

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,17 +37,14 @@ var IdentityLinkedTopic = outbox.NewTopic[IdentityLinked](outbox.TopicSpec{
 //
 // IdentityLinked is emitted once per identity, in the transaction that links it to a contact.
 type IdentityLinked struct {
-	TenantID       uuid.UUID `json:"tenant_id"`
-	ContactID      uuid.UUID `json:"contact_id"`
-	ContactVersion int64     `json:"contact_version"`
-	IdentityID     uuid.UUID `json:"identity_id"`
-	ExternalID     string    `json:"external_id"`
-	Email          *string   `json:"email,omitempty" outbox:"sensitive"`
-	LinkedAt       time.Time `json:"linked_at"`
+	TenantID       uuid.UUID    `json:"tenant_id"`
+	ContactID      uuid.UUID    `json:"contact_id"`
+	ContactVersion int64        `json:"contact_version"`
+	IdentityID     uuid.UUID    `json:"identity_id"`
+	Type           IdentityType `json:"type"`
+	Value          string       `json:"value" outbox:"sensitive"`
+	LinkedAt       time.Time    `json:"linked_at"`
 }
-
-// identityLinkedEmailPattern is the pattern of IdentityLinked.Email.
-var identityLinkedEmailPattern = regexp.MustCompile(`^[^@\s]+@[^@\s]+$`)
 
 // Validate returns nil, or a *payload.ValidationError that lists every invalid field, without
 // values.
@@ -57,17 +53,10 @@ func (p IdentityLinked) Validate() error {
 	c.RequiredUUID("tenant_id", p.TenantID)
 	c.RequiredUUID("contact_id", p.ContactID)
 	c.RequiredUUID("identity_id", p.IdentityID)
-	c.Text("external_id", p.ExternalID)
-	c.MinLen("external_id", p.ExternalID, 1)
-	c.MaxLen("external_id", p.ExternalID, 128)
-	c.Add(payload.Optional("email", p.Email, func(field, value string) payload.FieldErrors {
-		return payload.All(
-			payload.Text(field, value),
-			payload.MinLen(field, value, 3),
-			payload.MaxLen(field, value, 254),
-			payload.Match(field, value, identityLinkedEmailPattern),
-		)
-	}))
+	c.Add(payload.Valid("type", p.Type))
+	c.Text("value", p.Value)
+	c.MinLen("value", p.Value, 1)
+	c.MaxLen("value", p.Value, 254)
 	c.RequiredTime("linked_at", p.LinkedAt)
 	c.Instant("linked_at", p.LinkedAt)
 	return c.Err("contacts/identity_linked")
@@ -99,9 +88,9 @@ func identityLinkedKeys(untyped any) outbox.Keys {
 	}
 }
 
-// Format writes p the same way for every verb of package fmt, with Email masked.
+// Format writes p the same way for every verb of package fmt, with Value masked.
 func (p IdentityLinked) Format(s fmt.State, _ rune) {
-	payload.FormatMasked(s, p, "Email")
+	payload.FormatMasked(s, p, "Value")
 }
 
 // LogValue returns what Format writes, for package slog.

@@ -23,15 +23,15 @@ func TestWorkflowsHaveNoLogic(t *testing.T) {
 		for _, m := range regexp.MustCompile(`(?m)^\s*(?:- )?(run|uses): *(.*)$`).FindAllStringSubmatch(string(text), -1) {
 			require.Contains(t, []string{
 				"run .ci/run", `run make simulate TIME=30m SEED="$GITHUB_RUN_NUMBER"`, `run make faults TIME=30m SEED="$GITHUB_RUN_NUMBER"`,
-				"run make drills", "run make fuzz", "run make rehearsal", `run make binaries VERSION="$GITHUB_REF_NAME"`,
+				"run make drills", "run make fuzz", `run make mutation SAMPLE=40 SEED="$GITHUB_RUN_NUMBER"`, "run make rehearsal", `run make binaries VERSION="$GITHUB_REF_NAME"`,
 				`run make release VERSION="$VERSION"`,
 				`run gh release create "$GITHUB_REF_NAME" --verify-tag --title "$GITHUB_REF_NAME" dist/*`,
-				"run make playground test-site",
+				"run make test-playground test-site vscode",
 				"uses actions/checkout@v4", "uses actions/setup-go@v5", "uses actions/setup-node@v4",
 				"uses actions/upload-pages-artifact@v3", "uses actions/deploy-pages@v4",
 			}, m[1]+" "+m[2], filepath.Base(file))
 			called[m[2]] = true
 		}
 	}
-	require.Len(t, called, 15, "nothing was left out")
+	require.Len(t, called, 16, "nothing was left out")
 }

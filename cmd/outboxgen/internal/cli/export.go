@@ -17,7 +17,8 @@ import (
 )
 
 func (a *app) migrateGet(db *database) *cobra.Command {
-	var format, dir, prefix string
+	var format, dir string
+	var partial migrate.RoleOptions
 	var first int64
 	var after int
 	var down, roles bool
@@ -34,13 +35,18 @@ After an upgrade of outboxgen, --after prints only the migrations that are new: 
 migration that you have already. The first lines of each file name it, as in "outboxgen migration
 0004_operations". Unless --first says otherwise, the new files continue its numbers.
 
-With --roles it prints SQL that creates four roles without login and gives each what it needs: producer
+With --roles it prints SQL that creates five roles without login and gives each what it needs: producer
 (enqueues), dispatcher (runs dispatchers, listeners and the inbox), operator (runs the commands for
-operators) and reader. Run it after the migrations, and again after each upgrade.`,
+operators), reader (reads everything) and viewer (reads everything but payloads). Run it after the
+migrations, and again after each upgrade. --namespace adds a dispatcher that sees the events of one
+namespace only. --by-tenant adds a producer and a reader of one tenant, that in the setting
+outboxgen.tenant_id of the session. Both enable row level security for some tables, with policies that show
+the five roles all rows.`,
 		Example: `  outboxgen migrate get | psql -v ON_ERROR_STOP=1 --single-transaction
   outboxgen migrate get --format goose --dir db/migrations --first 12
   outboxgen migrate get --format goose --dir db/migrations --after 4 --first 31
-  outboxgen migrate get --roles | psql -v ON_ERROR_STOP=1 --single-transaction`,
+  outboxgen migrate get --roles | psql -v ON_ERROR_STOP=1 --single-transaction
+  outboxgen migrate get --roles --namespace mini_chat --by-tenant`,
 		Args: cobra.NoArgs,
 	}
 	c.RunE = run(func(context.Context, []string) error {
@@ -49,7 +55,12 @@ operators) and reader. Run it after the migrations, and again after each upgrade
 			return err
 		}
 		if roles || c.Flags().Changed("role-prefix") {
-			return a.printRoles(c, schema, prefix)
+			return a.printRoles(c, schema, partial)
+		}
+		for _, of := range []string{"namespace", "by-tenant"} {
+			if c.Flags().Changed(of) {
+				return usage(fmt.Errorf("--%s: is for roles: add --roles", of))
+			}
 		}
 		if !c.Flags().Changed("first") && first == 1 {
 			first = 0 // continues the numbers
@@ -86,22 +97,26 @@ operators) and reader. Run it after the migrations, and again after each upgrade
 	c.Flags().IntVar(&after, "after", 0, "only the migrations after this `version`")
 	c.Flags().BoolVar(&down, "down", false, "print the SQL that removes the tables")
 	c.Flags().BoolVar(&roles, "roles", false, "print the SQL that creates roles and grants them their privileges")
-	c.Flags().StringVar(&prefix, "role-prefix", "",
+	c.Flags().StringVar(&partial.Prefix, "role-prefix", "",
 		"`prefix` of the roles of --roles (default: the schema and an underscore)")
+	c.Flags().StringSliceVar(&partial.Namespaces, "namespace", nil,
+		"with --roles: a role that runs the dispatcher of this `namespace` only; can be repeated")
+	c.Flags().BoolVar(&partial.ByTenant, "by-tenant", false,
+		"with --roles: roles that enqueue for and read one tenant, by row level security")
 	return c
 }
 
 // printRoles prints the SQL of --roles.
-func (a *app) printRoles(c *cobra.Command, schema, prefix string) error {
+func (a *app) printRoles(c *cobra.Command, schema string, o migrate.RoleOptions) error {
 	for _, other := range []string{"format", "dir", "first", "after", "down"} {
 		if c.Flags().Changed(other) {
 			return usage(fmt.Errorf("--roles: prints SQL on stdout only: remove --%s", other))
 		}
 	}
-	text, err := migrate.RolesSQL(schema, prefix)
+	text, err := migrate.RolesSQL(schema, o)
 	switch {
 	case err != nil:
-		return usage(fmt.Errorf("--role-prefix: %w", err))
+		return usage(fmt.Errorf("--roles: %w", err))
 	case a.json:
 		return a.printFiles([]fileRow{{"roles.sql", text}})
 	}

@@ -62,7 +62,7 @@ func printed(t *testing.T, path, text string, list []diagnosticOf) string {
 		}
 		severity := map[int]diag.Severity{1: diag.Error, 2: diag.Warning}[d.Severity]
 		require.Equal(t, "outboxgen", d.Source)
-		require.Equal(t, "https://github.com/outboxgen/outboxgen/blob/main/docs/reference/rules.md#"+d.Code, d.CodeDescription.Href)
+		require.Equal(t, "https://outboxgen.github.io/outboxgen/reference/rules.html#"+d.Code, d.CodeDescription.Href)
 		findings = append(findings, diag.Diagnostic{
 			Pos: diag.Pos{File: path, Line: d.Range.Start.Line + 1, Column: column}, Rule: diag.Rule(d.Code), Message: d.Message,
 			Severity: severity,

@@ -20,6 +20,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/examples/contacts/contact"
 	"github.com/outboxgen/outboxgen/examples/contacts/database"
+	"github.com/outboxgen/outboxgen/examples/contacts/events"
 	"github.com/outboxgen/outboxgen/outboxtest"
 )
 
@@ -58,7 +59,7 @@ func contacts(t *testing.T, n int) *pgxpool.Pool {
 			return err
 		}
 		for i := range n {
-			if _, err := contact.Link(t.Context(), tx, contact.Identity{TenantID: tenant, ContactID: ada, ExternalID: fmt.Sprint("crm-", i)}); err != nil {
+			if _, err := contact.Link(t.Context(), tx, contact.Identity{TenantID: tenant, ContactID: ada, Type: events.IdentityTypeExternalID, Value: fmt.Sprint("crm-", i)}); err != nil {
 				return err
 			}
 		}

@@ -16,11 +16,13 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/outboxgen/outboxgen/generator"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/generator/sample"
 	"github.com/outboxgen/outboxgen/internal/testing/campaign"
+	"github.com/outboxgen/outboxgen/internal/testing/randomyaml"
 	"github.com/outboxgen/outboxgen/internal/tool/describe"
 	"github.com/outboxgen/outboxgen/internal/tool/payloadcheck"
 	"github.com/outboxgen/outboxgen/payload"
@@ -341,6 +343,21 @@ func TestOfficialTools(t *testing.T) {
 		text, err := describe.JSONSchemas(kinds, "https://example.com/")
 		require.NoError(t, err)
 		input.Schemas = append(input.Schemas, cases{name, text, []string{}, []string{}})
+	}
+	// Random files: they have every key of a topic in many combinations.
+	sources := rapid.Custom(randomyaml.Source)
+	for seed := range campaign.Of(3, 100) {
+		m, findings := generator.Load([]byte(sources.Example(seed)), generator.Options{Source: "outbox.yaml"})
+		require.NotNil(t, m, "%v", findings)
+		encoding := describe.Encodings()[seed%len(describe.Encodings())]
+		text, err := describe.AsyncAPI(m, describe.AsyncAPIConfig{Version: "1.0.0", Encoding: encoding})
+		require.NoError(t, err)
+		input.Documents = append(input.Documents, document{fmt.Sprintf("random %d, %s", seed, encoding), string(text)})
+		if kinds := describe.Kinds(m); len(kinds) > 0 {
+			text, err := describe.JSONSchemas(kinds, "https://example.com/")
+			require.NoError(t, err)
+			input.Schemas = append(input.Schemas, cases{fmt.Sprintf("random %d", seed), text, []string{}, []string{}})
+		}
 	}
 	// What the tools must find, so that their silence says something.
 	input.Documents = append(input.Documents, document{"broken document", strings.Replace(input.Documents[0].Text, `"action": "send"`, `"action": "emit"`, 1)})

@@ -1,19 +1,16 @@
-package generator_test
+// Package randomyaml draws files outbox.yaml for tests of random inputs.
+package randomyaml
 
 import (
 	"fmt"
 	"slices"
 	"strings"
-	"testing"
 
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/outboxgen/outboxgen/generator/model"
 )
 
-// randomSource draws an outbox.yaml that is valid by construction: names contain a number, so that they never collide.
-func randomSource(t *rapid.T) string {
+// Source draws an outbox.yaml that is valid by construction: names contain a number, so that they never collide.
+func Source(t *rapid.T) string {
 	s := &sourceWriter{t: t}
 	s.line(0, `version: "1"`)
 	s.line(0, "package: %s", rapid.SampledFrom([]string{"events", "outbox", "main", "context"}).Draw(t, "package"))
@@ -158,17 +155,6 @@ func (s *sourceWriter) topic(name, full string) {
 var brokerForms = []string{
 	"kafka: {topic: Some.Topic-1}", "nats: {subject: some.sub_ject}", "amqp: {address: /exchanges/some/key}",
 	"redis: {stream: 'some:stream'}", "webhook: {to: partner}",
-}
-
-// TestRandomYAMLHasEveryBroker: a new broker is drawn, too.
-func TestRandomYAMLHasEveryBroker(t *testing.T) {
-	t.Parallel()
-	var drawn []model.Broker
-	for _, form := range brokerForms {
-		name, _, _ := strings.Cut(form, ":")
-		drawn = append(drawn, model.Broker(name))
-	}
-	require.ElementsMatch(t, model.Brokers(), drawn)
 }
 
 // limits draws up to four limits.
