@@ -39,24 +39,10 @@ SELECT set_config('search_path', current_setting('outboxgen.search_path'), true)
 SELECT pg_try_advisory_lock(@lock_key::bigint)::boolean AS locked;
 
 -- name: BellPatience :exec
--- Says how long BellAwait waits, and for which doorbell, for the rest of the transaction.
+-- Says how long a sleeper waits for transactions that are open, and for which doorbell, for the rest of the transaction.
 SELECT
     set_config('lock_timeout', '3ms', true),
     set_config('outboxgen.bell', (@lock_key::bigint)::text, true);
-
--- name: BellAwait :exec
--- Waits until the transactions are over that have enqueued and keep BellTryLock from taking the doorbell. Every enqueue
--- after that rings, because PostgreSQL refuses a lock for which another session waits. The lock is taken until the end of
--- the transaction, in which BellTryLock takes it for the session. A wait that is too long is no error, which the server
--- would log.
-DO $$
-BEGIN
-    PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.current_setting('outboxgen.bell')::bigint);
-EXCEPTION
-    WHEN lock_not_available THEN
-        NULL;
-END
-$$;
 
 -- name: BellUnlock :one
 SELECT pg_advisory_unlock(@lock_key::bigint)::boolean AS unlocked;

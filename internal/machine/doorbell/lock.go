@@ -67,6 +67,19 @@ const (
 	refusedWait = 10 * time.Minute
 )
 
+// awaitLock waits until the transactions are over that have enqueued and keep a sleeper from taking the doorbell. Every
+// enqueue after that rings, because PostgreSQL refuses a lock for which another session waits. The lock is taken until the
+// end of the transaction, in which BellTryLock takes it for the session. A wait that is too long is no error, which the
+// server would log.
+const awaitLock = `DO $$
+BEGIN
+    PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.current_setting('outboxgen.bell')::pg_catalog.int8);
+EXCEPTION
+    WHEN lock_not_available THEN
+        NULL;
+END
+$$`
+
 // await waits for the end of the transactions that are open and have enqueued, for a few milliseconds at most, and then
 // tries to take the lock. Most transactions are over by then, and their events are found at once. Meanwhile conn hears no
 // ring, so it does not wait again soon if one of them is still open.
@@ -74,7 +87,7 @@ func (b *doorbell) await(ctx context.Context, conn *pgx.Conn) (locked bool, err 
 	batch := &pgx.Batch{}
 	b.db.Begin(batch)
 	b.db.Queue(batch, func(q *queries.Queries) { _ = q.BellPatience(ctx, b.bell.Key) })
-	b.db.Queue(batch, func(q *queries.Queries) { _ = q.BellAwait(ctx) })
+	batch.Queue(awaitLock)
 	b.db.Queue(batch, func(q *queries.Queries) { _, _ = q.BellTryLock(ctx, b.bell.Key) }).QueryRow(func(r pgx.Row) error {
 		return r.Scan(&locked)
 	})

@@ -55,7 +55,7 @@ func TestSleeperWaitsForOpenTransactions(t *testing.T) {
 		b.db.Begin(batch)
 		b.db.Queue(batch, func(q *queries.Queries) { _ = q.BellPatience(t.Context(), b.bell.Key) })
 		batch.Queue("SET LOCAL lock_timeout = '1h'")
-		b.db.Queue(batch, func(q *queries.Queries) { _ = q.BellAwait(t.Context()) })
+		batch.Queue(awaitLock)
 		var locked bool
 		b.db.Queue(batch, func(q *queries.Queries) {
 			_, _ = q.BellTryLock(t.Context(), b.bell.Key)

@@ -11,26 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const BellAwait = `-- name: BellAwait :exec
-DO $$
-BEGIN
-    PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.current_setting('outboxgen.bell')::bigint);
-EXCEPTION
-    WHEN lock_not_available THEN
-        NULL;
-END
-$$
-`
-
-// Waits until the transactions are over that have enqueued and keep BellTryLock from taking the doorbell. Every enqueue
-// after that rings, because PostgreSQL refuses a lock for which another session waits. The lock is taken until the end of
-// the transaction, in which BellTryLock takes it for the session. A wait that is too long is no error, which the server
-// would log.
-func (q *Queries) BellAwait(ctx context.Context) error {
-	_, err := q.db.Exec(ctx, BellAwait)
-	return err
-}
-
 const BellLocked = `-- name: BellLocked :one
 SELECT EXISTS (
     SELECT
@@ -59,7 +39,7 @@ SELECT
     set_config('outboxgen.bell', ($1::bigint)::text, true)
 `
 
-// Says how long BellAwait waits, and for which doorbell, for the rest of the transaction.
+// Says how long a sleeper waits for transactions that are open, and for which doorbell, for the rest of the transaction.
 func (q *Queries) BellPatience(ctx context.Context, lockKey int64) error {
 	_, err := q.db.Exec(ctx, BellPatience, lockKey)
 	return err
