@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
 
 	"github.com/outboxgen/outboxgen/bench/events"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -96,13 +97,13 @@ func latency(quantile float64, l traffic) workload {
 				})
 			}},
 			{"River", func(ctx context.Context, db *database) (float64, error) {
-				s := newStopwatch(l.n)
-				inserter, err := riverInserter(ctx, db)
-				if err != nil {
+				if err := migrateRiver(ctx, db.pool); err != nil {
 					return 0, err
 				}
+				s := newStopwatch(l.n)
+				var first *river.Client[pgx.Tx] // one that only inserts would not notify
 				enqueue := func(ctx context.Context, tx pgx.Tx, seq int) error {
-					_, err := inserter.InsertTx(ctx, tx, job(order(seq)), nil)
+					_, err := first.InsertTx(ctx, tx, job(order(seq)), nil)
 					return err
 				}
 				return l.measure(ctx, db, s, quantile, enqueue, func(pool *pgxpool.Pool) (func() error, error) {
@@ -110,6 +111,7 @@ func latency(quantile float64, l traffic) workload {
 					if err != nil {
 						return nil, err
 					}
+					first = cmp.Or(first, client)
 					return func() error { return client.Stop(ctx) }, client.Start(ctx)
 				})
 			}},
