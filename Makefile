@@ -210,6 +210,10 @@ chaos: postgres ## run 8 writers against the listeners for a million steps, work
 	OUTBOXGEN_CHAOS_ROUNDS=200 OUTBOXGEN_PLAN_BACKLOG=1000000 OUTBOXGEN_LIMITS_SEEDS=100 $(GO) test ./queue -timeout 3h -v \
 		-run '^(TestChaosOfLimits|TestReferee|TestClaimsDoNotWalk|TestLimitsAgainstAModel)'
 
+.PHONY: life
+life: postgres ## fill the tables with EVENTS=10000000 and check that what happened to an entity is answered within 200 ms: 8 minutes and 6 GB
+	OUTBOXGEN_LIFE_EVENTS=$(or $(EVENTS),10000000) $(GO) test ./admin -count=1 -timeout 3h -v -run '^TestLifeReadsWhatItReturns$$'
+
 # SAMPLE=40 SEED=7 tries as many mutants, ONLY="^EventClaim:" those of a statement. A run that was stopped goes on where it was.
 .PHONY: mutation
 mutation: postgres ## change each condition of SQL and of what decides in Go, one at a time, and run the tests that use it: hours; SAMPLE=40 SEED=7 for some, ONLY="^EventClaim:"

@@ -1,10 +1,13 @@
 package admin
 
 import (
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/outbox"
 )
 
 // Filter selects events. Its zero value selects all. An event must match every field that is set.
@@ -23,6 +26,11 @@ type Filter struct {
 	Status Status
 	// Key is the dedupe key or the partition key of the events.
 	Key string
+	// Entity is what the events are about: its Type and its ID. Its Version, if it is not 0, selects further. Correlation is
+	// their header correlation_id, which all events of a chain have, or the id of the event with which the chain began. An
+	// index leads to the events of both. Events and Life take them, and the methods for dead letters do not.
+	Entity      outbox.Entity
+	Correlation string
 	// IDs are the events themselves; nil means any. An empty, non-nil slice is an error, because it is probably a bug.
 	IDs []uuid.UUID
 	// Since and Until bound the time of the enqueue: not before Since, and before Until. Zero means no bound.
@@ -56,6 +64,10 @@ func (f Filter) validate() error {
 		return argumentError("Filter", "IDs is empty: nil means all events")
 	case !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until):
 		return argumentError("Filter", "Since is not before Until")
+	case (f.Entity.Type == "") != (f.Entity.ID == "") || f.Entity.ID == "" && f.Entity.Version != 0:
+		return argumentError("Filter", "Entity needs its Type and its ID")
+	case !isText(f.Entity.Type) || !isText(f.Entity.ID) || !isText(f.Correlation):
+		return argumentError("Filter", "Entity and Correlation must be UTF-8 without NUL")
 	}
 	switch f.Status {
 	case "", StatusPending, StatusProcessing, StatusDelivered, StatusDead, StatusParked, StatusLogged:
@@ -64,6 +76,9 @@ func (f Filter) validate() error {
 	return argumentError("Filter",
 		"status %q is not a valid status: use pending, processing, delivered, dead, parked or logged", f.Status)
 }
+
+// isText reports whether PostgreSQL takes s as text.
+func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
 // Act says who changes something and why, and how much of it. What is done with an Act leaves a row in the table audit,
 // in the same transaction. A dry run leaves none.

@@ -102,6 +102,7 @@ type auditScope struct {
 	ID        *uuid.UUID  `json:"id,omitempty"` // the event of a skip or of an edit
 	IDs       []uuid.UUID `json:"ids,omitempty"`
 	MoreIDs   int         `json:"more_ids,omitempty"`
+	Selected  []uuid.UUID `json:"selected,omitempty"` // the events that a filter without ids has selected, if they are few
 	Since     *time.Time  `json:"since,omitempty"`
 	Until     *time.Time  `json:"until,omitempty"` // of a pause, when it ends
 	To        *time.Time  `json:"to,omitempty"`    // of a rewind

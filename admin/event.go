@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -38,6 +39,15 @@ type EventDetail struct {
 	// name. Which topics a listener reads is only known while a process runs it. A listener that is known not to read the
 	// topic is left out.
 	Listeners []EventAtListener
+	// Consumers says what consumer groups of this database have done with the event, and Acts what operators did that has
+	// touched it, or may have.
+	Consumers []EventAtConsumer
+	Acts      []EventAct
+}
+
+// Chain returns the correlation id of the chain in which the event is: that of its headers, or else its own id.
+func (d *EventDetail) Chain() string {
+	return cmp.Or(d.Headers[outbox.CorrelationHeader], d.ID.String())
 }
 
 // Failure is a failed attempt.
@@ -68,7 +78,12 @@ type EventAtListener struct {
 func (a *Admin) Event(ctx context.Context, id uuid.UUID) (EventDetail, error) {
 	var d EventDetail
 	err := a.db.InSnapshot(ctx, a.pool, func(q *queries.Queries) (err error) {
-		d, err = readEvent(ctx, q, id)
+		if d, err = readEvent(ctx, q, id); err != nil {
+			return err
+		}
+		of := lifeOfDetail(&d)
+		err = readAround(ctx, q, []*EventLife{of})
+		d.Consumers, d.Acts = of.Consumers, of.Acts
 		return err
 	})
 	if err != nil {
@@ -126,8 +141,7 @@ func readEvent(ctx context.Context, q *queries.Queries, id uuid.UUID) (EventDeta
 		}
 		r := details[0]
 		d.fill(r.EntityType, r.EntityID, r.EntityVersion, r.Headers, r.Payload)
-		d.Listener, d.Status, d.Attempts, d.LastError = "", "", 0, ""
-		d.FinalizedAt, d.NextAttemptAt = time.Time{}, time.Time{}
+		d.forget()
 	default:
 		return d, ErrUnknownEvent
 	}
@@ -151,7 +165,7 @@ func (d *EventDetail) fill(entityType, entityID string, entityVersion int64, hea
 func standing(
 	ctx context.Context, q *queries.Queries, topic string, seq int64, heard []queries.HeardByIDRow,
 ) ([]EventAtListener, error) {
-	cursors, err := q.LogStanding(ctx, seq)
+	cursors, err := q.LogStanding(ctx, []int64{seq})
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +173,13 @@ func standing(
 	if err != nil {
 		return nil, err
 	}
+	return standingOf(cursors, processes, topic, heard), nil
+}
+
+// standingOf is standing of what was read.
+func standingOf(
+	cursors []queries.LogStandingRow, processes []Process, topic string, heard []queries.HeardByIDRow,
+) []EventAtListener {
 	reads := func(listener string) bool {
 		known := false
 		for _, p := range processes {
@@ -194,7 +215,7 @@ func standing(
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		list = append(list, byName[name])
 	}
-	return list, nil
+	return list
 }
 
 // atListener names an event at a listener.
@@ -256,13 +277,19 @@ func parseTime(text string) time.Time {
 }
 
 const (
-	findNear = time.Minute
-	findFar  = time.Hour
-	findMost = 1_000_000 // positions that are looked at
+	findClose = 2 * time.Second
+	findNear  = time.Minute
+	findFar   = time.Hour
+	findMost  = 1_000_000 // positions that are looked at
 )
 
 // findInLog returns the position of the event with this id, or 0.
 func findInLog(ctx context.Context, q *queries.Queries, id uuid.UUID) (int64, error) {
+	return findAround(ctx, q, id, findClose, findNear, findFar)
+}
+
+// findAround is findInLog for times that lie up to the first of arounds from that of the id, or else up to the next.
+func findAround(ctx context.Context, q *queries.Queries, id uuid.UUID, arounds ...time.Duration) (int64, error) {
 	last, err := q.LogLast(ctx)
 	if err != nil || last == 0 {
 		return 0, err
@@ -278,7 +305,7 @@ func findInLog(ctx context.Context, q *queries.Queries, id uuid.UUID) (int64, er
 		return look(last-findMost, last)
 	}
 	at := time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16))
-	for _, around := range []time.Duration{findNear, findFar} {
+	for _, around := range arounds {
 		low, err := logAt(ctx, q, at.Add(-around))
 		if err != nil {
 			return 0, err

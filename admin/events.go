@@ -71,41 +71,49 @@ const (
 // Events returns a page of the events that f selects, in this order: events that are not final, those first that are
 // due first; parked events, the latest first; dead letters, the latest first; delivered events, the latest first; and
 // the log, the latest first. A listener that has parked an event or has it as a dead letter has a separate entry next
-// to that of the log. Lists of IDs and of one dedupe key begin with the events themselves.
+// to that of the log. Lists of IDs and of one dedupe key begin with the events themselves. Those of an Entity or of a
+// Correlation are in the order of their enqueue, the oldest first.
 //
-// A page takes well under a second, whatever is in the tables: an index leads to events by status, topic, id and dedupe
-// key. Other fields (tenant, partition key, error, times) are compared with one event after another; after 400
+// A page takes well under a second, whatever is in the tables: an index leads to events by status, topic, id, dedupe
+// key, entity and correlation. Other fields (tenant, partition key, error, times) are compared with one event after another; after 400
 // milliseconds Events returns what it has found, with a Next that continues. Each statement sees the tables at another
 // moment, so an event that changes its status meanwhile may appear twice, or not at all.
 func (a *Admin) Events(ctx context.Context, f Filter, page Page) (EventPage, error) {
-	const what = "list events"
+	p, _, err := a.browse(ctx, "list events", f, page)
+	return p, err
+}
+
+// browse is Events. It also returns the positions of those of the events that are in the log.
+func (a *Admin) browse(ctx context.Context, what string, f Filter, page Page) (EventPage, map[uuid.UUID]int64, error) {
 	if err := f.validateEvents(); err != nil {
-		return EventPage{}, fmt.Errorf("%s: %w", what, err)
+		return EventPage{}, nil, fmt.Errorf("%s: %w", what, err)
 	}
 	limit, err := page.limit()
 	if err != nil {
-		return EventPage{}, fmt.Errorf("%s: %w", what, err)
+		return EventPage{}, nil, fmt.Errorf("%s: %w", what, err)
 	}
-	b := &browser{q: a.db.Each(a.pool), f: f, limit: limit, stop: time.Now().Add(browseFor)}
+	b := &browser{
+		q: a.db.Each(a.pool), f: f, limit: limit, stop: time.Now().Add(browseFor), seqs: make(map[uuid.UUID]int64),
+	}
 	sections := b.sections()
 	at, err := parseBookmark(page.After, len(sections))
 	if err != nil {
-		return EventPage{}, fmt.Errorf("%s: %w", what, err)
+		return EventPage{}, nil, fmt.Errorf("%s: %w", what, err)
 	}
 	for at.Section < len(sections) {
 		over, err := sections[at.Section](ctx, &at)
 		switch {
 		case err != nil:
-			return EventPage{}, a.db.Wrap(what, err)
+			return EventPage{}, nil, a.db.Wrap(what, err)
 		case !over:
-			return EventPage{Events: b.found, Next: at.String()}, nil
+			return EventPage{Events: b.found, Next: at.String()}, b.seqs, nil
 		}
 		at = bookmark{Section: at.Section + 1}
 		if at.Section < len(sections) && b.full() {
-			return EventPage{Events: b.found, Next: at.String()}, nil
+			return EventPage{Events: b.found, Next: at.String()}, b.seqs, nil
 		}
 	}
-	return EventPage{Events: b.found}, nil
+	return EventPage{Events: b.found}, b.seqs, nil
 }
 
 func (f Filter) validateEvents() error {
@@ -119,6 +127,8 @@ func (f Filter) validateEvents() error {
 		return argumentError("Filter", "a listener has dead and parked events, none that are %s", f.Status)
 	case len(f.IDs) > maxIDs:
 		return argumentError("Filter", "%d IDs are more than %d", len(f.IDs), maxIDs)
+	case f.Entity.Type != "" && f.Correlation != "", f.IDs != nil && (f.Entity.Type != "" || f.Correlation != ""):
+		return argumentError("Filter", "IDs, Entity and Correlation each lead to events: set one of them")
 	}
 	return nil
 }
@@ -159,6 +169,15 @@ type browser struct {
 	limit int
 	stop  time.Time
 	found []EventStatus
+	seqs  map[uuid.UUID]int64 // the positions of those in the log
+}
+
+// add adds an event to the page.
+func (b *browser) add(r queries.BrowseQueueRow) {
+	if Status(r.Status) == StatusLogged {
+		b.seqs[r.ID.Bytes] = r.No
+	}
+	b.found = append(b.found, eventStatus(r))
 }
 
 // section adds events behind at, and moves at to the last one. It returns true if there are no others in it.
@@ -168,8 +187,13 @@ func (b *browser) full() bool { return len(b.found) >= b.limit || !time.Now().Be
 
 func (b *browser) sections() []section {
 	f := b.f
-	if f.IDs != nil {
+	switch {
+	case f.IDs != nil:
 		return []section{b.byID}
+	case f.Entity.Type != "":
+		return []section{b.inOrder(b.ofEntity)}
+	case f.Correlation != "":
+		return []section{b.chainStart, b.inOrder(b.ofChain)}
 	}
 	var list []section
 	if f.Key != "" && f.Listener == "" {
@@ -228,7 +252,7 @@ func (b *browser) walk(at *bookmark, read func(limit int32) ([]queries.BrowseQue
 		for _, r := range rows {
 			*at = bookmark{Section: at.Section, At: r.EventAt.Time, ID: r.ID.Bytes, No: r.No, Begun: true}
 			if r.Matches {
-				b.found = append(b.found, eventStatus(r))
+				b.add(r)
 			}
 			if more = r.Edge || len(b.found) == b.limit; more {
 				break
@@ -403,10 +427,7 @@ func (b *browser) byID(ctx context.Context, at *bookmark) (bool, error) {
 		return false, err
 	}
 	all := browsed(rows)
-	known := make(map[uuid.UUID]bool)
-	for _, r := range all {
-		known[r.ID.Bytes] = true
-	}
+	known := idsOf(all)
 	var seqs []int64
 	for _, id := range b.f.IDs {
 		if known[id] {
@@ -467,7 +488,7 @@ func (b *browser) take(rows []queries.BrowseQueueRow, at *bookmark) (over bool) 
 			*at = bookmark{Section: at.Section, No: n - 1, Begun: true}
 			return false
 		}
-		b.found = append(b.found, e)
+		b.add(r)
 	}
 	return true
 }

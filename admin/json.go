@@ -102,11 +102,32 @@ func (d EventDetail) MarshalJSON() ([]byte, error) {
 		Failures      []Failure         `json:"failures"`
 		Limits        []EventLimit      `json:"limits,omitempty"`
 		Listeners     []EventAtListener `json:"listeners,omitempty"`
+		Consumers     []EventAtConsumer `json:"consumers,omitempty"`
+		Acts          []EventAct        `json:"acts,omitempty"`
 		Headers       map[string]string `json:"headers"`
 		Payload       json.RawMessage   `json:"payload,omitempty"`
 	}{
 		d.ID, d.Name(), eventStatusJSON(d.EventStatus), d.Entity.Type, d.Entity.ID, d.Entity.Version,
-		listed(d.Failures), d.Limits, d.Listeners, headers, d.Payload,
+		listed(d.Failures), d.Limits, d.Listeners, d.Consumers, d.Acts, headers, d.Payload,
+	})
+}
+
+// MarshalJSON implements json.Marshaler.
+func (e EventLife) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		ID    uuid.UUID `json:"id"`
+		Topic string    `json:"topic"`
+		eventStatusJSON
+		Entity      entityJSON        `json:"entity,omitzero"`
+		Causation   string            `json:"causation_id,omitempty"`
+		Correlation string            `json:"correlation_id,omitempty"`
+		Listeners   []EventAtListener `json:"listeners,omitempty"`
+		Consumers   []EventAtConsumer `json:"consumers,omitempty"`
+		Acts        []EventAct        `json:"acts,omitempty"`
+		Caused      []*EventLife      `json:"caused,omitempty"`
+	}{
+		e.ID, e.Name(), eventStatusJSON(e.EventStatus), entityJSON(e.Entity), e.Causation, e.Correlation, e.Listeners,
+		e.Consumers, e.Acts, e.Caused,
 	})
 }
 

@@ -95,7 +95,7 @@ func TestPlansHoldWithAnyStatistics(t *testing.T) {
 		}, Reads: 101, Sorts: 10, Tables: []string{"log"}},
 		{Name: "log from", Call: func(q *queries.Queries) { _, _ = q.LogFrom(t.Context(), 500) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
 		{Name: "log by key", Call: func(q *queries.Queries) { _, _ = q.LogByKey(t.Context(), "key7") }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
-		{Name: "standing", Call: func(q *queries.Queries) { _, _ = q.LogStanding(t.Context(), 500) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
+		{Name: "standing", Call: func(q *queries.Queries) { _, _ = q.LogStanding(t.Context(), []int64{500}) }, Reads: 1, Sorts: 1, Tables: []string{"log"}},
 		{Name: "tail of the log", Call: func(q *queries.Queries) {
 			_, _ = q.LogTail(t.Context(), queries.LogTailParams{TailLimit: 500, RateOver: pgvalue.Interval(rateOver)})
 		}, Reads: 500, Sorts: 500, Tables: []string{"log"}},

@@ -290,6 +290,11 @@ func (a *Admin) onDead(
 		size = int(min(max(act.Rate/chunksPerSecond, 1), deadChunk))
 	}
 	scope := scopeOf(f, act)
+	if f.IDs == nil && len(refs) <= maxScopeIDs {
+		if scope.Selected, err = a.eventsOfDead(ctx, f.Consumer, numbers(refs)); err != nil {
+			return r, a.db.Wrap(what, err)
+		}
+	}
 	var auditNo int64
 	began, done := time.Now(), 0
 	for done < len(refs) {
@@ -326,6 +331,20 @@ func (a *Admin) onDead(
 		a.progress(int64(done), r.Matched)
 	}
 	return r, nil
+}
+
+// eventsOfDead returns the ids of the events of dead letters.
+func (a *Admin) eventsOfDead(ctx context.Context, consumer string, nos []int64) ([]uuid.UUID, error) {
+	read := a.db.Each(a.pool).DeadLetterIDs
+	if consumer != "" {
+		read = a.db.Each(a.pool).InboxMessageIDs
+	}
+	rows, err := read(ctx, nos)
+	ids := make([]uuid.UUID, len(rows))
+	for i, id := range rows {
+		ids[i] = id.Bytes
+	}
+	return ids, err
 }
 
 // pace waits until the next chunk may begin, when done events were taken since began. It returns the error of ctx.

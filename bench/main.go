@@ -98,7 +98,7 @@ func (o options) checkFolder() error {
 func workloads(o options, report func(sample)) []workload {
 	all := []workload{
 		transactions(4, 1500), transactions(32, 300),
-		many(100, 200), many(1000, 40),
+		many(100, 200), many(1000, 40), found(100, 300),
 		doorbell(32, 300),
 		drain(o.events), drainDeleting(o.events),
 		handlers(time.Millisecond, 20, 20_000), handlers(5*time.Millisecond, 50, 20_000), handlers(50*time.Millisecond, 100, 5000),

@@ -65,7 +65,8 @@ type Event struct {
 	DedupeKey    string
 	// Time is when the event was enqueued.
 	Time time.Time
-	// Headers are the headers of the event, with traceparent and tracestate, and all others that the broker delivered.
+	// Headers are the headers of the event, with traceparent and tracestate, with causation_id and correlation_id, and all
+	// others that the broker delivered.
 	Headers map[string]string
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/inbox"
+	"github.com/outboxgen/outboxgen/internal/call/cause"
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/postgres/methodtx"
@@ -200,7 +201,7 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 
 // apply records the event and runs its effect. If the event has an entity version, it compares that one first.
 func (c *Consumer) apply(ctx context.Context, tx pgx.Tx, r *Received, run effect) (inbox.Outcome, error) {
-	fn := func(ctx context.Context) error { return call(ctx, tx, run) }
+	fn := func(ctx context.Context) error { return call(ctx, tx, &r.Event, run) }
 	e := inboxEvent(r)
 	if e.Version > 0 {
 		return c.inbox.Apply(ctx, tx, e, fn)
@@ -237,10 +238,10 @@ var ErrTxOwned = errors.New("the consumer owns the transaction: return nil to co
 
 // call calls the consumer's method with a transaction that it cannot end, and finds what the method leaves behind. A
 // panic or runtime.Goexit is an error. It has the type of the panic's value and not the value, which may hold a
-// payload.
-func call(ctx context.Context, tx pgx.Tx, run effect) error {
+// payload. What the method enqueues has e for its cause.
+func call(ctx context.Context, tx pgx.Tx, e *Event, run effect) error {
 	own := methodtx.New(tx, ErrTxOwned)
 	return own.Check("consumer", usercode.Private(usercode.Call("consumer", usercode.Never, func() error {
-		return run(ctx, own)
+		return run(cause.With(ctx, e.ID, e.Headers), own)
 	})))
 }

@@ -69,6 +69,8 @@ func TestParseReadsDebezium(t *testing.T) {
 	full, err := consume.Parse(records[0].message())
 	require.NoError(t, err)
 	want := received()
+	delete(want.Headers, "causation_id") // the events that were recorded had none
+	delete(want.Headers, "correlation_id")
 	require.JSONEq(t, string(want.Payload), string(full.Payload))
 	require.Contains(t, string(full.Payload), "9007199254740993")
 	want.Payload, full.Payload = nil, nil

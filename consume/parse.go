@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outboxgen/outboxgen/internal/call/cause"
 )
 
 // Parse reads the envelope of m: a CloudEvent 1.0 in binary or structured mode, or plain JSON with outbox headers, also
@@ -136,6 +138,7 @@ func parseCloudEvent(
 			e.Headers[name] = value
 		}
 	}
+	cloudNames.chain(attributes, e.Headers)
 	return Received{Event: e, Payload: data}, nil
 }
 
@@ -163,6 +166,7 @@ func parseJSON(m Message, reads func(string) bool) (Received, error) {
 	case !reads(m.ContentType):
 		return Received{Event: e}, malformed(&e, contentType, "is not JSON")
 	}
+	outboxNames.chain(facts, headers)
 	e.Source = facts[routedSource]
 	e.Headers = headers
 	return Received{Event: e, Payload: body}, nil
@@ -171,17 +175,30 @@ func parseJSON(m Message, reads func(string) bool) (Received, error) {
 // names are the names of an event's facts in one kind of envelope.
 type names struct {
 	id, topic, version, time, tenant, entityType, entityID, entityVersion, partitionKey, dedupeKey string
+	causation, correlation                                                                         string // headers of the event
+}
+
+// chain puts the headers that say what has caused the event among the others.
+func (n *names) chain(facts, headers map[string]string) {
+	if value := facts[n.causation]; value != "" {
+		headers[cause.Header] = value
+	}
+	if value := facts[n.correlation]; value != "" {
+		headers[cause.Correlation] = value
+	}
 }
 
 var (
 	cloudNames = names{
 		id: "id", topic: "type", version: "dataversion", time: "time", tenant: "tenantid", entityType: "entitytype",
 		entityID: "entityid", entityVersion: "entityversion", partitionKey: "partitionkey", dedupeKey: "dedupekey",
+		causation: "causationid", correlation: "correlationid",
 	}
 	outboxNames = names{
 		id: "outbox-id", topic: "outbox-type", version: "outbox-version", time: "outbox-time", tenant: "outbox-tenant-id",
 		entityType: "outbox-entity-type", entityID: "outbox-entity-id", entityVersion: "outbox-entity-version",
 		partitionKey: "outbox-partition-key", dedupeKey: "outbox-dedupe-key",
+		causation: "outbox-causation-id", correlation: "outbox-correlation-id",
 	}
 )
 

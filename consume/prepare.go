@@ -66,7 +66,7 @@ func (c *Consumer) LastVersion(ctx context.Context, tx pgx.Tx, p *Prepared) (int
 // with ErrTxOwned. A panic of the method is an error, and so are runtime.Goexit and a transaction that the method has
 // left failed or ended. The error is an *Error.
 func (p *Prepared) Apply(ctx context.Context, tx pgx.Tx) error {
-	if err := call(ctx, tx, p.run); err != nil {
+	if err := call(ctx, tx, &p.r.Event, p.run); err != nil {
 		return about(&p.r.Event, "", err)
 	}
 	return nil

@@ -16,11 +16,13 @@ import (
 
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/internal/tool/humantime"
+	"github.com/outboxgen/outboxgen/outbox"
 )
 
 // filterFields are the parameters of a filter, as a form has them.
 var filterFields = []string{
-	"topic", "listener", "consumer", "tenant", "status", "key", "id", "since", "until", "error", "group",
+	"topic", "listener", "consumer", "tenant", "status", "key", "entity", "correlation", "id", "since", "until", "error",
+	"group",
 }
 
 // filterOf reads a filter from a form.
@@ -28,7 +30,14 @@ func filterOf(form url.Values) (admin.Filter, error) {
 	text := func(name string) string { return strings.TrimSpace(form.Get(name)) }
 	f := admin.Filter{
 		Listener: text("listener"), Consumer: text("consumer"), Status: admin.Status(text("status")), Key: text("key"),
-		Error: form.Get("error"), Group: text("group"),
+		Error: form.Get("error"), Group: text("group"), Correlation: text("correlation"),
+	}
+	if entity := text("entity"); entity != "" {
+		kind, id, _ := strings.Cut(entity, "/")
+		if kind == "" || id == "" {
+			return f, bad("entity: %q is not an entity: use its type and its id, like order/4711", entity)
+		}
+		f.Entity = outbox.Entity{Type: kind, ID: id}
 	}
 	f.Namespace, f.Topic, _ = strings.Cut(text("topic"), "/")
 	if tenant := text("tenant"); tenant != "" {
@@ -67,15 +76,15 @@ func momentOf(name, text string) (time.Time, error) {
 
 // filterForm is a filter as its form shows it.
 type filterForm struct {
-	Topic, Listener, Tenant, Status, Key, ID, Since, Until, Error, Group string
-	Topics, Listeners                                                    []string // suggestions
-	Statuses                                                             []admin.Status
+	Topic, Listener, Tenant, Status, Key, Entity, Correlation, ID, Since, Until, Error, Group string
+	Topics, Listeners                                                                         []string // suggestions
+	Statuses                                                                                  []admin.Status
 }
 
 func (p *Page) filterForm(form url.Values) filterForm {
 	f := filterForm{
 		Topic: form.Get("topic"), Listener: form.Get("listener"), Tenant: form.Get("tenant"), Status: form.Get("status"),
-		Key: form.Get("key"), ID: form.Get("id"), Since: form.Get("since"), Until: form.Get("until"),
+		Key: form.Get("key"), Entity: form.Get("entity"), Correlation: form.Get("correlation"), ID: form.Get("id"), Since: form.Get("since"), Until: form.Get("until"),
 		Error: form.Get("error"), Group: form.Get("group"),
 		Statuses: []admin.Status{
 			admin.StatusPending, admin.StatusProcessing, admin.StatusDelivered, admin.StatusDead, admin.StatusParked,
@@ -171,6 +180,10 @@ type eventBody struct {
 	Payload     string // indented JSON
 	PayloadNote string // why there is none
 	Trace       string // a URL
+
+	ConsumerTexts, ActTexts []string
+	Tree                    []node // of its chain; none if it is alone
+	MoreOfChain             string // the URL of the rest
 }
 
 func (p *Page) showEvent(w http.ResponseWriter, r *http.Request) {
@@ -190,6 +203,20 @@ func (p *Page) showEvent(w http.ResponseWriter, r *http.Request) {
 	}
 	if e.TenantID.Valid {
 		body.Tenant = e.TenantID.UUID.String()
+	}
+	for _, c := range e.Consumers {
+		body.ConsumerTexts = append(body.ConsumerTexts, consumerText(c))
+	}
+	for _, act := range e.Acts {
+		body.ActTexts = append(body.ActTexts, actText(act))
+	}
+	var more bool
+	if body.Tree, more, err = p.chainOf(r, &e); err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	if more {
+		body.MoreOfChain = p.matchOf(admin.Filter{Correlation: e.Chain()}).URL
 	}
 	body.Payload, body.PayloadNote = p.payloadOf(e.Name(), e.Version, e.Payload)
 	p.show(w, r, http.StatusOK, frame{

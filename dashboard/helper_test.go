@@ -150,6 +150,7 @@ func deaf(t testing.TB, pool *pgxpool.Pool, retry outbox.Retry) *listener.Listen
 func everyPage(t testing.TB, pool *pgxpool.Pool) []string {
 	t.Helper()
 	pages := []string{"/", "/events", "/events?status=dead", "/dead", "/listeners", "/listeners/ears", "/limits", "/limits?topic=" + url.QueryEscape(hostile+"/"+hostile), "/doctor", "/audit", "/nothing",
+		"/life?entity=" + url.QueryEscape(hostile+"/"+hostile), "/life?correlation=" + url.QueryEscape(hostile), "/search?q=" + url.QueryEscape(hostile),
 		"/consumers", "/consumers/" + url.PathEscape(hostile), "/consumers/" + url.PathEscape(hostile) + "?error=x&topic=" + url.QueryEscape(hostile), "/consumers/none"}
 	for _, no := range pgtest.Value[[]string](t, pool, "SELECT array_agg(no::text) FROM outbox.inbox_messages") {
 		pages = append(pages, "/consumers/"+url.PathEscape(hostile)+"/"+no)
@@ -177,6 +178,7 @@ func busy(t testing.TB) *pgxpool.Pool {
 		INSERT INTO outbox.dead_letters (id, namespace, topic, version, payload, dedupe_key, created_at, attempts, max_attempts, claim_no, lane, error, failures)
 		SELECT id, namespace, topic, version, payload, dedupe_key, created_at, 1, 25, 1, 3, $1,
 			jsonb_build_array(jsonb_build_object('attempt', 1, 'at', now(), 'worker', gen_random_uuid(), 'error', $1::text)) FROM e`, hostile)
+	pgtest.Execute(t, pool, `UPDATE outbox.events SET entity_type = $1, entity_id = $1, headers = headers || jsonb_build_object('causation_id', $1::text, 'correlation_id', $1::text)`, hostile)
 	pgtest.Execute(t, pool, "INSERT INTO outbox.audit (who, act, why, scope, events) VALUES ($1, $1, $1, jsonb_build_object('namespace', $1::text), 1)", hostile)
 	pgtest.Execute(t, pool, "INSERT INTO outbox.pauses (namespace, who, why) VALUES ($1::text || 1, $1, $1)", hostile)
 	pgtest.Execute(t, pool, `INSERT INTO outbox.processes (worker_id, kind, name, host, pid, topics, resting)

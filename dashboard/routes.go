@@ -24,6 +24,8 @@ func (p *Page) routes() *http.ServeMux {
 	get("/topics/{namespace}/{topic}", p.showTopic)
 	get("/events", p.showEvents)
 	get("/events/{id}", p.showEvent)
+	get("/life", p.showLife)
+	get("/search", p.showSearch)
 	get("/dead", p.showDead)
 	get("/listeners", p.showListeners)
 	get("/listeners/{name}", p.showListener)

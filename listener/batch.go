@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/call/cause"
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
@@ -210,8 +211,9 @@ func (b *batch) handle(began time.Time, e *core.Entry) (ended time.Time) {
 	return ended
 }
 
-// call calls the handler of e inside the middleware.
+// call calls the handler of e inside the middleware. What they enqueue has e for its cause.
 func (l *Listener) call(ctx context.Context, tx pgx.Tx, h *served, e *core.Entry) error {
+	ctx = cause.With(ctx, e.ID, e.Headers)
 	if len(l.cfg.Middleware) == 0 {
 		return h.run(ctx, tx, e.Event, e.Payload)
 	}

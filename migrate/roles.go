@@ -147,8 +147,9 @@ func Grants(role Role) []Grant {
 			table("limits_in_force", "SELECT"),
 			table("limit_usage", "SELECT"),
 			table("inbox_messages", "SELECT", "UPDATE", "DELETE"),
-			table("processed_events", "SELECT (consumer_group)"),
-			table("inbox_quarantined", "SELECT (event_id)"),
+			table("processed_events", "SELECT (consumer_group, event_id, processed_at)"),
+			table("entity_versions", "SELECT"),
+			table("inbox_quarantined", "SELECT (consumer_group, event_id)"),
 			table("audit", "SELECT", "INSERT", "UPDATE (events)"), // an act that takes several transactions counts
 			function(laneFunction),
 			appliedRecords())

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxgen/outboxgen/internal/broker/wireheader"
+	"github.com/outboxgen/outboxgen/internal/call/cause"
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
 	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
@@ -30,7 +31,8 @@ import (
 // transaction of that event is still open, Enqueue waits for its end.
 //
 // Errors in m are found before anything is sent, and leave tx usable. ErrSerialization and errors of PostgreSQL abort
-// tx. If ContextWithTrace has added a trace to ctx, the event gets it.
+// tx. If ContextWithTrace has added a trace to ctx, the event gets it. In a handler it gets the headers causation_id and
+// correlation_id, as ContextWithCause says.
 func Enqueue(ctx context.Context, tx Tx, schema string, m Message) (Receipt, error) {
 	ctx, ob := observe(ctx, m.Namespace, m.Topic, 1)
 	r, err := enqueue(ctx, tx, schema, m, true)
@@ -43,6 +45,7 @@ func enqueue(ctx context.Context, tx Tx, schema string, m Message, wake bool) (R
 		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
 	}
 	m.follow(traceHeaders(ctx))
+	m.Headers = chainOf(cause.Of(ctx)).addTo(m.Headers)
 	db, headers, id, err := prepare(schema, &m)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("%s: %w", m.what(), err)
@@ -209,7 +212,8 @@ func (r *PendingReceipt) Resolve(ctx context.Context, tx Tx) (Receipt, error) {
 }
 
 // EnqueueInBatch adds m to b, which the caller sends in a transaction. It writes the same as Enqueue, without another
-// round trip. If it returns an error, b is unchanged.
+// round trip. Without a context the event has neither a trace nor a cause, unless m.Headers has them. If it returns an
+// error, b is unchanged.
 func EnqueueInBatch(b *pgx.Batch, schema string, m Message) (*PendingReceipt, error) {
 	return enqueueInBatch(b, schema, m, true)
 }

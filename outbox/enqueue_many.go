@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/internal/call/cause"
 	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/ownedtx"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
@@ -44,10 +45,11 @@ func enqueueMany(ctx context.Context, tx Tx, schema string, ms []Message, wake b
 	e := manyEvents{ms: slices.Clone(ms), headers: make([][]byte, len(ms)), receipts: make([]Receipt, len(ms)), wake: wake}
 	ms = e.ms // with their defaults
 	order := make([]int, len(ms))
-	trace := traceHeaders(ctx)
+	trace, by := traceHeaders(ctx), chainOf(cause.Of(ctx))
 	for i := range ms {
 		m := &ms[i]
 		m.follow(trace)
+		m.Headers = by.addTo(m.Headers)
 		var err error
 		if e.db, e.headers[i], e.receipts[i].ID, err = prepare(schema, m); err != nil {
 			return nil, fmt.Errorf("%s: event %d of %d: %w", m.what(), i+1, len(ms), err)

@@ -15,7 +15,7 @@
 //		return err
 //	})
 //
-// They take a [Tx] and an [EnqueueOption]: [WithHeaders], [WithNotBefore], [WithTenant]. They return a [Receipt], or a
+// They take a [Tx] and an [EnqueueOption]: [WithHeaders], [WithNotBefore], [WithTenant], [WithCause]. They return a [Receipt], or a
 // [PendingReceipt] in a batch. Package operation makes an event and its rows inseparable, package outboxfake tests code
 // that enqueues without a database, and package outboxtest with one.
 //
@@ -29,7 +29,9 @@
 // A handler needs only this package. It gets a [Delivery], which is an [Event] and its payload. It marks its error with
 // [Permanent], [RetryAfter], [Unavailable] or [BrokerUnavailable]; [IsPermanent], [IsUnavailable] and
 // [IsBrokerUnavailable] tell what is marked. A handler that gets a [Batch] names those that failed in a [BatchError].
-// [RunnerFromContext] says who calls it.
+// [RunnerFromContext] says who calls it, and [CauseFromContext] for which event. What it enqueues has the headers
+// causation_id and correlation_id. A handler that gets a [Batch] says with [ContextWithCause] or [WithCause] which of its
+// events is the cause.
 //
 // # Run
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/eventkey"
+	"github.com/outboxgen/outboxgen/internal/call/cause"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/postgres/turn"
@@ -101,7 +102,8 @@ type validator interface{ Validate() error }
 // Enqueue waits for its end.
 //
 // What is wrong with p, its keys or opts is found before anything is sent, and leaves tx usable. ErrSerialization and
-// errors of PostgreSQL abort tx. If ContextWithTrace has added a trace to ctx, the event gets it.
+// errors of PostgreSQL abort tx. If ContextWithTrace has added a trace to ctx, the event gets it. In a handler it gets
+// the headers causation_id and correlation_id, as ContextWithCause says.
 //
 //go:noinline
 func (t *Topic[P]) Enqueue(ctx context.Context, tx Tx, p P, opts ...EnqueueOption) (Receipt, error) {
@@ -118,8 +120,8 @@ func (t *Topic[P]) EnqueueMany(ctx context.Context, tx Tx, ps []P, opts ...Enque
 }
 
 // EnqueueInBatch adds one event to b, which the caller sends in a transaction. It writes the same as Enqueue, without
-// another round trip. The receipt is filled in when the results of b are read. If EnqueueInBatch returns an error, b is
-// unchanged.
+// another round trip. It has no context: in a handler, pass WithCause. The receipt is filled in when the results of b
+// are read. If EnqueueInBatch returns an error, b is unchanged.
 //
 //go:noinline
 func (t *Topic[P]) EnqueueInBatch(b *pgx.Batch, p P, opts ...EnqueueOption) (*PendingReceipt, error) {
@@ -186,6 +188,7 @@ type enqueueOptions struct {
 	headers   map[string]string
 	notBefore time.Time
 	tenant    uuid.NullUUID
+	cause     cause.Cause
 }
 
 // WithHeaders sends headers along with the payload, for example a traceparent.
@@ -339,7 +342,7 @@ func (t *UntypedTopic) build(p any, opts []EnqueueOption, doing *string) (Messag
 		if o.tenant.Valid && o.tenant != m.TenantID {
 			return m, fmt.Errorf("the payload is not tenant %s's: %w", o.tenant.UUID, ErrTenantMismatch)
 		}
-		m.Headers, m.NotBefore = o.headers, o.notBefore
+		m.Headers, m.NotBefore = chainOf(o.cause).addTo(o.headers), o.notBefore
 	}
 	*doing = "encoding the payload"
 	payload, err := json.Marshal(filled(p))

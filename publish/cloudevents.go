@@ -34,9 +34,10 @@ const (
 //
 // The attributes are id (of the event), source, type (Outgoing.Type), subject (the entity's id, or else the partition
 // key), time (of the enqueue) and datacontenttype, which in binary mode is the message's ContentType. The extensions
-// are dataversion, partitionkey, dedupekey, tenantid, entitytype, entityid, entityversion, and traceparent and
-// tracestate from the event's headers. All extensions are strings. Those that the event does not have are left out, as
-// is an entityversion of 0. All other headers of the event stay headers.
+// are dataversion, partitionkey, dedupekey, tenantid, entitytype, entityid, entityversion, and from the event's headers
+// traceparent, tracestate, causationid (causation_id) and correlationid (correlation_id): names of CloudEvents have
+// letters and digits only. All extensions are strings. Those that the event does not have are left out, as is an
+// entityversion of 0. All other headers of the event stay headers.
 //
 // An event with a control character in one of these cannot be a CloudEvent: it is refused permanently. An invalid
 // source or mode is an error in the configuration and loses no event: every event is handed back as if the broker were
@@ -109,8 +110,8 @@ func attributesOf(source string, o Outgoing) (values, headers map[string]string,
 		values[a.Name.String()] = string(a.Value)
 	}
 	headers = maps.Clone(o.Headers)
-	for name := range headers {
-		if attributes.IsTrace(name) {
+	for name, value := range headers {
+		if attributes.IsHeader(name, value) {
 			delete(headers, name)
 		}
 	}

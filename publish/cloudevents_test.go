@@ -18,6 +18,8 @@ var (
 	tenantID = uuid.MustParse("7F000001-89ab-4cde-8f01-23456789abcd")
 )
 
+const causeID = "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e10"
+
 // full returns an event that has every fact.
 func full() publish.Outgoing {
 	return publish.Outgoing{
@@ -29,6 +31,7 @@ func full() publish.Outgoing {
 			Entity:       outbox.Entity{Type: "user", ID: "17", Version: 1<<53 + 1},
 			Headers: map[string]string{
 				"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b", "reason": "marriage",
+				"causation_id": causeID, "correlation_id": "request 7 (ü)",
 			},
 			CreatedAt: time.Date(2026, 11, 21, 13, 14, 15, 123456000, time.FixedZone("", 3600)),
 		},
@@ -45,6 +48,7 @@ func fullAttributes() map[string]string {
 		"dedupekey": tenantID.String() + "/17", "tenantid": tenantID.String(),
 		"entitytype": "user", "entityid": "17", "entityversion": "9007199254740993",
 		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b",
+		"causationid": causeID, "correlationid": "request 7 (ü)",
 	}
 }
 
@@ -56,7 +60,7 @@ func TestBinaryPutsTheAttributesBesideThePayload(t *testing.T) {
 	require.Equal(t, publish.Message{
 		ContentType: "application/json", Attributes: fullAttributes(), Headers: map[string]string{"reason": "marriage"}, Body: o.Payload,
 	}, m)
-	require.Len(t, o.Headers, 3, "the event's own headers are untouched")
+	require.Len(t, o.Headers, 5, "the event's own headers are untouched")
 }
 
 func TestStructuredIsOneDocument(t *testing.T) {
@@ -180,4 +184,22 @@ func TestStructuredRoundTrip(t *testing.T) {
 		require.Equal(t, o.PartitionKey, got.PartitionKey)
 		require.Equal(t, string(payload), string(got.Data))
 	})
+}
+
+// TestAChainWithAnOddValueStaysAHeader: anybody may set the header, and what PostgreSQL has taken must be sent.
+func TestAChainWithAnOddValueStaysAHeader(t *testing.T) {
+	t.Parallel()
+	o := full()
+	o.Headers = map[string]string{"causation_id": "a\tb", "correlation_id": "\u0085", "Correlation_ID": "mine"}
+	m, err := publish.CloudEvents("", publish.Binary)(o)
+	require.NoError(t, err)
+	require.Equal(t, o.Headers, m.Headers)
+	require.NotContains(t, m.Attributes, "causationid")
+	require.NotContains(t, m.Attributes, "correlationid")
+	o.Headers = map[string]string{"causation_id": "", "correlation_id": "x"}
+	m, err = publish.CloudEvents("", publish.Binary)(o)
+	require.NoError(t, err)
+	require.Empty(t, m.Headers)
+	require.NotContains(t, m.Attributes, "causationid")
+	require.Equal(t, "x", m.Attributes["correlationid"])
 }

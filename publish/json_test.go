@@ -24,10 +24,11 @@ func TestJSONPutsTheFactsIntoHeaders(t *testing.T) {
 			"outbox-entity-type": "user", "outbox-entity-id": "17", "outbox-entity-version": "9007199254740993",
 			"outbox-partition-key": "user/17", "outbox-dedupe-key": tenantID.String() + "/17",
 			"traceparent": o.Headers["traceparent"], "tracestate": "a=b", "reason": "marriage",
+			"outbox-causation-id": causeID, "outbox-correlation-id": "request 7 (ü)",
 		},
 		Body: o.Payload,
 	}, m)
-	require.Len(t, o.Headers, 4, "the event's own headers are untouched")
+	require.Len(t, o.Headers, 6, "the event's own headers are untouched")
 }
 
 func TestJSONLeavesOutMissingFacts(t *testing.T) {

@@ -225,22 +225,26 @@ ORDER BY m.no DESC
 LIMIT @event_limit::integer;
 
 -- name: EventsByID :many
--- Reads events of queue topics by id, or by dedupe key, with the columns of a page. key "" means by id.
-SELECT true AS matches, false AS edge, coalesce(e.finalized_at, e.created_at)::timestamptz AS event_at, 0::bigint AS no, e.id, ''::text AS listener,
-    e.namespace, e.topic, e.version, e.tenant_id, coalesce(e.dedupe_key, '')::text AS dedupe_key, coalesce(e.partition_key, '')::text AS partition_key, e.created_at,
-    coalesce(e.status, '')::text AS status,
-    coalesce(e.attempts, 0)::integer AS attempts, coalesce(e.max_attempts, 0)::integer AS max_attempts, e.next_attempt_at::timestamptz AS next_attempt_at,
-    e.locked_by::uuid AS locked_by, e.locked_until::timestamptz AS locked_until, e.finalized_at::timestamptz AS finalized_at, coalesce(e.last_error, '')::text AS last_error
-FROM (
-    SELECT o.id
-    FROM outbox_schema.events AS o
-    WHERE o.id = ANY (@ids::uuid[])
+-- Reads events of queue topics by id, or by dedupe key, with the columns of a page. key "" means by id. The lists keep the planner
+-- from starting parallel workers, when statistics are missing, for the few rows that it reads.
+WITH named AS MATERIALIZED (
+    SELECT DISTINCT unnest(@ids::uuid[]) AS id
+),
+wanted AS MATERIALIZED (
+    SELECT n.id
+    FROM named AS n
     UNION ALL
     SELECT o.id
     FROM outbox_schema.events AS o
     WHERE o.dedupe_key = @key::text
       AND @key::text <> ''
-) AS w
+)
+SELECT true AS matches, false AS edge, coalesce(e.finalized_at, e.created_at)::timestamptz AS event_at, 0::bigint AS no, e.id, ''::text AS listener,
+    e.namespace, e.topic, e.version, e.tenant_id, coalesce(e.dedupe_key, '')::text AS dedupe_key, coalesce(e.partition_key, '')::text AS partition_key, e.created_at,
+    coalesce(e.status, '')::text AS status,
+    coalesce(e.attempts, 0)::integer AS attempts, coalesce(e.max_attempts, 0)::integer AS max_attempts, e.next_attempt_at::timestamptz AS next_attempt_at,
+    e.locked_by::uuid AS locked_by, e.locked_until::timestamptz AS locked_until, e.finalized_at::timestamptz AS finalized_at, coalesce(e.last_error, '')::text AS last_error
+FROM wanted AS w
 JOIN outbox_schema.event_status AS e ON e.id = w.id
 ORDER BY e.created_at DESC, e.id DESC;
 
@@ -262,23 +266,27 @@ WHERE d.seq = ANY (@seqs::bigint[])
 ORDER BY d.seq DESC;
 
 -- name: HeardByID :many
--- Reads the dead letters and the parked events that listeners have of events, with the columns of a page.
+-- Reads the dead letters and the parked events that listeners have of events, with the columns of a page. The list keeps the
+-- planner from starting parallel workers, when statistics are missing, for the few rows that it reads.
+WITH wanted AS MATERIALIZED (
+    SELECT DISTINCT unnest(@ids::uuid[]) AS id
+)
 SELECT true AS matches, false AS edge, d.died_at AS event_at, d.no, d.id, coalesce(d.listener, '')::text AS listener,
     d.namespace, d.topic, d.version, d.tenant_id, coalesce(d.dedupe_key, '')::text AS dedupe_key, coalesce(d.partition_key, '')::text AS partition_key, d.created_at,
     'dead'::text AS status,
     d.attempts, 0::integer AS max_attempts, NULL::timestamptz AS next_attempt_at, d.locked_by, NULL::timestamptz AS locked_until,
     d.died_at AS finalized_at, d.error::text AS last_error
-FROM outbox_schema.dead_letters AS d
-WHERE d.id = ANY (@ids::uuid[])
-  AND d.listener IS NOT NULL
+FROM wanted AS w
+JOIN outbox_schema.dead_letters AS d ON d.id = w.id
+WHERE d.listener IS NOT NULL
 UNION ALL
 SELECT true AS matches, false AS edge, d.parked_at AS event_at, d.no, d.id, d.listener,
     d.namespace, d.topic, d.version, d.tenant_id, coalesce(d.dedupe_key, '')::text AS dedupe_key, coalesce(d.partition_key, '')::text AS partition_key, d.created_at,
     'parked'::text AS status,
     d.attempts, 0::integer AS max_attempts, d.retry_after AS next_attempt_at, NULL::uuid AS locked_by, NULL::timestamptz AS locked_until,
     NULL::timestamptz AS finalized_at, coalesce(d.last_error, '')::text AS last_error
-FROM outbox_schema.parked AS d
-WHERE d.id = ANY (@ids::uuid[]);
+FROM wanted AS w
+JOIN outbox_schema.parked AS d ON d.id = w.id;
 
 -- name: LogFrom :one
 -- Reads the first event of the log at seq or behind it.
@@ -328,9 +336,9 @@ WHERE d.id = @id
 LIMIT 1;
 
 -- name: LogStanding :many
--- Says of one event of the log where the cursor of each listener stands: whether it has passed it, and whether it stands at it
+-- Says of events of the log where the cursor of each listener stands: whether it has passed them, and whether it stands at one
 -- because it has failed. The rule is that of ListenerSkip.
-SELECT l.listener,
+SELECT g.seq, l.listener,
     (
         (g.seq <= l.high_seq AND pg_visible_in_snapshot(g.xid, l.lo))
         OR (l.in_batch AND g.seq <= l.last_seq AND pg_visible_in_snapshot(g.xid, l.hi))
@@ -341,5 +349,5 @@ SELECT l.listener,
     coalesce(l.last_error, '')::text AS last_error
 FROM outbox_schema.log AS g
 JOIN outbox_schema.listeners AS l ON g.bucket % l.shards = l.shard
-WHERE g.seq = @seq
-ORDER BY l.listener;
+WHERE g.seq = ANY (@seqs::bigint[])
+ORDER BY g.seq, l.listener;

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/outboxgen/outboxgen/internal/call/cause"
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
@@ -73,11 +74,11 @@ func (d *Dispatcher) runHandler(t *task, over func(*task)) {
 			d.hooks.Started(t.ctx, told)
 			t.Began = time.Now()
 		}
-		run := d.handlers[e.Topic].run
+		run, ctx := d.handlers[e.Topic].run, cause.With(t.ctx, e.ID, e.Headers)
 		if len(d.cfg.Middleware) == 0 {
-			return run(t.ctx, *e, t.claimed.Payload)
+			return run(ctx, *e, t.claimed.Payload)
 		}
-		return report.Chain(t.ctx, d.cfg.Middleware, *e, func(ctx context.Context) error {
+		return report.Chain(ctx, d.cfg.Middleware, *e, func(ctx context.Context) error {
 			return run(ctx, *e, t.claimed.Payload)
 		})
 	}, func(err error) {

@@ -9,8 +9,8 @@ CREATE TABLE outbox_schema.events (
     tenant_id      uuid,
     dedupe_key     text        COLLATE "C",
     partition_key  text,
-    entity_type    text,
-    entity_id      text,
+    entity_type    text        COLLATE "C",
+    entity_id      text        COLLATE "C",
     entity_version bigint,
     headers        jsonb,
     payload        jsonb       NOT NULL,
@@ -29,6 +29,15 @@ CREATE TABLE outbox_schema.events (
 -- One event per key within a topic, as long as its row is kept.
 CREATE UNIQUE INDEX events_dedupe_key ON outbox_schema.events (dedupe_key, topic, namespace)
     WHERE dedupe_key IS NOT NULL;
+
+-- The events of an entity, in the order of their enqueue, for people. Events without an entity are not in it.
+CREATE INDEX events_entity ON outbox_schema.events (entity_type, entity_id, created_at)
+    WHERE entity_type IS NOT NULL;
+
+-- The events of a chain, likewise. Only what a handler has enqueued is in it, and what has the header from its producer.
+-- left keeps its entries small, whatever somebody writes into the header.
+CREATE INDEX events_correlation ON outbox_schema.events (left(headers ->> 'correlation_id', 100) COLLATE "C", created_at)
+    WHERE left(headers ->> 'correlation_id', 100) COLLATE "C" IS NOT NULL;
 
 COMMENT ON TABLE outbox_schema.events IS 'Events of queue topics. Inserted by outboxgen or outbox.enqueue, deleted by prune, never updated.';
 COMMENT ON COLUMN outbox_schema.events.id IS 'UUID v7 from the enqueuing process; the default is for rows written by hand.';
@@ -123,8 +132,8 @@ CREATE TABLE outbox_schema.dead_letters (
     tenant_id      uuid,
     dedupe_key     text,
     partition_key  text,
-    entity_type    text,
-    entity_id      text,
+    entity_type    text        COLLATE "C",
+    entity_id      text        COLLATE "C",
     entity_version bigint,
     headers        jsonb,
     payload        jsonb       NOT NULL,
@@ -156,6 +165,13 @@ CREATE INDEX dead_letters_heard ON outbox_schema.dead_letters (id)
 -- By age within a topic, for prune.
 CREATE INDEX dead_letters_age ON outbox_schema.dead_letters (namespace, topic, died_at)
     WHERE listener IS NULL;
+
+-- As in events, for those of listeners: the log may have pruned the event itself.
+CREATE INDEX dead_letters_entity ON outbox_schema.dead_letters (entity_type, entity_id, created_at)
+    WHERE listener IS NOT NULL AND entity_type IS NOT NULL;
+
+CREATE INDEX dead_letters_correlation ON outbox_schema.dead_letters (left(headers ->> 'correlation_id', 100) COLLATE "C", created_at)
+    WHERE listener IS NOT NULL AND left(headers ->> 'correlation_id', 100) COLLATE "C" IS NOT NULL;
 
 COMMENT ON TABLE outbox_schema.dead_letters IS 'Events that were given up: by the dispatchers of a queue topic, or by a listener, which may also have been told to skip them.';
 COMMENT ON COLUMN outbox_schema.dead_letters.listener IS 'The listener that gave up; null for queue topics.';

@@ -15,8 +15,8 @@ CREATE TABLE outbox_schema.log (
     tenant_id      uuid,
     dedupe_key     text COLLATE "C",
     partition_key  text,
-    entity_type    text,
-    entity_id      text,
+    entity_type    text        COLLATE "C",
+    entity_id      text        COLLATE "C",
     entity_version bigint,
     headers        jsonb,
     payload        jsonb       NOT NULL,
@@ -39,6 +39,13 @@ CREATE INDEX log_xid ON outbox_schema.log (xid, seq);
 -- One event per key within a topic, as long as its row is kept.
 CREATE UNIQUE INDEX log_dedupe_key ON outbox_schema.log (dedupe_key, topic, namespace)
     WHERE dedupe_key IS NOT NULL;
+
+-- As in events.
+CREATE INDEX log_entity ON outbox_schema.log (entity_type, entity_id, created_at)
+    WHERE entity_type IS NOT NULL;
+
+CREATE INDEX log_correlation ON outbox_schema.log (left(headers ->> 'correlation_id', 100) COLLATE "C", created_at)
+    WHERE left(headers ->> 'correlation_id', 100) COLLATE "C" IS NOT NULL;
 
 COMMENT ON TABLE outbox_schema.log IS 'Events of log topics. Written by outboxgen; only pruning deletes rows.';
 COMMENT ON COLUMN outbox_schema.log.seq IS 'Position; drawn after xid was assigned. Gaps are rolled-back events and duplicates.';
@@ -136,8 +143,8 @@ CREATE TABLE outbox_schema.parked (
     tenant_id      uuid,
     dedupe_key     text,
     partition_key  text,
-    entity_type    text,
-    entity_id      text,
+    entity_type    text        COLLATE "C",
+    entity_id      text        COLLATE "C",
     entity_version bigint,
     headers        jsonb,
     payload        jsonb       NOT NULL,
@@ -157,6 +164,15 @@ CREATE INDEX parked_key ON outbox_schema.parked (listener, key, no);
 -- The heads, by due time. The events behind a head have no retry_after.
 CREATE INDEX parked_due ON outbox_schema.parked (listener, retry_after)
     WHERE retry_after IS NOT NULL;
+
+-- For people: what a listener has of one event, of an entity and of a chain. The log may have pruned the event itself.
+CREATE INDEX parked_event ON outbox_schema.parked (id);
+
+CREATE INDEX parked_entity ON outbox_schema.parked (entity_type, entity_id, created_at)
+    WHERE entity_type IS NOT NULL;
+
+CREATE INDEX parked_correlation ON outbox_schema.parked (left(headers ->> 'correlation_id', 100) COLLATE "C", created_at)
+    WHERE left(headers ->> 'correlation_id', 100) COLLATE "C" IS NOT NULL;
 
 COMMENT ON TABLE outbox_schema.parked IS 'Events that a listener has parked behind a failed event of the same key.';
 COMMENT ON COLUMN outbox_schema.parked.key IS 'Partition key; the id of an event without one.';

@@ -136,6 +136,16 @@ func newWorld(t testing.TB) *world {
 	runListener(t, listen("running", listener.Spec{}))
 	runDispatcher(t, pool)
 
+	// A chain that goes deep, and an entity with hostile names.
+	kind := strings.ReplaceAll(script, "/", "")
+	pgtest.Execute(t, pool, `WITH RECURSIVE c AS (
+			SELECT 1 AS n, gen_random_uuid() AS id, NULL::uuid AS by
+			UNION ALL SELECT c.n + 1, gen_random_uuid(), c.id FROM c WHERE c.n < 12
+		) INSERT INTO outbox.events (id, namespace, topic, payload, entity_type, entity_id, entity_version, headers, created_at)
+		SELECT id, 'jobs', 'due', '{}', $1, $2, n, jsonb_build_object('correlation_id', 'deep', 'causation_id', by), now() + n * interval '1 ms' FROM c`, kind, longText[:400])
+	w.pages = append(w.pages, "/life?correlation=deep", "/life?entity="+url.QueryEscape(kind+"/"+longText[:400]), "/life?entity="+url.QueryEscape(script+"/"+noNUL), "/search", "/search?q=a/"+longText)
+	w.pages = append(w.pages, "/events/"+pgtest.Value[string](t, pool, "SELECT id::text FROM outbox.events WHERE headers ->> 'correlation_id' = 'deep' AND entity_version = 5"))
+
 	w.pages = append(w.pages, "/", "/events", "/events?status=dead", "/events?topic=jobs/nothing", "/dead", "/dead?error=refused", "/listeners", "/doctor", "/audit", "/audit?who=nobody",
 		"/acts/replay?topic=jobs/broken", "/acts/discard?topic=jobs/broken", "/acts/pause?topic=jobs/due", "/acts/resume?topic=jobs/paused", "/acts/resume?topic=jobs/due",
 		"/acts/skip?listener=blocked", "/acts/rewind?listener=blocked", "/acts/rewind?listener=blocked&to=earliest", "/acts/detach?listener="+url.QueryEscape(name))

@@ -117,15 +117,15 @@ func (e *encoding) add(name string, value []byte) {
 }
 
 // addHeaders adds the headers of an event in the order of their names. It leaves out those that would be read as
-// attributes, as the other publishers do: only the encoder sets attributes. trace says that those of a trace are
-// attributes already.
-func (e *encoding) addHeaders(headers map[string]string, trace bool) {
+// attributes, as the other publishers do: only the encoder sets attributes. sent says that those of a trace and of a
+// chain are attributes already.
+func (e *encoding) addHeaders(headers map[string]string, sent bool) {
 	if len(headers) == 0 {
 		return
 	}
 	for _, name := range e.sorted(headers) {
-		if !withheld(name) && !(trace && attributes.IsTrace(name)) {
-			e.add(name, []byte(headers[name]))
+		if value := headers[name]; !withheld(name) && !(sent && attributes.IsHeader(name, value)) {
+			e.add(name, []byte(value))
 		}
 	}
 }

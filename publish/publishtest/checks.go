@@ -35,6 +35,7 @@ func envelopeSurvives(b *bench) {
 	o.Entity = outbox.Entity{Type: "user", ID: "17 %2F +ü", Version: 1<<53 + 1}
 	o.Headers = map[string]string{
 		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b,c=d",
+		"causation_id": "0192d4a0-6c7e-7b1a-9a53-0c3f5a9b2e10", "correlation_id": "request 17, \"Zoë\"",
 		"x-reason": "marriage; by=\"law\", 100%", "x-empty": "", "x-!#$%&'*+.^_`|~": "tab\tand Zoë 😀",
 		"x-" + strings.Repeat("n", wireheader.MaxName-2): "the longest name",
 	}

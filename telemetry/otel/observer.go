@@ -18,13 +18,21 @@ import (
 type createKey struct{}
 
 // enqueuing starts the span of an enqueue, which the events carry. Without an active span there is none, because it
-// would be the root of a separate trace.
+// would be the root of a separate trace. If the cause is of another trace, as in a handler of batches, the span has a link
+// to where the cause was enqueued.
 func (t *Telemetry) enqueuing(ctx context.Context, namespace, topic string, _ int) context.Context {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
+	active := trace.SpanContextFromContext(ctx)
+	if !active.IsValid() {
 		return ctx
 	}
+	var from []trace.Link
+	if e, ok := outbox.CauseFromContext(ctx); ok {
+		if created := creationOf(e.Headers); created.TraceID() != active.TraceID() {
+			from = links(created)
+		}
+	}
 	ctx, span := t.tracer.Start(ctx, "create "+namespace+"/"+topic, trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithAttributes(operation(system, "enqueue", semconv.MessagingOperationTypeCreate)...),
+		trace.WithLinks(from...), trace.WithAttributes(operation(system, "enqueue", semconv.MessagingOperationTypeCreate)...),
 		trace.WithAttributes(destination(namespace, topic)))
 	return context.WithValue(ctx, createKey{}, span)
 }

@@ -180,6 +180,14 @@ func operation(system, name string, kind attribute.KeyValue) []attribute.KeyValu
 	return []attribute.KeyValue{semconv.MessagingSystemKey.String(system), semconv.MessagingOperationName(name), kind}
 }
 
+// conversation returns the attribute for the chain of an event, nothing for one that no other has caused.
+func conversation(headers map[string]string) []attribute.KeyValue {
+	if id := headers[outbox.CorrelationHeader]; id != "" {
+		return []attribute.KeyValue{semconv.MessagingMessageConversationID(id)}
+	}
+	return nil
+}
+
 // destination returns the attribute for a topic.
 func destination(namespace, topic string) attribute.KeyValue {
 	return semconv.MessagingDestinationName(namespace + "/" + topic)

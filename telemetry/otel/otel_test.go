@@ -91,6 +91,10 @@ func TestTraceFromRequestToConsumer(t *testing.T) {
 	}
 	require.Equal(t, last.SpanID(), consumed.SpanID())
 	require.Equal(t, of, consumed.TraceID(), "one trace from the request to the consumer")
+	require.Empty(t, second.Links(), "its cause is above it already")
+	chain := attributes(r.named("process shop/shipped")[0].Attributes())["messaging.message.conversation_id"]
+	require.Equal(t, attributes(handle.Attributes())["messaging.message.id"], chain)
+	require.NotContains(t, attributes(handle.Attributes()), "messaging.message.conversation_id", "it begins the chain")
 
 	require.Equal(t, "shop/placed", attributes(handle.Attributes())["messaging.destination.name"])
 	require.Equal(t, "process", attributes(handle.Attributes())["messaging.operation.type"])
@@ -271,4 +275,31 @@ func TestConsumeUnreadable(t *testing.T) {
 	err := r.Consume(t.Context(), "kafka", "billing", consume.Message{Body: []byte("x")}, func(context.Context) error { return broken })
 	require.Equal(t, broken, err)
 	require.Equal(t, codes.Error, r.one("process").Status().Code)
+}
+
+// TestACauseOfAnotherTraceIsLinked: a handler of batches gets events of several traces, so its span is in none of them.
+func TestACauseOfAnotherTraceIsLinked(t *testing.T) {
+	t.Parallel()
+	pool, r := outboxtest.Postgres(t), newRecorder(t)
+	root := r.Context(t.Context())
+	batched := outbox.NewTopic[order](outbox.TopicSpec{Namespace: "shop", Name: "placed", Batch: outbox.Batch{Size: 10}})
+	d, err := queue.NewDispatcher(pool, queue.Config{
+		Observer: r.Observer(), BatchMiddleware: []outbox.BatchMiddleware{r.BatchMiddleware},
+	}, queue.HandleBatch(batched, t, func(ctx context.Context, ds []outbox.Delivery[order]) error {
+		enqueue(outbox.ContextWithCause(ctx, ds[1].Event), t, pool, shipped)
+		return nil
+	}))
+	require.NoError(t, err)
+	for range 2 {
+		ctx, request := r.tracer.Start(root, "request")
+		enqueue(ctx, t, pool, batched)
+		request.End()
+	}
+	_, err = d.Drain(root)
+	require.NoError(t, err)
+	create, handle := r.one("create shop/shipped"), r.one("process shop/placed")
+	require.Equal(t, handle.SpanContext().SpanID(), create.Parent().SpanID())
+	causes := r.named("create shop/placed")
+	require.Len(t, causes, 2)
+	require.Equal(t, []trace.SpanID{causes[1].SpanContext().SpanID()}, linked(create))
 }

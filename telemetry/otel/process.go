@@ -23,7 +23,7 @@ func (t *Telemetry) Middleware(ctx context.Context, e outbox.Event, next func(co
 	ctx, span := t.tracer.Start(under(t.contextWithTrace(ctx), created), "process "+e.Namespace+"/"+e.Topic,
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links(created, received.SpanContext)...),
 		trace.WithAttributes(operation(system, "handle", semconv.MessagingOperationTypeProcess)...),
-		trace.WithAttributes(about...),
+		trace.WithAttributes(about...), trace.WithAttributes(conversation(e.Headers)...),
 		trace.WithAttributes(semconv.MessagingMessageID(e.ID.String()), attribute.Int("outboxgen.attempt", e.Attempt)))
 	if span.SpanContext().IsValid() {
 		t.recent.put(r, e.ID, seen{span.SpanContext(), true})
@@ -91,7 +91,7 @@ func (t *Telemetry) Consume(
 	created, ambient := creationOf(received.Headers), trace.SpanContextFromContext(ctx)
 	opts = append(opts, trace.WithLinks(links(created, ambient)...),
 		trace.WithAttributes(operation(broker, "consume", semconv.MessagingOperationTypeProcess)...),
-		trace.WithAttributes(about...))
+		trace.WithAttributes(about...), trace.WithAttributes(conversation(received.Headers)...))
 	ctx, span := t.tracer.Start(under(t.contextWithTrace(ctx), created), name, opts...)
 	t.consumed.Add(ctx, 1, "consume", systemOf(broker), about...)
 	return t.process(ctx, span, broker, "consume", about, fn)

@@ -739,21 +739,24 @@ func (q *Queries) EventDetail(ctx context.Context, id pgtype.UUID) ([]EventDetai
 }
 
 const EventsByID = `-- name: EventsByID :many
-SELECT true AS matches, false AS edge, coalesce(e.finalized_at, e.created_at)::timestamptz AS event_at, 0::bigint AS no, e.id, ''::text AS listener,
-    e.namespace, e.topic, e.version, e.tenant_id, coalesce(e.dedupe_key, '')::text AS dedupe_key, coalesce(e.partition_key, '')::text AS partition_key, e.created_at,
-    coalesce(e.status, '')::text AS status,
-    coalesce(e.attempts, 0)::integer AS attempts, coalesce(e.max_attempts, 0)::integer AS max_attempts, e.next_attempt_at::timestamptz AS next_attempt_at,
-    e.locked_by::uuid AS locked_by, e.locked_until::timestamptz AS locked_until, e.finalized_at::timestamptz AS finalized_at, coalesce(e.last_error, '')::text AS last_error
-FROM (
-    SELECT o.id
-    FROM outbox_schema.events AS o
-    WHERE o.id = ANY ($1::uuid[])
+WITH named AS MATERIALIZED (
+    SELECT DISTINCT unnest($1::uuid[]) AS id
+),
+wanted AS MATERIALIZED (
+    SELECT n.id
+    FROM named AS n
     UNION ALL
     SELECT o.id
     FROM outbox_schema.events AS o
     WHERE o.dedupe_key = $2::text
       AND $2::text <> ''
-) AS w
+)
+SELECT true AS matches, false AS edge, coalesce(e.finalized_at, e.created_at)::timestamptz AS event_at, 0::bigint AS no, e.id, ''::text AS listener,
+    e.namespace, e.topic, e.version, e.tenant_id, coalesce(e.dedupe_key, '')::text AS dedupe_key, coalesce(e.partition_key, '')::text AS partition_key, e.created_at,
+    coalesce(e.status, '')::text AS status,
+    coalesce(e.attempts, 0)::integer AS attempts, coalesce(e.max_attempts, 0)::integer AS max_attempts, e.next_attempt_at::timestamptz AS next_attempt_at,
+    e.locked_by::uuid AS locked_by, e.locked_until::timestamptz AS locked_until, e.finalized_at::timestamptz AS finalized_at, coalesce(e.last_error, '')::text AS last_error
+FROM wanted AS w
 JOIN outbox_schema.event_status AS e ON e.id = w.id
 ORDER BY e.created_at DESC, e.id DESC
 `
@@ -787,7 +790,8 @@ type EventsByIDRow struct {
 	LastError     string
 }
 
-// Reads events of queue topics by id, or by dedupe key, with the columns of a page. key "" means by id.
+// Reads events of queue topics by id, or by dedupe key, with the columns of a page. key "" means by id. The lists keep the planner
+// from starting parallel workers, when statistics are missing, for the few rows that it reads.
 func (q *Queries) EventsByID(ctx context.Context, arg EventsByIDParams) ([]EventsByIDRow, error) {
 	rows, err := q.db.Query(ctx, EventsByID, arg.Ids, arg.Key)
 	if err != nil {
@@ -831,22 +835,25 @@ func (q *Queries) EventsByID(ctx context.Context, arg EventsByIDParams) ([]Event
 }
 
 const HeardByID = `-- name: HeardByID :many
+WITH wanted AS MATERIALIZED (
+    SELECT DISTINCT unnest($1::uuid[]) AS id
+)
 SELECT true AS matches, false AS edge, d.died_at AS event_at, d.no, d.id, coalesce(d.listener, '')::text AS listener,
     d.namespace, d.topic, d.version, d.tenant_id, coalesce(d.dedupe_key, '')::text AS dedupe_key, coalesce(d.partition_key, '')::text AS partition_key, d.created_at,
     'dead'::text AS status,
     d.attempts, 0::integer AS max_attempts, NULL::timestamptz AS next_attempt_at, d.locked_by, NULL::timestamptz AS locked_until,
     d.died_at AS finalized_at, d.error::text AS last_error
-FROM outbox_schema.dead_letters AS d
-WHERE d.id = ANY ($1::uuid[])
-  AND d.listener IS NOT NULL
+FROM wanted AS w
+JOIN outbox_schema.dead_letters AS d ON d.id = w.id
+WHERE d.listener IS NOT NULL
 UNION ALL
 SELECT true AS matches, false AS edge, d.parked_at AS event_at, d.no, d.id, d.listener,
     d.namespace, d.topic, d.version, d.tenant_id, coalesce(d.dedupe_key, '')::text AS dedupe_key, coalesce(d.partition_key, '')::text AS partition_key, d.created_at,
     'parked'::text AS status,
     d.attempts, 0::integer AS max_attempts, d.retry_after AS next_attempt_at, NULL::uuid AS locked_by, NULL::timestamptz AS locked_until,
     NULL::timestamptz AS finalized_at, coalesce(d.last_error, '')::text AS last_error
-FROM outbox_schema.parked AS d
-WHERE d.id = ANY ($1::uuid[])
+FROM wanted AS w
+JOIN outbox_schema.parked AS d ON d.id = w.id
 `
 
 type HeardByIDRow struct {
@@ -873,7 +880,8 @@ type HeardByIDRow struct {
 	LastError     string
 }
 
-// Reads the dead letters and the parked events that listeners have of events, with the columns of a page.
+// Reads the dead letters and the parked events that listeners have of events, with the columns of a page. The list keeps the
+// planner from starting parallel workers, when statistics are missing, for the few rows that it reads.
 func (q *Queries) HeardByID(ctx context.Context, ids []pgtype.UUID) ([]HeardByIDRow, error) {
 	rows, err := q.db.Query(ctx, HeardByID, ids)
 	if err != nil {
@@ -1180,7 +1188,7 @@ func (q *Queries) LogLast(ctx context.Context) (int64, error) {
 }
 
 const LogStanding = `-- name: LogStanding :many
-SELECT l.listener,
+SELECT g.seq, l.listener,
     (
         (g.seq <= l.high_seq AND pg_visible_in_snapshot(g.xid, l.lo))
         OR (l.in_batch AND g.seq <= l.last_seq AND pg_visible_in_snapshot(g.xid, l.hi))
@@ -1191,11 +1199,12 @@ SELECT l.listener,
     coalesce(l.last_error, '')::text AS last_error
 FROM outbox_schema.log AS g
 JOIN outbox_schema.listeners AS l ON g.bucket % l.shards = l.shard
-WHERE g.seq = $1
-ORDER BY l.listener
+WHERE g.seq = ANY ($1::bigint[])
+ORDER BY g.seq, l.listener
 `
 
 type LogStandingRow struct {
+	Seq        int64
 	Listener   string
 	Passed     bool
 	Attempts   int32
@@ -1203,10 +1212,10 @@ type LogStandingRow struct {
 	LastError  string
 }
 
-// Says of one event of the log where the cursor of each listener stands: whether it has passed it, and whether it stands at it
+// Says of events of the log where the cursor of each listener stands: whether it has passed them, and whether it stands at one
 // because it has failed. The rule is that of ListenerSkip.
-func (q *Queries) LogStanding(ctx context.Context, seq int64) ([]LogStandingRow, error) {
-	rows, err := q.db.Query(ctx, LogStanding, seq)
+func (q *Queries) LogStanding(ctx context.Context, seqs []int64) ([]LogStandingRow, error) {
+	rows, err := q.db.Query(ctx, LogStanding, seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -1215,6 +1224,7 @@ func (q *Queries) LogStanding(ctx context.Context, seq int64) ([]LogStandingRow,
 	for rows.Next() {
 		var i LogStandingRow
 		if err := rows.Scan(
+			&i.Seq,
 			&i.Listener,
 			&i.Passed,
 			&i.Attempts,

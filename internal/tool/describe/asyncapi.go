@@ -348,6 +348,8 @@ func (a *asyncapi) attributes(k Kind) []fact {
 		facts = append(facts, fact{"dedupekey", "outbox-dedupe-key", text("Of the form " + t.DedupeKey.Text + "."), true})
 	}
 	return append(facts,
+		fact{"causationid", "outbox-causation-id", text("The id of the event whose handler has enqueued this one."), false},
+		fact{"correlationid", "outbox-correlation-id", text("The same for all events of a chain."), false},
 		fact{"traceparent", "traceparent", text("The trace of the enqueue (W3C Trace Context)."), false},
 		fact{"tracestate", "tracestate", text("The trace of the enqueue (W3C Trace Context)."), false})
 }

@@ -17,7 +17,9 @@ type Name int
 
 // The attributes that an event may have.
 const (
-	DataVersion Name = iota
+	CausationID Name = iota
+	CorrelationID
+	DataVersion
 	DedupeKey
 	EntityID
 	EntityType
@@ -37,14 +39,23 @@ const (
 
 // Names are the texts of the names.
 var Names = [Count]string{
-	"dataversion", "dedupekey", "entityid", "entitytype", "entityversion", "id", "partitionkey", "source", "specversion",
-	"subject", "tenantid", "time", "traceparent", "tracestate", "type",
+	"causationid", "correlationid", "dataversion", "dedupekey", "entityid", "entitytype", "entityversion", "id",
+	"partitionkey", "source", "specversion", "subject", "tenantid", "time", "traceparent", "tracestate", "type",
 }
 
 func (n Name) String() string { return Names[n] }
 
-// IsTrace reports whether a header of an event is sent as an attribute.
-func IsTrace(header string) bool { return header == Names[TraceParent] || header == Names[TraceState] }
+// IsHeader reports whether a header of an event is sent as an attribute. A causation_id or correlation_id whose value
+// cannot be one stays a header, because an event that anybody can enqueue must not become one that nobody can send.
+func IsHeader(name, value string) bool {
+	switch name {
+	case Names[TraceParent], Names[TraceState]:
+		return true
+	case outbox.CausationHeader, outbox.CorrelationHeader:
+		return IsText(value)
+	}
+	return false
+}
 
 // Attribute is an attribute of an event. Its value must not be changed: attributes of other events may share it.
 type Attribute struct {
@@ -77,6 +88,10 @@ var specVersion = []byte("1.0")
 // value cannot be an attribute, the error is permanent.
 func (l *List) Append(to []Attribute, source, wireType string, e *outbox.Event) ([]Attribute, error) {
 	start := len(to)
+	if len(e.Headers) > 0 {
+		to = l.chain(to, CausationID, e.Headers[outbox.CausationHeader])
+		to = l.chain(to, CorrelationID, e.Headers[outbox.CorrelationHeader])
+	}
 	to = append(to, Attribute{DataVersion, l.number(int64(max(e.Version, 1)))})
 	to = l.optional(to, DedupeKey, e.DedupeKey)
 	to = l.optional(to, EntityID, e.Entity.ID)
@@ -123,6 +138,13 @@ func (l *List) optional(to []Attribute, n Name, s string) []Attribute {
 		return to
 	}
 	return append(to, Attribute{n, l.text(n, s)})
+}
+
+func (l *List) chain(to []Attribute, n Name, s string) []Attribute {
+	if !IsText(s) {
+		return to
+	}
+	return l.optional(to, n, s)
 }
 
 // text returns the bytes of s, or nil if s cannot be an attribute.

@@ -107,7 +107,7 @@ func markdown(root *cobra.Command) string {
 		}
 		c.LocalFlags().VisitAll(add)
 		c.InheritedFlags().VisitAll(add)
-		if len(rows) > 0 && len(commands(c)) == 0 {
+		if len(rows) > 0 && (len(commands(c)) == 0 || c.LocalNonPersistentFlags().HasAvailableFlags()) {
 			b.WriteString("\n| flag | |\n|---|---|\n" + strings.Join(rows, "\n") + "\n")
 		}
 	}

@@ -25,10 +25,18 @@ import (
 
 func (a *app) eventsCommand() *cobra.Command {
 	var db database
-	c := group("events", "Look at events: what waits, what was delivered, and why something failed",
+	c := group("events", "Look at events: what waits, what was delivered, why something failed, and what happened to a thing",
 		`events shows the events of queue topics and of log topics. It changes nothing. Sensitive fields of payloads are
-masked, as outbox.yaml marks them; without that file show needs --payload to print a payload.`,
+masked, as outbox.yaml marks them; without that file show needs --payload to print a payload.
+
+With --entity, --correlation, --key or --tenant it prints what happened to a thing: its events over all topics, in
+the order of their enqueue, with where each is at its listeners and at the consumers of this database, what
+operators did, and below each event those that its handlers have enqueued. An index leads to entities,
+correlation ids and dedupe keys. Other filters are compared with one event after another.`,
 		a.eventsList(&db), a.eventsShow(&db))
+	c.Example = `  outboxgen events --entity order/4711
+  outboxgen events --correlation 0198f2a4-6b1e-7c3d-9a55-3f0d2c8e1b42 --json`
+	a.life(c, &db)
 	db.flags(c)
 	return c
 }
@@ -105,11 +113,12 @@ const listRounds = 25
 
 func (a *app) eventsList(db *database) *cobra.Command {
 	var flags filterFlags
+	var thing thingFlags
 	var topic, status string
 	var page admin.Page
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List events, by topic, status, tenant, key, time or error",
+		Short: "List events, by topic, status, entity, chain, tenant, key, time or error",
 		Long: `list prints events without their payloads: those first that are not final, by due time; then parked events,
 dead letters and delivered events, each with the latest first; then the log, the latest first.
 
@@ -117,9 +126,10 @@ STATUS  pending, processing (a process has claimed it), delivered, dead, parked 
         failed event of its key), logged (in the log, where each listener has its own position: see show)
 DUE     when it is attempted next, or when it was delivered or died
 
-If there are more events, the command for the next page is printed on stderr. An index leads to events by
-status, topic, id and dedupe key. Other filters are compared with one event after another. Where they match
-little, a page may end before its limit, after some ten seconds, and the next one continues.`,
+Events of an entity or of a chain are in the order of their enqueue instead. If there are more events, the command
+for the next page is printed on stderr. An index leads to events by status, topic, id, dedupe key, entity and
+correlation id. Other filters are compared with one event after another. Where they match little, a page may end
+before its limit, after some ten seconds, and the next one continues.`,
 		Example: `  outboxgen events list --topic mini_chat/turn_finalized --status pending
   outboxgen events list --status dead --since 2h --error timeout
   outboxgen events list --key 5b1f.../order-17`,
@@ -133,6 +143,9 @@ little, a page may end before its limit, after some ten seconds, and the next on
 		filter, err = flags.filter(time.Now())
 		filter.Status = admin.Status(status)
 		filter.Namespace, filter.Topic, _ = strings.Cut(topic, "/")
+		if err == nil {
+			err = thing.set(&filter)
+		}
 		return err
 	}
 	c.RunE = a.administer(db, func(ctx context.Context, ops *admin.Admin, _ []string) error {
@@ -150,6 +163,15 @@ little, a page may end before its limit, after some ten seconds, and the next on
 			}
 		}
 		var err error
+		if len(events) == 0 && next.After == "" {
+			m, _, err := db.modelAndSchema(a)
+			if err == nil {
+				err = checkEntity(ctx, ops, m, filter.Entity.Type)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		switch {
 		case a.json:
 			err = a.printJSON(struct {
@@ -172,6 +194,7 @@ little, a page may end before its limit, after some ten seconds, and the next on
 	c.Flags().StringVar(&status, "status", "",
 		"only with this `status`: pending, processing, delivered, dead, parked or logged")
 	flags.flags(c)
+	thing.flags(c)
 	c.Flags().IntVar(&page.Limit, "limit", 50, "`number` of events per page, up to 1000")
 	c.Flags().StringVar(&page.After, "after", "",
 		"continue with the page behind this `mark`, which the page before has printed")
@@ -245,7 +268,8 @@ func (a *app) eventsShow(db *database) *cobra.Command {
 		Short: "Show the life of one event, its headers and its payload",
 		Long: `show prints what has become of an event: when it was enqueued, its latest failed attempts with time, worker and
 error, and when it was delivered or died; if it waits, how much of the limits of its topic is used, and at which
-it waits; for an event of a log topic, where it is at each listener. Then it prints headers and payload. Sensitive
+it waits; for an event of a log topic, where it is at each listener; what consumers of this database and operators
+did. Then it prints headers and payload, and, if the event has a cause or has caused others, its chain. Sensitive
 fields are masked, and so is what outbox.yaml does not describe. Without outbox.yaml, and for a topic that is not
 in it, the payload is only printed with --payload, which masks nothing.`,
 		Example: `  outboxgen events show 0198f2a4-6b1e-7c3d-9a55-3f0d2c8e1b42`,
@@ -265,18 +289,38 @@ in it, the payload is only printed with --payload, which masks nothing.`,
 			if err != nil {
 				return asUsage(err)
 			}
+			chain := e.Chain()
+			life, err := ops.Life(ctx, admin.Filter{Correlation: chain}, admin.Page{Limit: chainLimit})
+			if err != nil {
+				return err
+			}
+			if len(life.Events) == 1 && len(life.Events[0].Caused) == 0 {
+				life.Events = nil // the event alone
+			}
 			var note string
 			if e.Payload, note = payloadFor(m, e, payload); a.json {
 				return a.printJSON(e, struct {
-					PayloadNote string `json:"payload_note,omitempty"`
-				}{note})
+					Chain       []*admin.EventLife `json:"chain,omitempty"`
+					PayloadNote string             `json:"payload_note,omitempty"`
+				}{life.Events, note})
 			}
-			return a.printEvent(e, note)
+			if err := a.printEvent(e, note); err != nil || len(life.Events) == 0 {
+				return err
+			}
+			_ = a.printf("\nchain\n")
+			err = a.printTree(life.Events, 0, e.ID)
+			if life.Next != "" {
+				a.notef("the chain has more events: outboxgen events --correlation %s", quoteWord(chain))
+			}
+			return err
 		})
 	})
 	c.Flags().BoolVar(&payload, "payload", false, "print the payload as it is, with its sensitive fields")
 	return c
 }
+
+// chainLimit is how many events of a chain show prints.
+const chainLimit = 200
 
 // payloadFor returns the payload that may be shown, or nil and the reason.
 func payloadFor(m *model.Model, e admin.EventDetail, raw bool) (json.RawMessage, string) {
@@ -432,6 +476,12 @@ func lifeOf(e admin.EventDetail) [][]any {
 			}
 			line = append(line, []any{dateText(l.RetryAfter), "listener " + l.Listener + ": " + text})
 		}
+	}
+	for _, c := range e.Consumers {
+		line = append(line, []any{dateText(c.At), consumerLine(c)})
+	}
+	for _, act := range e.Acts {
+		line = append(line, []any{dateText(act.At), actLine(act)})
 	}
 	return line
 }
