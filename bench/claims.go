@@ -438,7 +438,7 @@ func claims(history int) []workload {
 			continue
 		}
 		dispatched.targets = append(dispatched.targets, target{of: s.name, to: s.base, atMost: 1.5})
-		called.targets = append(called.targets, target{of: s.name, to: s.base, atMost: 3})
+		called.targets = append(called.targets, target{of: s.name, to: s.base, atMost: 2})
 		if s.topic == events.OrderShippedTopic.Untyped() {
 			called.targets = append(called.targets, target{of: s.name + ", with a cursor", to: s.base + ", with a cursor", atMost: 3})
 		}

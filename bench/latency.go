@@ -1,82 +1,188 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
 
 	"github.com/outboxgen/outboxgen/bench/events"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
 
-// latency measures the time from the return of a commit to the start of the handler, at a rate of events per second. A rate
-// of 0 means idle: the next event is enqueued some time after the previous one was handled.
-func latency(quantile float64, rate, n int) workload {
-	load, name := "idle", "idle"
-	if rate > 0 {
-		load, name = fmt.Sprintf("%d events/s", rate), fmt.Sprintf("%d", rate)
+// traffic is a rate of events per second, and who handles them. A rate of 0 means idle: the next event is enqueued some time
+// after the previous one was handled.
+type traffic struct {
+	rate, n int
+	workers int  // with a pool each
+	open    bool // a transaction that has enqueued is open all the time
+}
+
+func (l traffic) name() string {
+	name := "idle"
+	if l.rate > 0 {
+		name = strconv.Itoa(l.rate)
 	}
+	if l.workers > 1 {
+		name += fmt.Sprintf("-%d-workers", l.workers)
+	}
+	if l.open {
+		name += "-open"
+	}
+	return name
+}
+
+func (l traffic) title() string {
+	title := "idle"
+	if l.rate > 0 {
+		title = fmt.Sprintf("%d events/s", l.rate)
+	}
+	if l.workers > 1 {
+		title += fmt.Sprintf(", %d workers", l.workers)
+	}
+	if l.open {
+		title += ", an open transaction"
+	}
+	return title
+}
+
+// latencies returns what latency measures.
+func latencies() (all []workload) {
+	for _, l := range []traffic{
+		{n: 200}, {rate: 500, n: 3000},
+		{rate: 50, n: 300}, {rate: 2000, n: 6000}, {rate: 500, n: 3000, workers: 2}, {rate: 500, n: 3000, workers: 4},
+		{rate: 500, n: 3000, open: true},
+	} {
+		all = append(all, latency(0.5, l), latency(0.99, l))
+	}
+	return all
+}
+
+// latency measures the time from the return of a commit to the start of the handler under some traffic.
+func latency(quantile float64, l traffic) workload {
 	w := workload{
-		name: fmt.Sprintf("latency-%s-p%g", name, quantile*100), title: fmt.Sprintf("commit to handler start, %s, p%g", load, quantile*100), unit: "ms",
+		name: fmt.Sprintf("latency-%s-p%g", l.name(), quantile*100), title: fmt.Sprintf("commit to handler start, %s, p%g", l.title(), quantile*100), unit: "ms",
 		about:        "River wakes its workers with NOTIFY in the transaction, outboxgen with the doorbell.",
 		lessIsBetter: true,
 		contenders: []contender{
 			{"dispatcher", func(ctx context.Context, db *database) (float64, error) {
-				s := newStopwatch(n)
-				d, err := events.NewBenchDispatcher(db.pool, &events.BenchHandler{Work: func(_ context.Context, seq int64) { s.handled(seq) }},
-					queue.Config{Logger: quiet})
-				if err != nil {
-					return 0, err
-				}
-				running, stop := context.WithCancel(ctx)
-				ended := make(chan error, 1)
-				go func() { ended <- d.Run(running) }()
-				figure, err := s.run(ctx, db, rate, quantile, func(ctx context.Context, tx pgx.Tx, seq int) error {
+				s := newStopwatch(l.n)
+				enqueue := func(ctx context.Context, tx pgx.Tx, seq int) error {
 					_, err := events.EnqueueOrderPaid(ctx, tx, order(seq))
 					return err
-				})
-				stop()
-				if e := <-ended; err == nil {
-					err = e
 				}
-				return figure, err
+				return l.measure(ctx, db, s, quantile, enqueue, func(pool *pgxpool.Pool) (func() error, error) {
+					d, err := events.NewBenchDispatcher(pool, &events.BenchHandler{Work: func(_ context.Context, seq int64) { s.handled(seq) }},
+						queue.Config{Logger: quiet})
+					if err != nil {
+						return nil, err
+					}
+					running, stop := context.WithCancel(ctx)
+					ended := make(chan error, 1)
+					go func() { ended <- d.Run(running) }()
+					return func() error {
+						stop()
+						return <-ended
+					}, nil
+				})
 			}},
 			{"River", func(ctx context.Context, db *database) (float64, error) {
 				if err := migrateRiver(ctx, db.pool); err != nil {
 					return 0, err
 				}
-				s := newStopwatch(n)
-				client, err := riverClient(db.pool, 10, func(_ context.Context, seq int64) { s.handled(seq) })
-				if err != nil {
-					return 0, err
-				}
-				if err := client.Start(ctx); err != nil {
-					return 0, err
-				}
-				figure, err := s.run(ctx, db, rate, quantile, func(ctx context.Context, tx pgx.Tx, seq int) error {
-					_, err := client.InsertTx(ctx, tx, job(order(seq)), nil)
+				s := newStopwatch(l.n)
+				var first *river.Client[pgx.Tx] // one that only inserts would not notify
+				enqueue := func(ctx context.Context, tx pgx.Tx, seq int) error {
+					_, err := first.InsertTx(ctx, tx, job(order(seq)), nil)
 					return err
-				})
-				if e := client.Stop(ctx); err == nil {
-					err = e
 				}
-				return figure, err
+				return l.measure(ctx, db, s, quantile, enqueue, func(pool *pgxpool.Pool) (func() error, error) {
+					client, err := riverClient(pool, 10, func(_ context.Context, seq int64) { s.handled(seq) })
+					if err != nil {
+						return nil, err
+					}
+					first = cmp.Or(first, client)
+					return func() error { return client.Stop(ctx) }, client.Start(ctx)
+				})
 			}},
 		},
 	}
-	if quantile == 0.5 {
-		w.targets = []target{{of: "dispatcher", atMost: 3}, {of: "dispatcher", to: "River", atMost: 0.5}}
-	} else {
-		w.targets = []target{{of: "dispatcher", atMost: 15}}
+	if l.workers > 1 {
+		w.about += " Each worker has a pool of its own, in one process."
+	}
+	if l.open {
+		w.about += " The transaction has enqueued an event, and is rolled back after a second, when the next one begins."
+	}
+	switch {
+	case quantile == 0.5 && l.rate == 0:
+		w.targets = []target{{of: "dispatcher", atMost: 3}, {of: "dispatcher", to: "River", atMost: 0.75}}
+	case quantile == 0.5:
+		w.targets = []target{{of: "dispatcher", atMost: 3}, {of: "dispatcher", to: "River", atMost: 0.7}}
+	case l.rate == 0:
+		w.targets = []target{{of: "dispatcher", atMost: 15}, {of: "dispatcher", to: "River", atMost: 0.5}}
+	default:
+		w.targets = []target{{of: "dispatcher", atMost: 15}, {of: "dispatcher", to: "River", atMost: 0.8}}
 	}
 	return w
 }
+
+// measure starts the workers, and returns a quantile of the latencies of s. start starts a worker, and returns what stops it.
+func (l traffic) measure(ctx context.Context, db *database, s *stopwatch, quantile float64,
+	enqueue func(ctx context.Context, tx pgx.Tx, seq int) error, start func(*pgxpool.Pool) (stop func() error, err error)) (figure float64, err error) {
+	for n := range max(l.workers, 1) {
+		pool := db.pool
+		if n > 0 {
+			if pool, err = db.open(ctx, 16); err != nil {
+				return 0, err
+			}
+			defer pool.Close()
+		}
+		stop, err := start(pool)
+		if err != nil {
+			return 0, err
+		}
+		defer func() {
+			if e := stop(); err == nil {
+				err = e
+			}
+		}()
+	}
+	measuring, stop := context.WithCancel(ctx)
+	opened := make(chan error, 1)
+	go func() { opened <- l.keepOpen(measuring, db, enqueue) }()
+	figure, err = s.run(ctx, db, l.rate, quantile, enqueue)
+	stop()
+	return figure, cmp.Or(err, <-opened)
+}
+
+// keepOpen keeps a transaction open that has enqueued, until ctx ends.
+func (l traffic) keepOpen(ctx context.Context, db *database, enqueue func(ctx context.Context, tx pgx.Tx, seq int) error) error {
+	for l.open && ctx.Err() == nil {
+		err := pgx.BeginFunc(context.WithoutCancel(ctx), db.pool, func(tx pgx.Tx) error {
+			if err := enqueue(context.WithoutCancel(ctx), tx, 0); err != nil {
+				return err
+			}
+			pause(ctx, time.Second)
+			return errRolledBack
+		})
+		if !errors.Is(err, errRolledBack) {
+			return err
+		}
+	}
+	return nil
+}
+
+var errRolledBack = errors.New("rolled back")
 
 // A stopwatch records the times of events by their seq.
 type stopwatch struct {

@@ -103,11 +103,9 @@ func workloads(o options, report func(sample)) []workload {
 		drain(o.events), drainDeleting(o.events),
 		handlers(time.Millisecond, 20, 20_000), handlers(5*time.Millisecond, 50, 20_000), handlers(50*time.Millisecond, 100, 5000),
 		listen(2 * o.events), relay(2 * o.events), savepoints(o.events / 1000), consuming(o.events / 5),
-		latency(0.5, 0, 200), latency(0.99, 0, 200), latency(0.5, 500, 3000), latency(0.99, 500, 3000),
-		history(o.history),
-		status(o.history),
-		pages(o.history),
 	}
+	all = append(all, latencies()...)
+	all = append(all, history(o.history), status(o.history), pages(o.history))
 	all = append(all, claims(o.history)...)
 	all = append(all, fairness(o.events)...)
 	all = append(all, limits(o.events)...)

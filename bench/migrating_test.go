@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	wsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -214,7 +214,7 @@ func TestMovingFromWatermill(t *testing.T) {
 	db, err := sql.Open("pgx", pgtest.URL(t, pool))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	subscriber, err := wsql.NewSubscriber(db, wsql.SubscriberConfig{
+	subscriber, err := wsql.NewSubscriber(wsql.BeginnerFromStdSQL(db), wsql.SubscriberConfig{
 		ConsumerGroup: "shop", PollInterval: 10 * time.Millisecond, InitializeSchema: true,
 		SchemaAdapter: wsql.DefaultPostgreSQLSchema{SubscribeBatchSize: 1}, OffsetsAdapter: wsql.DefaultPostgreSQLOffsetsAdapter{},
 	}, watermill.NopLogger{})

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	wsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	wsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -93,7 +93,7 @@ func watermillDB(ctx context.Context, db *database) (*sql.DB, error) {
 }
 
 func watermillSubscriber(conn *sql.DB, batch int) (*wsql.Subscriber, error) {
-	return wsql.NewSubscriber(conn, wsql.SubscriberConfig{
+	return wsql.NewSubscriber(wsql.BeginnerFromStdSQL(conn), wsql.SubscriberConfig{
 		ConsumerGroup:    "bench",
 		PollInterval:     10 * time.Millisecond,
 		SchemaAdapter:    wsql.DefaultPostgreSQLSchema{SubscribeBatchSize: batch},
@@ -104,7 +104,7 @@ func watermillSubscriber(conn *sql.DB, batch int) (*wsql.Subscriber, error) {
 
 // watermillPublish publishes in the caller's transaction, as watermill's documentation shows it.
 func watermillPublish(tx *sql.Tx, messages ...*message.Message) error {
-	p, err := wsql.NewPublisher(tx, wsql.PublisherConfig{SchemaAdapter: wsql.DefaultPostgreSQLSchema{}}, watermill.NopLogger{})
+	p, err := wsql.NewPublisher(wsql.TxFromStdSQL(tx), wsql.PublisherConfig{SchemaAdapter: wsql.DefaultPostgreSQLSchema{}}, watermill.NopLogger{})
 	if err != nil {
 		return err
 	}

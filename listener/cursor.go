@@ -11,6 +11,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -64,8 +65,20 @@ func (s *shard) check() core.Event {
 	}}
 }
 
-// readWait reads what the shard waits for. ok is false if the shard no longer exists.
+// readWait reads what the shard waits for, on the connection that was lent with a wake-up, if there is one. If that
+// fails, which says nothing about the others, it tries one of the pool.
 func (s *shard) readWait() (w queries.ListenerWaitRow, ok bool, err error) {
+	if conn := s.loan.Take(); conn != nil {
+		if w, ok, err = s.readWaitOn(conn); err == nil {
+			return w, ok, nil
+		}
+		s.loan.Return()
+	}
+	return s.readWaitOn(s.l.pool)
+}
+
+// readWaitOn reads what the shard waits for. ok is false if the shard no longer exists.
+func (s *shard) readWaitOn(db schemadb.Sender) (w queries.ListenerWaitRow, ok bool, err error) {
 	ctx, cancel := s.l.limited(s.run.DBCtx)
 	defer cancel()
 	b := &pgx.Batch{}
@@ -83,7 +96,20 @@ func (s *shard) readWait() (w queries.ListenerWaitRow, ok bool, err error) {
 		return err
 	})
 	s.l.db.Commit(b)
-	return w, ok, s.wrap("", s.l.pool.SendBatch(ctx, b).Close())
+	return w, ok, s.wrap("", db.SendBatch(ctx, b).Close())
+}
+
+// connOf returns the connection for a round trip, and what gives it back. It is the one that was lent with a wake-up,
+// for the first round trip after that, or one of the pool.
+func (s *shard) connOf(ctx context.Context) (conn *pgx.Conn, release func(), err error) {
+	if conn = s.loan.Take(); conn != nil {
+		return conn, s.loan.Return, nil
+	}
+	pooled, err := s.l.pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pooled.Conn(), pooled.Release, nil
 }
 
 // roundTrip ends a lease and takes the next one. It is one round trip with two transactions, because taking a lease
@@ -103,7 +129,7 @@ func (s *shard) roundTrip(cmd core.RoundTrip) core.Event {
 func (s *shard) sendRoundTrip(cmd core.RoundTrip) (answer core.RoundTripDone, err error) {
 	ctx, cancel := s.l.limited(s.run.DBCtx)
 	defer cancel()
-	conn, err := s.l.pool.Acquire(ctx)
+	conn, release, err := s.connOf(ctx)
 	if err != nil {
 		return answer, s.wrap("", err)
 	}
@@ -115,7 +141,7 @@ func (s *shard) sendRoundTrip(cmd core.RoundTrip) (answer core.RoundTripDone, er
 			// delivered again.
 			b.Queue("SET LOCAL synchronous_commit = off")
 		}
-		s.queueEnd(b, cmd.End, errclass.EncodingOf(conn.Conn()), &answer.Ours)
+		s.queueEnd(b, cmd.End, errclass.EncodingOf(conn), &answer.Ours)
 		s.l.db.Commit(b)
 	}
 	if t := cmd.Take; t != nil {
@@ -132,7 +158,7 @@ func (s *shard) sendRoundTrip(cmd core.RoundTrip) (answer core.RoundTripDone, er
 	began := time.Now()
 	err = conn.SendBatch(ctx, b).Close()
 	answer.Took = time.Since(began)
-	conn.Release()
+	release()
 	return answer, s.wrap("", err)
 }
 

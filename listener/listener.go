@@ -151,7 +151,7 @@ type Config struct {
 	Wake outbox.Wake
 	// ListenPool makes the connection for LISTEN. It is needed when the main pool goes through a pooler that does not
 	// support LISTEN; nil means the main pool. The connection is taken out of the pool and does not count against its
-	// limit.
+	// limit. One of the main pool is also used for the lease that follows a notification, because its backend is awake.
 	ListenPool *pgxpool.Pool
 	// Middleware wraps the calls of handlers, the first one outermost. A call with a batch is wrapped once, with its first
 	// event. Publishers are called without it.

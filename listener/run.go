@@ -29,7 +29,7 @@ import (
 type listenerRun struct {
 	*shutdown.Stages
 	l             *Listener
-	wakeups       []chan struct{} // makes a shard check what there is to do
+	wakeups       []chan *doorbell.Loan // makes a shard check what there is to do, with a connection for that or without
 	states        chan shardReport
 	requesting    sync.Mutex     // shards request other shards one after the other, so that each sees the earlier requests
 	calls         sync.WaitGroup // calls of publishers that have outlived their leases
@@ -161,9 +161,9 @@ var errDetached = errors.New("the listener was detached")
 func (r *listenerRun) generation(ctx context.Context, shards int) *core.Core {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r.wakeups = make([]chan struct{}, shards)
+	r.wakeups = make([]chan *doorbell.Loan, shards)
 	for i := range r.wakeups {
-		r.wakeups[i] = make(chan struct{}, 1)
+		r.wakeups[i] = make(chan *doorbell.Loan, 1)
 	}
 	r.states = make(chan shardReport, shards)
 	all := make([]*core.Core, shards)

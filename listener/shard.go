@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 )
 
@@ -24,7 +25,8 @@ type shard struct {
 	events chan core.Event // has room for all answers that can be under way
 	timer  *time.Timer
 
-	began        time.Time // of the latest round trip
+	loan         *doorbell.Loan // of the step under way
+	began        time.Time      // of the latest round trip
 	batch        *batch
 	tx           pgx.Tx
 	txBegan      time.Time
@@ -71,7 +73,7 @@ func (s *shard) loop(ctx context.Context) {
 	defer s.timer.Stop()
 	s.ctx = ctx
 	stop, giveUp, cut := ctx.Done(), s.run.GiveUp, s.run.DBCtx.Done()
-	var wakeups chan struct{}
+	var wakeups chan *doorbell.Loan
 	if s.run.drained == nil {
 		wakeups = s.run.wakeups[s.number]
 	}
@@ -80,8 +82,10 @@ func (s *shard) loop(ctx context.Context) {
 		select {
 		case in := <-s.events:
 			s.step(in)
-		case <-wakeups:
+		case loan := <-wakeups:
+			s.loan = loan
 			s.step(core.Woken{})
+			s.loan.Return()
 		case <-s.timer.C:
 			s.step(core.Tick{})
 		case <-stop:

@@ -64,12 +64,12 @@ func (w *watch) run(ctx context.Context) {
 			again = w.onWake(a)
 		case <-again:
 			again = nil
-			w.wakeShards()
+			w.wakeShards(nil)
 		case <-w.of.callsReturned:
-			w.wakeShards()
-		case <-w.Rang():
+			w.wakeShards(nil)
+		case loan := <-w.Rang():
 			w.OnRing()
-			w.wakeShards()
+			w.wakeShards(loan)
 		case <-w.Polls():
 			w.pollShards()
 			w.OnPoll(w.pause()) // and later, when the checks are over
@@ -80,11 +80,18 @@ func (w *watch) run(ctx context.Context) {
 // pause is the longest pause that the checks of the shards require.
 func (w *watch) pause() time.Duration { return slices.Max(w.pauses) }
 
-// wakeShards makes every shard check what there is to do, also those that are checking now.
-func (w *watch) wakeShards() {
-	for i := range w.states {
-		w.wake(i)
+// wakeShards makes every shard check what there is to do, also those that are checking now. The first one that is not at
+// work gets the connection that loan lends.
+func (w *watch) wakeShards(loan *doorbell.Loan) {
+	for i, state := range w.states {
+		if state == core.IsWorking {
+			w.wake(i, nil)
+			continue
+		}
+		w.wake(i, loan)
+		loan = nil
 	}
+	loan.Return()
 }
 
 // pollShards makes every shard check except those that have not finished the check they were woken for. A check that is
@@ -92,19 +99,20 @@ func (w *watch) wakeShards() {
 func (w *watch) pollShards() {
 	for i, woken := range w.woken {
 		if !woken {
-			w.wake(i)
+			w.wake(i, nil)
 		}
 	}
 }
 
-func (w *watch) wake(shard int) {
+func (w *watch) wake(shard int, loan *doorbell.Loan) {
 	w.woken[shard] = true
 	if w.states[shard] != core.IsWorking {
 		w.states[shard] = core.IsChecking
 	}
 	select {
-	case w.of.wakeups[shard] <- struct{}{}:
+	case w.of.wakeups[shard] <- loan:
 	default: // it checks anyway
+		loan.Return()
 	}
 }
 
@@ -133,12 +141,14 @@ func (w *watch) updateSleeper() {
 // onWake handles an answer of the doorbell: it wakes the shards, or returns a channel that says when to wake them.
 func (w *watch) onWake(a doorbell.Answer) (again <-chan time.Time) {
 	look, pause := w.OnAnswer(a)
-	switch {
-	case pause > 0:
-		w.of.l.signals.refused.Emit()
-		return time.After(max(pause, w.pause()))
-	case look:
-		w.wakeShards()
+	if look && pause == 0 {
+		w.wakeShards(a.Loan())
+		return nil
 	}
-	return nil
+	a.Loan().Return()
+	if pause == 0 {
+		return nil
+	}
+	w.of.l.signals.refused.Emit()
+	return time.After(max(pause, w.pause()))
 }

@@ -38,6 +38,12 @@ SELECT set_config('search_path', current_setting('outboxgen.search_path'), true)
 -- open.
 SELECT pg_try_advisory_lock(@lock_key::bigint)::boolean AS locked;
 
+-- name: BellPatience :exec
+-- Says how long a sleeper waits for transactions that are open, and for which doorbell, for the rest of the transaction.
+SELECT
+    set_config('lock_timeout', '3ms', true),
+    set_config('outboxgen.bell', (@lock_key::bigint)::text, true);
+
 -- name: BellUnlock :one
 SELECT pg_advisory_unlock(@lock_key::bigint)::boolean AS unlocked;
 

@@ -28,6 +28,7 @@ type loop struct {
 	ctx  context.Context // ends the claiming
 	core *core.Core
 	bell *doorbell.Doorbell // nil without one
+	loan *doorbell.Loan     // for the first claim that follows from what the doorbell has said; nil if there is none
 
 	queue   chan work      // for the workers
 	reports chan *task     // of the workers
@@ -158,7 +159,7 @@ func namesOf(tasks []*core.Task) string {
 // loop tells the core what happens until it ends, and then waits for what still runs.
 func (l *loop) loop() *core.End {
 	defer l.timer.Stop()
-	var rang <-chan struct{}
+	var rang <-chan *doorbell.Loan
 	var answers <-chan doorbell.Answer
 	if l.bell != nil {
 		rang, answers = l.bell.Rang(), l.bell.Answers()
@@ -174,10 +175,10 @@ func (l *loop) loop() *core.End {
 			l.step(h.event)
 		case <-l.timer.C:
 			l.step(core.Tick{})
-		case <-rang:
-			l.step(core.Woken{})
+		case loan := <-rang:
+			l.heard(loan, core.Woken{})
 		case a := <-answers:
-			l.step(core.Answered{Request: a.Request(), Bell: a.State()})
+			l.heard(a.Loan(), core.Answered{Request: a.Request(), Bell: a.State()})
 		case ask := <-l.asks:
 			ask()
 		case <-stop:
@@ -218,6 +219,15 @@ func (l *loop) step(e core.Event) {
 		l.tell(core.Stop{})
 	}
 	l.tell(e)
+}
+
+// heard tells the core of e, which the doorbell has said. If a claim follows, it is made on the connection that loan
+// lends.
+func (l *loop) heard(loan *doorbell.Loan, e core.Event) {
+	l.loan = loan
+	l.step(e)
+	l.loan.Return()
+	l.loan = nil
 }
 
 // tell tells the core of e and does what it says.
@@ -277,7 +287,11 @@ func (l *loop) obey(c core.Command) {
 			l.post(routed, Report{})
 		})
 	case *core.Pass:
-		l.others.Go(func() { l.pass(c) })
+		var loan *doorbell.Loan
+		if c.Claim != nil {
+			loan, l.loan = l.loan, nil
+		}
+		l.others.Go(func() { l.pass(c, loan) })
 	case *core.Renew:
 		l.others.Go(func() { l.post(l.renew(c), Report{}) })
 	case core.Lost:
@@ -422,9 +436,10 @@ func (l *loop) ended(t *core.Task) bool {
 	return t.Ended
 }
 
-// pass makes the round trip p.
-func (l *loop) pass(p *core.Pass) {
-	x := &roundTrip{settlements: settlementsOfPass(p)}
+// pass makes the round trip p, on the connection that loan lends if it lends one.
+func (l *loop) pass(p *core.Pass, loan *doorbell.Loan) {
+	defer loan.Return()
+	x := &roundTrip{settlements: settlementsOfPass(p), loan: loan}
 	if p.Claim != nil {
 		x.claim = l.d.scope()
 		x.claim.Claim = *p.Claim

@@ -15,6 +15,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -132,6 +133,9 @@ type roundTrip struct {
 	lease       time.Duration // of those that are extending
 	claim       *claim        // nil claims nothing
 	readPauses  bool          // reads what is paused too, after the claim
+	// loan lends the connection for the first try; nil takes one of the pool. It is returned after that try.
+	loan *doorbell.Loan
+	lent bool // the latest try was on that connection
 
 	encoding  string // of the database
 	committed bool   // the outcomes that are not 0, and what was claimed, are known
@@ -181,6 +185,9 @@ func (s *Store) roundTrip(ctx context.Context, x *roundTrip) error {
 		var pg *pgconn.PgError
 		err = s.try(ctx, x)
 		if !errors.As(err, &pg) {
+			if err != nil && x.lent && ctx.Err() == nil {
+				continue // a connection that listens may be lost, which says nothing about those of the pool
+			}
 			break
 		}
 		if pg.Code == "23505" && (pg.ConstraintName == "delivered_pkey" || pg.ConstraintName == "dead_letters_event") {
@@ -240,14 +247,27 @@ func (s *Store) endOrphans(ctx context.Context, orphans []*Claimed) (deadOrphans
 	return deadOrphans
 }
 
+// connOf returns the connection for a try of x, and what gives it back.
+func (s *Store) connOf(ctx context.Context, x *roundTrip) (conn *pgx.Conn, release func(), err error) {
+	conn = x.loan.Take()
+	if x.lent = conn != nil; x.lent {
+		return conn, x.loan.Return, nil
+	}
+	pooled, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pooled.Conn(), pooled.Release, nil
+}
+
 // try sends x as one batch.
 func (s *Store) try(ctx context.Context, x *roundTrip) error {
-	conn, err := s.pool.Acquire(ctx)
+	conn, release, err := s.connOf(ctx, x)
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
-	x.encoding = errclass.EncodingOf(conn.Conn())
+	defer release()
+	x.encoding = errclass.EncodingOf(conn)
 	for i := range x.settlements {
 		x.settlements[i].outcome, x.settlements[i].died = 0, false // of an earlier try
 	}

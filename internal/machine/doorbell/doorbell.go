@@ -27,6 +27,7 @@ import (
 type Answer struct {
 	request int
 	state   sleep.Bell
+	loan    *Loan
 }
 
 const (
@@ -54,19 +55,21 @@ var ErrNoNotifications = errors.New("notifications do not arrive")
 // again. A sleeper that connects rings too, because a lost connection loses its lock without a ring. If it does not
 // receive this ring itself, it does not use the connection.
 type doorbell struct {
-	pool *pgxpool.Pool // makes the connection that listens
-	main *pgxpool.Pool // of the owner; producers ring on its database
-	db   *schemadb.Schema
-	bell bell.Bell
-	log  *slog.Logger
-	told func(began time.Time, err error)
+	pool  *pgxpool.Pool // makes the connection that listens
+	main  *pgxpool.Pool // of the owner; producers ring on its database
+	lends bool          // both are one: the connection is lent to the owner
+	db    *schemadb.Schema
+	bell  bell.Bell
+	log   *slog.Logger
+	told  func(began time.Time, err error)
 
 	probe time.Duration // how long a notification may take to arrive
 
-	rang    chan struct{} // an event may have been enqueued; holds one
-	answers chan Answer   // holds one, the latest
+	rang    chan *Loan  // an event may have been enqueued; holds one, the latest
+	answers chan Answer // holds one, the latest
 
-	dbCtx context.Context // for statements after the context of run has ended; set by run
+	dbCtx     context.Context // for statements after the context of run has ended; set by run
+	impatient time.Time       // until when it does not wait for open transactions; owned by run
 
 	mu        sync.Mutex
 	request   bellRequest
@@ -86,9 +89,10 @@ const (
 )
 
 func newDoorbell(e *Config) *doorbell {
+	listen := cmp.Or(e.Listen, e.Main)
 	return &doorbell{
-		pool: cmp.Or(e.Listen, e.Main), main: e.Main, db: e.DB, bell: e.Bell, log: e.Log, told: e.Listening,
-		probe: probeTimeout, rang: make(chan struct{}, 1), answers: make(chan Answer, 1), interrupt: func() {},
+		pool: listen, main: e.Main, lends: listen == e.Main, db: e.DB, bell: e.Bell, log: e.Log, told: e.Listening,
+		probe: probeTimeout, rang: make(chan *Loan, 1), answers: make(chan Answer, 1), interrupt: func() {},
 	}
 }
 
@@ -127,20 +131,19 @@ func (b *doorbell) next(ctx context.Context) (bellRequest, context.Context, cont
 }
 
 // answer replaces an answer that nobody has read.
-func (b *doorbell) answer(a Answer) {
+func (b *doorbell) answer(a Answer) { replace(b.answers, a) }
+
+// ring replaces a ring that nobody has read, whose loan has ended.
+func (b *doorbell) ring(with *Loan) { replace(b.rang, with) }
+
+// replace makes v what in, which holds one, holds.
+func replace[T any](in chan T, v T) {
 	for {
 		select {
-		case b.answers <- a:
+		case in <- v:
 			return
-		case <-b.answers:
+		case <-in:
 		}
-	}
-}
-
-func (b *doorbell) ring() {
-	select {
-	case b.rang <- struct{}{}:
-	default:
 	}
 }
 
@@ -161,7 +164,7 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 			}
 			noNotifications = false
 			trouble.Reset()
-			b.ring()
+			b.ring(nil)
 			err = b.serve(ctx, conn)
 			end, cancel := context.WithTimeout(dbCtx, Timeout)
 			_ = conn.Close(end)
@@ -256,7 +259,7 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 		case w.pending && ctx.Err() == nil:
 			var state sleep.Bell
 			if locked, state, err = b.lock(locked, conn); err == nil {
-				b.answer(Answer{request: w.no, state: state})
+				err = b.lend(wait, conn, func(loan *Loan) { b.answer(Answer{request: w.no, state: state, loan: loan}) })
 			}
 		}
 		if err == nil {
@@ -269,7 +272,7 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// waitForRing waits for a ring until ctx ends.
+// waitForRing waits for a ring until ctx ends, and lends conn with it.
 func (b *doorbell) waitForRing(ctx context.Context, conn *pgx.Conn) error {
 	n, err := conn.WaitForNotification(ctx)
 	switch {
@@ -278,46 +281,7 @@ func (b *doorbell) waitForRing(ctx context.Context, conn *pgx.Conn) error {
 	case err != nil:
 		return fmt.Errorf("listen: %w", err)
 	case n.PID != conn.PgConn().PID():
-		b.ring()
+		return b.lend(ctx, conn, b.ring)
 	}
 	return nil
-}
-
-// unlock gives up the lock and then wakes the sleepers that relied on it.
-func (b *doorbell) unlock(q *queries.Queries) error {
-	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
-	defer cancel()
-	if _, err := q.BellUnlock(ctx, b.bell.Key); err != nil {
-		return fmt.Errorf("unlock doorbell: %w", err)
-	}
-	if err := q.BellRing(ctx, b.bell.Channel); err != nil {
-		return fmt.Errorf("ring doorbell: %w", err)
-	}
-	return nil
-}
-
-// lock tries to take the lock. If it is held already, lock only checks the connection. The end of run's context does
-// not cut it off, because a lock that it took would then be released without a ring.
-func (b *doorbell) lock(locked bool, conn *pgx.Conn) (bool, sleep.Bell, error) {
-	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
-	defer cancel()
-	q := b.db.Each(conn)
-	if locked {
-		return true, sleep.Watches, conn.Ping(ctx)
-	}
-	locked, err := q.BellTryLock(ctx, b.bell.Key)
-	if err != nil {
-		return false, sleep.Gone, fmt.Errorf("lock doorbell: %w", err)
-	}
-	if locked {
-		return true, sleep.Watches, nil
-	}
-	other, err := q.BellLocked(ctx, b.bell.Key)
-	switch {
-	case err != nil:
-		return false, sleep.Gone, fmt.Errorf("lock doorbell: %w", err)
-	case other:
-		return false, sleep.Watches, nil
-	}
-	return false, sleep.Busy, nil
 }

@@ -20,7 +20,7 @@ func (d *Doorbell) Run(ctx, dbCtx context.Context) { d.bell.run(ctx, dbCtx) }
 func (d *Doorbell) Request(asleep bool) { d.bell.setRequest(asleep) }
 
 // Rang receives when an enqueue has rung.
-func (d *Doorbell) Rang() <-chan struct{} { return d.bell.rang }
+func (d *Doorbell) Rang() <-chan *Loan { return d.bell.rang }
 
 // Answers receives the answers.
 func (d *Doorbell) Answers() <-chan Answer { return d.bell.answers }
@@ -30,3 +30,6 @@ func (a Answer) Request() int { return a.request }
 
 // State returns what has become of it.
 func (a Answer) State() sleep.Bell { return a.state }
+
+// Loan returns what lends the owner the connection that has brought the answer.
+func (a Answer) Loan() *Loan { return a.loan }

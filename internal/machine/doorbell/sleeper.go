@@ -23,7 +23,8 @@ type Sleeper struct {
 type Config struct {
 	Bell bell.Bell
 	DB   *schemadb.Schema
-	// producers ring on the database of Main; Listen makes the listening connection, and Main does if it is nil
+	// producers ring on the database of Main; Listen makes the listening connection, and Main does if it is nil. Only a
+	// connection of Main is lent to the owner, which returns every Loan.
 	Main, Listen *pgxpool.Pool
 	Log          *slog.Logger
 	// Listening is told the results of attempts to listen, except the first failure after a success: a connection that is
@@ -63,7 +64,7 @@ func (s *Sleeper) Polls() <-chan time.Time { return s.poll.C }
 func (s *Sleeper) IsAsleep() bool { return s.sleeper.IsAsleep() }
 
 // Rang receives when an enqueue has rung; OnRing follows.
-func (s *Sleeper) Rang() <-chan struct{} {
+func (s *Sleeper) Rang() <-chan *Loan {
 	if s.bell == nil {
 		return nil
 	}

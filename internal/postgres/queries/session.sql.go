@@ -33,6 +33,18 @@ func (q *Queries) BellLocked(ctx context.Context, lockKey int64) (bool, error) {
 	return locked, err
 }
 
+const BellPatience = `-- name: BellPatience :exec
+SELECT
+    set_config('lock_timeout', '3ms', true),
+    set_config('outboxgen.bell', ($1::bigint)::text, true)
+`
+
+// Says how long a sleeper waits for transactions that are open, and for which doorbell, for the rest of the transaction.
+func (q *Queries) BellPatience(ctx context.Context, lockKey int64) error {
+	_, err := q.db.Exec(ctx, BellPatience, lockKey)
+	return err
+}
+
 const BellProbe = `-- name: BellProbe :exec
 SELECT pg_notify($1::text, $2::text)
 `

@@ -100,7 +100,7 @@ func TestScannersReadTheColumnsOfTheirStatements(t *testing.T) {
 	for _, c := range []struct{ row, file, function string }{
 		{"EventClaimRow", "queue/store.go", "scanClaimed"},
 		{"ListenerTakeLeaseRow", "listener/cursor.go", "queueTake"},
-		{"ListenerWaitRow", "listener/cursor.go", "readWait"},
+		{"ListenerWaitRow", "listener/cursor.go", "readWaitOn"},
 		{"LogReadRow", "listener/scan.go", "scanEvents"},
 		{"LogReadNextRow", "listener/scan.go", "scanNext"},
 		{"EventQueueRow", "outbox/enqueue.go", "read"},

@@ -131,6 +131,7 @@ nothing
 var without = map[string]string{
 	"BellLocked": "it reads the locks of sessions", "BellTryLock": "the lock is the session's", "BellUnlock": "the lock is the session's",
 	"BellProbe": "it only notifies", "BellRing": "it only notifies",
+	"BellPatience": "it changes settings",
 	"SessionGuard": "it changes settings", "SessionPath": "it changes settings", "SessionPathKeep": "it changes settings",
 	"SessionPathRestore": "it changes settings", "ScanWhole": "it changes settings",
 	"QueueSize":      "it reads the size of a table on disk",

@@ -110,6 +110,10 @@ type Core struct {
 	settleErr   error     // why finished could not be settled
 	reclaimFrom time.Time // after an outage: the time when other processes have settled what they have in flight
 
+	rung       bool      // the doorbell, since the latest claim began
+	found      int       // events since foundSince, to find out whether enqueues need to ring
+	foundSince time.Time // less than fewWithin before the latest of them
+
 	claimable  bool // there may be something to claim
 	generation int  // how often something has made it claimable
 	backlog    bool // the latest claim was full
@@ -495,6 +499,7 @@ func (c *Core) onWoken(now time.Time) {
 		c.askForPauses(now)
 	}
 	c.requestClaim()
+	c.rung = true
 	c.sleeper.OnRing()
 }
 

@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -452,10 +453,10 @@ func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
 	d.step(time.Second, Woken{})
 	late := the[*Pass](d)
 	d.step(0, Woken{})
+	require.Len(t, all[*Pass](d), 1)
 	d.claimed(late)
 	none[AskBell](d)
 	require.True(t, d.sleeper.IsAsleep())
-	require.Len(t, all[*Pass](d), 1)
 }
 
 // TestDoorbell: the dispatcher sleeps when somebody watches, pauses when nobody can, and tells when it is awake.
@@ -473,9 +474,82 @@ func TestDoorbell(t *testing.T) {
 	d.claimed(the[*Pass](d))
 	ask = the[AskBell](d)
 	d.step(0, Answered{Request: ask.Request, Bell: sleep.Watches})
-	d.claimed(the[*Pass](d), d.tasks("handled", 1)...)
+	room := the[*Pass](d).want
+	d.claimed(the[*Pass](d), d.tasks("handled", room)...)
 	require.False(t, the[AskBell](d).Asleep, "enqueues need not ring")
 	require.IsType(t, Run{}, d.out[0], "the handler competes with what the others wake, so it starts first")
+}
+
+// settle makes claims find nothing more and the doorbell watch, until the dispatcher sleeps.
+func (d *driven) settle() {
+	for !slices.Contains(d.out, Command(SignalIdle)) {
+		passes, asks := all[*Pass](d), all[AskBell](d)
+		switch {
+		case len(passes) > 0:
+			d.claimed(passes[0])
+		case len(asks) > 0:
+			d.step(0, Answered{Request: asks[0].Request, Bell: sleep.Watches})
+		default:
+			d.step(lookEvery/4, Tick{})
+		}
+	}
+}
+
+// watched returns a dispatcher that sleeps, and whose doorbell watches.
+func watched(t *testing.T) *driven {
+	d := drive(t)
+	d.claimed(d.first())
+	d.settle()
+	return d
+}
+
+// TestEnqueuesRingWhileLittleIsFound: each event is claimed as soon as it is committed, until there are many.
+func TestEnqueuesRingWhileLittleIsFound(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		every time.Duration
+		busy  bool
+	}{"few": {2 * time.Millisecond, false}, "many": {time.Millisecond, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := watched(t)
+			for range 2 * fewEvents {
+				began := d.now
+				d.step(0, Woken{})
+				d.claimed(the[*Pass](d), d.tasks("handled", 1)...)
+				if asks := all[AskBell](d); len(asks) > 0 {
+					require.True(t, c.busy)
+					require.False(t, asks[0].Asleep)
+					return
+				}
+				task := the[Run](d).Task
+				claims := the[*Pass](d)
+				d.step(0, &Reported{Tasks: []*Task{task}})
+				d.claimed(claims)
+				d.now = began.Add(c.every)
+			}
+			require.False(t, c.busy)
+			require.True(t, d.sleeper.IsAsleep())
+		})
+	}
+}
+
+// TestRingIsFollowedBesideAnotherPass: that pass may have chosen what it claims before the event was committed, and it
+// waits for its commit.
+func TestRingIsFollowedBesideAnotherPass(t *testing.T) {
+	t.Parallel()
+	d := watched(t)
+	d.step(time.Second, Woken{})
+	first := the[*Pass](d)
+	d.step(0, Tick{})
+	none[*Pass](d)
+	d.step(0, Woken{})
+	second := the[*Pass](d)
+	require.NotNil(t, second.Claim)
+	d.step(0, Woken{})
+	none[*Pass](d) // two are enough
+	d.claimed(first)
+	require.NotNil(t, the[*Pass](d).Claim, "of the third ring")
 }
 
 // TestRefusalsGrow: while a transaction that has enqueued is open, the pauses grow when nothing was found for a second.

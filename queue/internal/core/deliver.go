@@ -31,28 +31,33 @@ func (c *Core) worthwhile(want int) bool {
 	case MaxPasses:
 		return false
 	default:
-		return todo >= c.half()
+		return todo >= c.half() || c.mayFollowRing() && want > 0
 	}
 }
+
+// mayFollowRing reports whether a ring has come that no claim has followed, and one may follow it beside another pass:
+// what that pass claims may have been chosen before, and it waits for its commit. Claims of turns follow each other,
+// because one passes over the keys that another has locked.
+func (c *Core) mayFollowRing() bool { return c.rung && !c.turns.active }
 
 func (c *Core) half() int { return (c.growth.size(c.capacity) + 1) / 2 }
 
 // room returns how many events to claim now. What the same round trip settles counts as free. It is zero if nothing is
 // claimable or claims are paused, and also if there is little room while enough events wait for the workers. Two passes
-// claim at the same time only from a backlog, each up to half of the capacity.
+// claim at the same time only from a backlog, each up to half of the capacity, and after a ring.
 func (c *Core) room(now time.Time) int {
 	inFlight := c.inFlight - c.stalled(now) - min(c.batched, c.extra)
 	busy := inFlight - len(c.finished) - c.settling
 	capacity := c.growth.size(c.capacity)
 	free := capacity - (inFlight - len(c.finished)) - c.reserved
 	if !c.claimable && !c.looks.due(now) && !c.turns.due(now) || c.claimsPaused(now) || free <= 0 ||
-		c.claiming > 0 && !c.backlog {
+		c.claiming > 0 && !c.backlog && !c.mayFollowRing() {
 		return 0
 	}
 	if c.tight = busy+c.claiming > c.cfg.Concurrency && free < capacity/4; c.tight && !c.turns.dueOthers(now) {
 		return 0
 	}
-	if c.backlog {
+	if c.backlog || c.mayFollowRing() {
 		free = min(free, c.half())
 	}
 	return min(free, c.growth.size(c.cfg.BatchSize))
@@ -110,6 +115,9 @@ func (c *Core) beginPass(now time.Time, p *Pass) {
 	if p.Claim == nil && len(p.Settle) == 0 { // every target is away
 		c.onClaim(now, &PassDone{Pass: p})
 		return
+	}
+	if p.Claim != nil {
+		c.rung = false
 	}
 	c.settle(now, p)
 	p.began, p.failures = now, c.failures
@@ -322,7 +330,7 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 		}
 	}
 	if len(e.Claimed) > 0 {
-		if c.sleeper.Busy() {
+		if c.isBusy(now, len(e.Claimed)) && c.sleeper.Busy() {
 			c.do(AskBell{Request: c.sleeper.Request()})
 		}
 		return
@@ -337,6 +345,22 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 	if may && !c.looks.wanted && !c.turns.round.wanted {
 		c.do(SignalIdle)
 	}
+}
+
+const (
+	// While no more than fewEvents are found within a fewWithin, enqueues go on ringing: then each event is claimed as soon
+	// as it is committed. A ring costs its producer time, and those of many producers wait for each other.
+	fewEvents, fewWithin = 64, 100 * time.Millisecond
+)
+
+// isBusy reports whether enqueues need not ring after so many events were found: there are many, or there is no room for
+// many more.
+func (c *Core) isBusy(now time.Time, found int) bool {
+	if now.Sub(c.foundSince) > fewWithin {
+		c.foundSince, c.found = now, 0
+	}
+	c.found += found
+	return c.found > fewEvents || c.backlog || 2*c.inFlight >= c.growth.size(c.capacity)
 }
 
 // walk moves the walk of a claim to where the claim has ended.
