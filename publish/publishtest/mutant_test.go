@@ -260,7 +260,7 @@ func TestMistakesOfABrokerInMemory(t *testing.T) {
 		says   string
 	}{
 		"keeps headers as they are": {func(b *naiveBus) { b.keepHeaders = true }, publishtest.Names(),
-			"has no attribute id: does Received restore Attributes? It has the attributes [] and the headers [ce-dataversion ce-"},
+			"has no attribute id: does Received restore Attributes? It has the attributes [] and the headers [ce-"},
 		"keeps the body": {func(b *naiveBus) { b.keepBody = true }, []string{"the envelope survives", "everything arrives once"},
 			"message 0 has a payload that was changed after Publish returned: Publish, or the broker of the test, must copy it"},
 		"has a prefix in attributes": {func(b *naiveBus) { b.upper = true }, []string{"the envelope survives"},

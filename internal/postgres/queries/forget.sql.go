@@ -573,7 +573,7 @@ dead AS MATERIALIZED (
           AND d.listener IS NULL
         ORDER BY d.id
         LIMIT 1
-        FOR UPDATE
+        FOR NO KEY UPDATE
     ) AS x
 ),
 queued AS MATERIALIZED (
@@ -586,14 +586,14 @@ queued AS MATERIALIZED (
           AND q.id <= w.id
         ORDER BY q.id
         LIMIT 1
-        FOR UPDATE
+        FOR NO KEY UPDATE
     ) AS x
 ),
 done AS MATERIALIZED (
     SELECT d.id
     FROM want AS w
     JOIN outbox_schema.delivered AS d ON d.id = w.id
-    FOR UPDATE OF d
+    FOR NO KEY UPDATE OF d
 )
 SELECT h.id::uuid AS id, h.state::integer AS state
 FROM (

@@ -32,8 +32,12 @@ type Event struct {
 }
 
 // Of returns the event of a topic that data makes, or what is wrong with data. What is wrong names fields, and quotes no
-// value.
+// value. A topic with sealed fields is refused: only a program that has the keys can enqueue its events.
 func Of(t *model.Topic, data json.RawMessage) (Event, payload.FieldErrors) {
+	if t.Sealed || model.HasSealed(t.Fields) {
+		return Event{}, payload.FieldErrors{{Rule: "sealed", Message: "is for a topic with sealed fields: enqueue its events in a program that " +
+			"has the keys"}}
+	}
 	if found := payloadcheck.Check(t, data); len(found) > 0 {
 		return Event{}, found
 	}
