@@ -3,6 +3,7 @@ package listener
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -147,12 +148,15 @@ func (b *batch) worker() {
 	}()
 	now := time.Now()
 	for e := b.next(now); e != nil; e = b.next(now) {
-		if b.mayStart(e) {
+		if b.tx != nil || b.mayStart(e) { // in a transaction there is a round trip before the handler, so handle asks
 			now = b.handle(now, e)
 		}
 	}
 	over = true
 }
+
+// errLimited undoes the savepoint of an event that the rate does not allow yet.
+var errLimited = errors.New("the rate of the listener is used up")
 
 // lock gives the caller the core of the batch.
 func (b *batch) lock() {
@@ -179,23 +183,35 @@ func (b *batch) finish(now time.Time, e *core.Entry, r errclass.Result) {
 func (b *batch) handle(began time.Time, e *core.Entry) (ended time.Time) {
 	l := b.s.l
 	h := l.of(e)
-	there := h != nil
+	there, limited := h != nil, false
 	var told []outbox.Event // nil if nobody is told
-	usercode.Run("handler", func() error {
-		if !there { // it was parked when the listener still read its topic
-			return outbox.Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, outbox.ErrUnimplemented))
-		}
+	tell := func() {
 		if l.hooks.WantsCalls() {
 			told = []outbox.Event{e.Event}
 			l.hooks.Started(b.work, told)
 			began = time.Now()
 		}
+	}
+	usercode.Run("handler", func() error {
+		if !there { // it was parked when the listener still read its topic
+			return outbox.Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, outbox.ErrUnimplemented))
+		}
 		if b.tx == nil {
+			tell()
 			return l.call(b.work, nil, h, e)
 		}
-		return b.inSavepoint(b.work, func(tx pgx.Tx) error { return l.call(b.work, tx, h, e) })
+		return b.inSavepoint(b.work, func(tx pgx.Tx) error {
+			if limited = !b.mayStart(e); limited {
+				return errLimited
+			}
+			tell()
+			return l.call(b.work, tx, h, e)
+		})
 	}, func(err error) {
 		ended = time.Now()
+		if limited {
+			return // it has not started
+		}
 		if told != nil {
 			l.hooks.Finished(b.work, told, []error{err}, ended.Sub(began))
 		}

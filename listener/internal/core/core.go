@@ -30,7 +30,7 @@ type Config struct {
 	// that of one for which something that it alone needs is not there.
 	BaseDelay, MaxDelay, FirstPause, WaitPause time.Duration
 	LeaseDuration                              time.Duration
-	PollInterval                    time.Duration
+	PollInterval                               time.Duration
 	// ShutdownTimeout is named in the error that handlers still run.
 	ShutdownTimeout time.Duration
 	// PauseLimit is the longest pause after an error of the database.
