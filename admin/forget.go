@@ -78,7 +78,10 @@ type ForgetReport struct {
 	Listed      []ForgetUndelivered `json:"listed"`
 	// Refused says why Forget would not act, or has not: nil if it would. Each is a sentence.
 	Refused []string `json:"refused"`
-	// Resumed reports that this went on with a forget of the same scope that was broken off.
+	// Reasons are the errors of Refused, in the same order: *SeveralTenantsError, *ReplayRunsError and *UndeliveredError.
+	Reasons []error `json:"-"`
+	// Resumed reports that this went on with a forget of the same scope that was broken off. In a dry run it reports that
+	// there is one.
 	Resumed bool `json:"resumed"`
 	// Events is how many events were deleted, and Rows how many rows of all tables; 0 in a dry run.
 	Events int64 `json:"events"`
@@ -218,6 +221,7 @@ func (a *Admin) Forget(ctx context.Context, scope ForgetScope, act Act) (ForgetR
 	f := &forgetting{Admin: a, scope: scope, act: act, found: make(map[string]int64), deleted: make(map[string]int64)}
 	err := f.plan(ctx)
 	refused := f.refusals()
+	f.report.Reasons = refused
 	for _, r := range refused {
 		f.report.Refused = append(f.report.Refused, errtext.Line(r.Error()))
 	}
@@ -225,7 +229,8 @@ func (a *Admin) Forget(ctx context.Context, scope ForgetScope, act Act) (ForgetR
 	case err != nil:
 		return f.result(), a.db.Wrap(what, err)
 	case act.DryRun:
-		return f.result(), nil
+		f.report.Resumed, err = f.open(ctx)
+		return f.result(), a.db.Wrap(what, err)
 	case len(refused) > 0:
 		return f.result(), fmt.Errorf("%s: %w", what, errtext.Join(refused...))
 	}

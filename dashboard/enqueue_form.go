@@ -10,7 +10,7 @@ import (
 // formField is a field of the form of a topic, for one property of its payload.
 type formField struct {
 	Name, Label, Hint, Value string
-	Kind                     string   // text, number, choice or json
+	Kind                     string   // text, number, choice, bool or json
 	Choices                  []string // of a choice
 	Required                 bool
 }
@@ -65,7 +65,7 @@ func fieldsOf(schema json.RawMessage) []formField {
 				}
 			}
 		case kind == "boolean":
-			f.Kind, f.Choices = "choice", []string{"true", "false"}
+			f.Kind, f.Choices = "bool", []string{"true", "false"}
 		case kind == "string":
 			f.Kind = "text"
 		case kind == "integer", kind == "number":
@@ -117,14 +117,16 @@ func payloadOf(fields []formField, form interface{ Get(string) string }) (json.R
 			continue
 		}
 		value := []byte(strings.TrimSpace(text))
-		if f.Kind == "text" || f.Kind == "choice" && !slices.Equal(f.Choices, []string{"true", "false"}) {
+		if f.Kind == "text" || f.Kind == "choice" {
 			encoded, err := json.Marshal(text)
 			if err != nil {
 				return nil, err
 			}
 			value = encoded
 		} else if !json.Valid(value) {
-			return nil, bad("%s: it is not valid JSON", f.Label)
+			return nil, bad("%s: %s", f.Label, map[string]string{
+				"number": "it is not a number", "bool": "it is neither true nor false", "json": "it is not valid JSON",
+			}[f.Kind])
 		}
 		if b.Len() > 1 {
 			b.WriteByte(',')

@@ -86,6 +86,8 @@ func actText(act admin.EventAct) string {
 
 type lifeBody struct {
 	Of       string // what the page is about
+	Entity   string // as type/id, if it is about one
+	Tenant   string // if it is about one
 	Tree     []node
 	Versions []admin.EntityVersion
 	More     bool
@@ -100,7 +102,10 @@ func (p *Page) showLife(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	body := lifeBody{List: p.view.path("events") + "?" + onlyFilter(query)}
+	body := lifeBody{
+		List:   p.view.path("events") + "?" + onlyFilter(query),
+		Entity: strings.TrimSpace(query.Get("entity")), Tenant: strings.TrimSpace(query.Get("tenant")),
+	}
 	page := admin.Page{Limit: eventsLimit, After: query.Get("after")}
 	var life admin.LifePage
 	for start := time.Now(); ; {
