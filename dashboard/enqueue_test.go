@@ -63,7 +63,7 @@ func TestEnqueueGoesFromFormToRow(t *testing.T) {
 	require.Contains(t, s.ok("/"), ">Enqueue</a>")
 	require.Equal(t, "/enqueue/jobs/mail", s.link("/enqueue", "jobs/mail"))
 	page := s.ok("/enqueue/jobs/mail")
-	for _, part := range []string{`<input name="p_to"`, `<select name="p_loud"`, `<option value="bill">`, `<textarea name="p_tags"`, `inputmode="decimal"`, "Who gets it.", "Format: uuid."} {
+	for _, part := range []string{`<input name="p_to"`, `<select name="p_loud"`, `<option value="bill">`, `<textarea name="p_tags"`, `inputmode="decimal"`, "Who gets it.", "A UUID."} {
 		require.Contains(t, page, part)
 	}
 	send := func(pairs ...string) answer {

@@ -31,6 +31,7 @@ type forgetBody struct {
 type forgetPlan struct {
 	admin.ForgetReport
 	Of       string // "tenant 6f1f..."
+	What     string // a sentence
 	Count    int64  // rows that would be deleted
 	Audit    int64  // entries of the audit from which something would be removed
 	Refusals []string
@@ -145,6 +146,7 @@ func planOf(r admin.ForgetReport, scope admin.ForgetScope) *forgetPlan {
 			plan.Count += t.Found
 		}
 	}
+	plan.What = fmt.Sprintf("Forget %s: %s.", plan.Of, plural(plan.Count, "row", "rows"))
 	plan.None = plan.Count == 0 && plan.Audit == 0 && !r.Resumed
 	for _, why := range r.Reasons {
 		plan.Refusals = append(plan.Refusals, refusalText(why))

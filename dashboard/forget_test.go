@@ -79,7 +79,7 @@ func TestForgetGoesFromFormToRow(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.status)
 	text := textOf(a.body)
 	for _, part := range []string{
-		"Forget entity order/4711: 3 rows of these tables.", "shop/placed 1 0 0 1", "events 1 events of queue topics", "queue 1 ",
+		"Forget entity order/4711: 3 rows.", "shop/placed 1 0 0 1", "events 1 events of queue topics", "queue 1 ",
 		"entity_versions 1 the versions that consumers have seen", "processed_events 1 which events consumers have handled (kept for",
 		placedID + " shop/placed queue", "1 event is not delivered yet. Wait until nothing is, or choose above", "Brokers keep what was published.",
 	} {
@@ -134,9 +134,9 @@ func TestForgetTenantWithItsRecords(t *testing.T) {
 	pgtest.Execute(t, pool, `INSERT INTO outbox.delivered (id, finalized_at, attempts, namespace, topic) VALUES ('`+placedID+`', now(), 1, 'shop', 'placed')`)
 	pgtest.Execute(t, pool, `INSERT INTO outbox.audit (who, act, scope) VALUES ('ann', 'pause', '{"tenant_id": "`+tenantID+`"}')`)
 	s := open(t, dashboard.Config{Pool: pool, AuthorizeForget: anybody, Prefix: "/ops"})
-	require.Contains(t, textOf(s.forget("tenant", strings.ToUpper(tenantID)).body), "Forget tenant "+tenantID+": 3 rows of these tables.")
+	require.Contains(t, textOf(s.forget("tenant", strings.ToUpper(tenantID)).body), "Forget tenant "+tenantID+": 3 rows.")
 	a := s.forget("tenant", tenantID, "processed", "1")
-	require.Contains(t, textOf(a.body), ": 4 rows of these tables.")
+	require.Contains(t, textOf(a.body), ": 4 rows.")
 	form := s.formOf(a.body)
 	form.Set("count", " 4 ")
 	form.Set("why", "ticket 813")
