@@ -104,7 +104,9 @@ type Page struct {
 	groups   *shared[deadGroups]
 	doctor   *shared[[]admin.Finding]
 	history  *history
-	upstream *prometheus
+	// forgetWait is how long somebody waits for the end of a forget. After that it goes on without them.
+	forgetWait time.Duration
+	upstream   *prometheus
 
 	ctx     context.Context // ends what runs without a request
 	stop    context.CancelFunc
@@ -132,7 +134,7 @@ func New(cfg Config) (*Page, error) {
 	}
 	ops = ops.WithGoneAfter(cmp.Or(cfg.GoneAfter, admin.DefaultGoneAfter))
 	ctx, stop := context.WithCancel(context.Background())
-	p := &Page{cfg: cfg, ops: ops, origins: http.NewCrossOriginProtection(), history: newHistory(), ctx: ctx, stop: stop}
+	p := &Page{cfg: cfg, ops: ops, origins: http.NewCrossOriginProtection(), history: newHistory(), ctx: ctx, stop: stop, forgetWait: forgetWait}
 	p.view = newView(p)
 	p.overview = newShared(ctx, &p.running, p.readOverview)
 	p.groups = newShared(ctx, &p.running, p.readGroups)

@@ -77,11 +77,7 @@ func (p *Page) doForget(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	form := r.PostForm
-	body := forgetBody{
-		Tenant: strings.TrimSpace(form.Get("tenant")), Entity: strings.TrimSpace(form.Get("entity")),
-		AnyTenant: form.Has("any_tenant"), Undelivered: form.Has("undelivered"), Processed: form.Has("processed"),
-		Why: strings.TrimSpace(form.Get("why")),
-	}
+	body := forgetOf(form)
 	scope, err := body.scope()
 	if err != nil {
 		body.Problem = err.Error()
@@ -103,6 +99,15 @@ func (p *Page) doForget(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	p.showForgetForm(w, r, status, body, "")
+}
+
+// forgetOf reads the form.
+func forgetOf(form url.Values) forgetBody {
+	return forgetBody{
+		Tenant: strings.TrimSpace(form.Get("tenant")), Entity: strings.TrimSpace(form.Get("entity")),
+		AnyTenant: form.Has("any_tenant"), Undelivered: form.Has("undelivered"), Processed: form.Has("processed"),
+		Why: strings.TrimSpace(form.Get("why")),
+	}
 }
 
 // scope returns whom the form names.
@@ -197,7 +202,7 @@ func (b *forgetBody) confirmed(typed string) (status int, problem string) {
 	return http.StatusOK, ""
 }
 
-// forgetWait is how long somebody waits for the end of a forget. After that it goes on without them.
+// forgetWait is Page.forgetWait outside tests.
 const forgetWait = 5 * time.Second
 
 // forget deletes what scope names. It goes on if the window is closed, and ends early when the page is closed: another
@@ -220,7 +225,7 @@ func (p *Page) forget(w http.ResponseWriter, r *http.Request, body forgetBody, s
 		p.logForget(act.Who, report, err)
 		ended <- end{report, err}
 	})
-	timer := time.NewTimer(forgetWait)
+	timer := time.NewTimer(p.forgetWait)
 	defer timer.Stop()
 	select {
 	case e := <-ended:
@@ -261,8 +266,8 @@ func (p *Page) failForget(w http.ResponseWriter, r *http.Request, body forgetBod
 	case errors.As(err, &unknown):
 		status, body.Problem = http.StatusNotFound, unknownText(unknown)
 	case errors.As(err, &waits) && waits.Deleted:
-		body.Problem = plural(waits.Count, "event has", "events have") + " come meanwhile, and been left, because it is not delivered yet. " +
-			"Everything else was deleted. Stop what enqueues, wait, and forget again."
+		body.Problem = plural(waits.Count, "event has come meanwhile and is", "events have come meanwhile and are") + " not delivered " +
+			"yet. Everything else was deleted. Stop what enqueues, wait, and forget again."
 	case errors.As(err, &waits), errors.As(err, new(*admin.ReplayRunsError)), errors.As(err, new(*admin.SeveralTenantsError)):
 		body.Problem = "Nothing was changed, because something has come meanwhile. " + refusalText(err)
 	default:

@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"html"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -220,24 +222,76 @@ func TestForgetWaitsForAReplay(t *testing.T) {
 	require.Contains(t, said(t, s.forget("entity", "order/4711", "undelivered", "1", "count", "3", "why", "ticket")), "Forgotten: 3 rows")
 }
 
-// TestForgetGoesOnByItself if it takes longer than somebody waits, and ends early with the page: then the plan says that it has not ended.
+// holdStates locks the states of all events until release, so that a forget waits.
+func holdStates(t testing.TB, pool *pgxpool.Pool) (release func()) {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	for _, table := range []string{"queue", "delivered"} {
+		_, err = tx.Exec(t.Context(), "SELECT FROM outbox."+table+" FOR UPDATE")
+		require.NoError(t, err)
+	}
+	return func() { require.NoError(t, tx.Rollback(t.Context())) }
+}
+
+// TestForgetGoesOnByItself if it takes longer than somebody waits.
 func TestForgetGoesOnByItself(t *testing.T) {
 	t.Parallel()
 	pool := ordered(t)
 	s := open(t, dashboard.Config{Pool: pool, AuthorizeForget: anybody})
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	_, err = tx.Exec(t.Context(), "SELECT FROM outbox.queue FOR UPDATE")
-	require.NoError(t, err)
+	s.page.WaitForForgets(time.Millisecond)
+	release := holdStates(t, pool)
 	a := s.forget("entity", "order/4711", "undelivered", "1", "count", "3", "why", "ticket")
 	require.Equal(t, "It takes longer, and goes on by itself. The audit counts the rows that are deleted, and says when it has ended.", said(t, a))
 	require.Equal(t, "/forget?did=forget-runs", a.url)
+	pgtest.Settles(t, pool, 1, "SELECT count(*)::int FROM outbox.audit WHERE act = 'forget'")
 	require.Contains(t, textOf(s.ok("/audit")), "an entity order, 0 rows; it has not ended: entity order/4711")
 	require.Contains(t, textOf(s.forget("entity", "order/4711", "undelivered", "1").body), "A forget of it was begun and has not ended: this goes on with it.")
-	require.NoError(t, tx.Rollback(t.Context()))
+	release()
 	pgtest.Settles(t, pool, 1, "SELECT count(*)::int FROM outbox.audit WHERE act = 'forget' AND busy_until IS NULL")
 	require.Zero(t, countOrders(t, pool))
+}
+
+// TestForgetEndsWithThePage, and another page goes on with it.
+func TestForgetEndsWithThePage(t *testing.T) {
+	t.Parallel()
+	pool := ordered(t)
+	s := open(t, dashboard.Config{Pool: pool, AuthorizeForget: anybody})
+	s.page.WaitForForgets(time.Millisecond)
+	release := holdStates(t, pool)
+	form := []string{"entity", "order/4711", "undelivered", "1", "count", "3", "why", "ticket"}
+	s.forget(form...)
+	pgtest.Settles(t, pool, 1, "SELECT count(*)::int FROM outbox.audit WHERE act = 'forget'")
+	s.page.Close()
+	release()
+	require.Equal(t, 1, countOrders(t, pool))
+	require.Equal(t, http.StatusServiceUnavailable, s.forget(form...).status)
+	s = open(t, dashboard.Config{Pool: pool, AuthorizeForget: anybody})
+	require.Contains(t, s.forget(form[:4]...).body, "A forget of it was begun and has not ended: this goes on with it.")
+	require.Contains(t, said(t, s.forget(form...)), "Forgotten: 3 rows")
+	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*)::int FROM outbox.audit WHERE act = 'forget' AND busy_until IS NULL"))
+}
+
+// TestForgetLeavesWhatComesMeanwhile and is not delivered, and says so.
+func TestForgetLeavesWhatComesMeanwhile(t *testing.T) {
+	t.Parallel()
+	pool := ordered(t)
+	pgtest.Execute(t, pool, "DELETE FROM outbox.queue WHERE id = '"+placedID+"'")
+	pgtest.Execute(t, pool, `INSERT INTO outbox.delivered (id, finalized_at, attempts, namespace, topic) VALUES ('`+placedID+`', now(), 1, 'shop', 'placed')`)
+	s := open(t, dashboard.Config{Pool: pool, AuthorizeForget: anybody})
+	s.page.WaitForForgets(pgtest.Patience)
+	release := holdStates(t, pool)
+	answers := make(chan answer, 1)
+	go func() { answers <- s.forget("entity", "order/4711", "count", "3", "why", "ticket") }()
+	pgtest.Settles(t, pool, 1, "SELECT count(*)::int FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())")
+	pgtest.Execute(t, pool, `WITH e AS (INSERT INTO outbox.events (namespace, topic, payload, tenant_id, entity_type, entity_id) VALUES ('shop', 'placed', '{}', '`+tenantID+`', 'order', '4711') RETURNING id)
+		INSERT INTO outbox.queue (id, namespace, topic) SELECT id, 'shop', 'placed' FROM e`)
+	release()
+	a := pgtest.Receive(t, answers, "the answer")
+	require.Equal(t, http.StatusConflict, a.status)
+	require.Equal(t, "1 event has come meanwhile and is not delivered yet. Everything else was deleted. Stop what enqueues, wait, and forget again.", alert(t, a))
+	require.Equal(t, 1, countOrders(t, pool))
 }
 
 // TestForgetNeedsItsOwnPermission: it is off by default. A page that is read-only has no form.
