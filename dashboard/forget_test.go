@@ -19,6 +19,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/dashboard"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
+	"github.com/outboxgen/outboxgen/migrate"
 )
 
 func anybody(*http.Request) error { return nil }
@@ -327,4 +329,21 @@ func TestForgetNeedsItsOwnPermission(t *testing.T) {
 	require.NotContains(t, textOf(s.ok("/forget?entity=order/4711&count=3")), "4711", "an address names nobody")
 	require.Equal(t, 1, countOrders(t, pool))
 	require.NotContains(t, audits(t, pool), "forget")
+}
+
+// TestForgetNeedsARoleOfTheDatabase: that of an eraser. Others are told so, and nothing is done.
+func TestForgetNeedsARoleOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	pool := ordered(t)
+	form := []string{"entity", "order/4711", "undelivered", "1", "count", "3", "why", "ticket"}
+	roles := runtimetest.RolePools(t, pool)
+	for _, role := range []migrate.Role{migrate.Reader, migrate.Operator} {
+		a := open(t, dashboard.Config{Pool: roles[role], AuthorizeForget: anybody}).forget(form...)
+		require.Equal(t, http.StatusInternalServerError, a.status, role)
+		require.Contains(t, a.body, "Forgetting a tenant or an entity needs the role of an eraser", role)
+		require.Equal(t, 1, countOrders(t, pool), role)
+		require.NotContains(t, audits(t, pool), "forget", role)
+	}
+	s := open(t, dashboard.Config{Pool: roles[migrate.Eraser], AuthorizeForget: anybody})
+	require.Contains(t, said(t, s.forget(form...)), "Forgotten: 3 rows")
 }
