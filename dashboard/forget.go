@@ -166,11 +166,11 @@ func refusalText(why error) string {
 	var several *admin.SeveralTenantsError
 	switch {
 	case errors.As(why, &waits):
-		return plural(waits.Count, "event is", "events are") + " not delivered yet. Wait until nothing is, or choose above to delete " +
-			"what is not delivered, too."
+		return plural(waits.Count, "event is", "events are") + " not delivered yet. Wait until nothing is, or choose " +
+			"above to delete what is not delivered, too."
 	case errors.As(why, &replay):
-		return fmt.Sprintf("A replay of %s has been running since %s, and may have the same events. Wait for its end.", replay.Who,
-			stampText(replay.Since))
+		return fmt.Sprintf("A replay of %s has been running since %s, and may have the same events. Wait for its end.",
+			replay.Who, stampText(replay.Since))
 	case errors.As(why, &several):
 		var names []string
 		for _, t := range several.Tenants {
@@ -180,13 +180,14 @@ func refusalText(why error) string {
 			}
 			names = append(names, name)
 		}
-		return fmt.Sprintf("%s is an entity of several tenants: %s. Name one of them above, or choose every tenant.", several.Entity,
-			strings.Join(names, ", "))
+		return fmt.Sprintf("%s is an entity of several tenants: %s. Name one of them above, or choose every tenant.",
+			several.Entity, strings.Join(names, ", "))
 	}
 	return why.Error()
 }
 
-// confirmed checks the confirmation of b.Plan, which was made after it. It returns the status 200 if the forget may begin.
+// confirmed checks the confirmation of b.Plan, which was made after it. It returns the status 200 if the forget may
+// begin.
 func (b *forgetBody) confirmed(typed string) (status int, problem string) {
 	switch {
 	case len(b.Plan.Refusals) > 0:
@@ -196,8 +197,8 @@ func (b *forgetBody) confirmed(typed string) (status int, problem string) {
 	case b.Why == "":
 		return http.StatusBadRequest, "Nothing was changed: say why, because this is recorded in the audit."
 	case strings.NewReplacer(",", "", " ", "").Replace(typed) != fmt.Sprint(b.Plan.Count):
-		return http.StatusConflict, fmt.Sprintf("Nothing was changed: you have typed %s, and there are %s now.", shortText(typed),
-			plural(b.Plan.Count, "row", "rows"))
+		return http.StatusConflict, fmt.Sprintf("Nothing was changed: you have typed %s, and there are %s now.",
+			shortText(typed), plural(b.Plan.Count, "row", "rows"))
 	}
 	return http.StatusOK, ""
 }
@@ -266,9 +267,10 @@ func (p *Page) failForget(w http.ResponseWriter, r *http.Request, body forgetBod
 	case errors.As(err, &unknown):
 		status, body.Problem = http.StatusNotFound, unknownText(unknown)
 	case errors.As(err, &waits) && waits.Deleted:
-		body.Problem = plural(waits.Count, "event has come meanwhile and is", "events have come meanwhile and are") + " not delivered " +
-			"yet. Everything else was deleted. Stop what enqueues, wait, and forget again."
-	case errors.As(err, &waits), errors.As(err, new(*admin.ReplayRunsError)), errors.As(err, new(*admin.SeveralTenantsError)):
+		body.Problem = plural(waits.Count, "event has come meanwhile and is", "events have come meanwhile and are") +
+			" not delivered yet. Everything else was deleted. Stop what enqueues, wait, and forget again."
+	case errors.As(err, &waits), errors.As(err, new(*admin.ReplayRunsError)),
+		errors.As(err, new(*admin.SeveralTenantsError)):
 		body.Problem = "Nothing was changed, because something has come meanwhile. " + refusalText(err)
 	default:
 		p.fail(w, r, err)
@@ -320,5 +322,5 @@ var forgetUnreached = []string{
 	"Consumers in other databases have an inbox of their own. Forget there, too.",
 	"Tables of handlers and consumers, and what they have logged or sent, are theirs.",
 	"Payloads and texts of other tenants and entities may name somebody. Nobody looks into them.",
-	"Sealed fields of a tenant that has a key of its own cannot be read anywhere when you destroy the key.",
+	"Sealed fields of a tenant that has a key of its own cannot be read anywhere once you destroy that key.",
 }
