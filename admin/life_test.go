@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
+	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/queue"
@@ -151,10 +153,18 @@ func TestLifeOfAnEntity(t *testing.T) {
 	require.Equal(t, second.ID, life.Versions[0].EventID)
 
 	// The same by the chain, from its id, and by a page per event.
-	for _, f := range []admin.Filter{{Correlation: first.ID.String()}, {IDs: []uuid.UUID{first.ID}}} {
-		life, err := ops.Life(t.Context(), f, admin.Page{})
+	viewer := runtimetest.AdminOf(t, runtimetest.RolePools(t, pool)[migrate.Viewer])
+	for _, f := range []admin.Filter{order, {Correlation: first.ID.String()}, {IDs: []uuid.UUID{first.ID}}} {
+		for _, by := range []*admin.Admin{ops, viewer} {
+			life, err := by.Life(t.Context(), f, admin.Page{})
+			require.NoError(t, err)
+			require.Equal(t, whole, told(life.Events))
+		}
+	}
+	for _, by := range []*admin.Admin{ops, viewer} {
+		life, err := by.Life(t.Context(), admin.Filter{Causation: first.ID}, admin.Page{})
 		require.NoError(t, err)
-		require.Equal(t, whole, told(life.Events))
+		require.Len(t, life.Events, 2)
 	}
 	one, err := ops.Life(t.Context(), order, admin.Page{Limit: 1})
 	require.NoError(t, err)
@@ -244,6 +254,61 @@ func TestLifeAfterThePrune(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"dead ears", "dead eyes", "parked nose"}, all)
 }
+
+// TestLifeOfACause: what an event has caused, wherever it and its cause are, and not what its chain has besides.
+func TestLifeOfACause(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	ops := runtimetest.AdminOf(t, pool)
+	// a caused b, c and d. b, an event of the log, caused e in capitals. f is of the same chain and has another cause.
+	ids := make(map[string]uuid.UUID)
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		ids[name] = uuid.Must(uuid.NewV7())
+	}
+	put := func(table, name, cause string) {
+		headers, chain := "", ids["a"].String()
+		if cause != "" {
+			headers = fmt.Sprintf(`{"causation_id": %q, "correlation_id": %q}`, cause, chain)
+		}
+		pgtest.Execute(t, pool, `INSERT INTO outbox.`+table+` (id, namespace, topic, payload, headers, entity_type, entity_id) VALUES ($1, 'shop', $2::text, '{}', nullif($3::text, '')::jsonb, 'order', $2)`, ids[name], name, headers)
+	}
+	put("events", "a", "")
+	put("log", "b", ids["a"].String())
+	put("events", "c", ids["a"].String())
+	put("log", "d", ids["a"].String())
+	put("events", "e", strings.ToUpper(ids["b"].String()))
+	put("events", "f", uuid.NewString())
+	pgtest.Execute(t, pool, "INSERT INTO outbox.delivered (id, namespace, topic, attempts) SELECT id, namespace, topic, 1 FROM outbox.events")
+	pgtest.Execute(t, pool, `INSERT INTO outbox.parked (listener, seq, bucket, key, id, namespace, topic, version, headers, payload, created_at)
+		SELECT 'nose', seq, bucket, 'd', id, namespace, topic, version, headers, payload, created_at FROM outbox.log WHERE topic = 'd'`)
+	caused := func(name string, page admin.Page) (string, string) {
+		life, err := ops.Life(t.Context(), admin.Filter{Causation: ids[name]}, page)
+		require.NoError(t, err)
+		return strings.Join(strings.Fields(regexp.MustCompile(`(?m)shop/(.).*`).ReplaceAllString(told(life.Events), "$1")), " "), life.Next
+	}
+	require.Equal(t, "b e c d", first(caused("a", admin.Page{})), "with what these have caused below them")
+	require.Equal(t, "e", first(caused("b", admin.Page{})))
+	require.Empty(t, first(caused("c", admin.Page{})))
+	var pages []string
+	for page := (admin.Page{Limit: 1}); ; {
+		names, next := caused("a", page)
+		if pages = append(pages, names); next == "" {
+			break
+		}
+		page.After = next
+	}
+	require.Equal(t, []string{"b e", "c", "d", "d"}, pages, "the entry of a listener is one of its own")
+	life, err := ops.Life(t.Context(), admin.Filter{Causation: ids["a"], Topic: "c", Namespace: "shop"}, admin.Page{})
+	require.NoError(t, err)
+	require.Len(t, life.Events, 1)
+
+	pgtest.Execute(t, pool, "DELETE FROM outbox.log WHERE topic <> 'd'")
+	pgtest.Execute(t, pool, "DELETE FROM outbox.events WHERE topic = 'a'")
+	require.Equal(t, "c d", first(caused("a", admin.Page{})), "the chain began with what is gone")
+	require.Empty(t, first(caused("b", admin.Page{})), "nobody knows any more of which chain it was")
+}
+
+func first(a, _ string) string { return a }
 
 // TestLongLifeIsPaged: each event of an entity is on one page, in order, whatever their times are.
 func TestLongLifeIsPaged(t *testing.T) {
@@ -341,20 +406,22 @@ func TestFiltersThatLeadToEvents(t *testing.T) {
 	require.NoError(t, err)
 	order := outbox.Entity{Type: "order", ID: "1"}
 	for want, f := range map[string]admin.Filter{
-		"Entity needs its Type and its ID":                                  {Entity: outbox.Entity{Type: "order"}},
-		"Entity and Correlation must be UTF-8 without NUL":                  {Correlation: "\x00"},
-		"IDs, Entity and Correlation each lead to events: set one of them":  {Entity: order, Correlation: "c"},
-		"IDs, Entity and Correlation each lead to events: set one of them ": {Entity: order, IDs: []uuid.UUID{uuid.New()}},
-		"Entity and Correlation must be UTF-8 without NUL ":                 {Entity: outbox.Entity{Type: "a", ID: "\xff"}},
-		"Entity needs its Type and its ID ":                                 {Entity: outbox.Entity{ID: "1"}},
-		"Entity needs its Type and its ID  ":                                {Entity: outbox.Entity{Version: 1}},
+		"Entity needs its Type and its ID":                                               {Entity: outbox.Entity{Type: "order"}},
+		"Entity and Correlation must be UTF-8 without NUL":                               {Correlation: "\x00"},
+		"IDs, Entity, Correlation and Causation each lead to events: set one of them":    {Entity: order, Correlation: "c"},
+		"IDs, Entity, Correlation and Causation each lead to events: set one of them ":   {Entity: order, IDs: []uuid.UUID{uuid.New()}},
+		"IDs, Entity, Correlation and Causation each lead to events: set one of them  ":  {Correlation: "c", Causation: uuid.New()},
+		"IDs, Entity, Correlation and Causation each lead to events: set one of them   ": {IDs: []uuid.UUID{uuid.New()}, Causation: uuid.New()},
+		"Entity and Correlation must be UTF-8 without NUL ":                              {Entity: outbox.Entity{Type: "a", ID: "\xff"}},
+		"Entity needs its Type and its ID ":                                              {Entity: outbox.Entity{ID: "1"}},
+		"Entity needs its Type and its ID  ":                                             {Entity: outbox.Entity{Version: 1}},
 	} {
 		_, err := ops.Life(t.Context(), f, admin.Page{})
 		require.EqualError(t, err, "list life: filter: "+strings.TrimSpace(want))
 	}
-	for _, f := range []admin.Filter{{Entity: order}, {Correlation: "c"}} {
+	for _, f := range []admin.Filter{{Entity: order}, {Correlation: "c"}, {Causation: uuid.New()}} {
 		_, err := ops.Replay(t.Context(), f, admin.Act{Who: "ann"})
-		require.EqualError(t, err, "replay: filter: Entity and Correlation select events and not dead letters: pass the IDs of the events")
+		require.EqualError(t, err, "replay: filter: Entity, Correlation and Causation select events and not dead letters: pass the IDs of the events")
 		_, err = ops.Discard(t.Context(), f, admin.Act{Who: "ann", Why: "because"})
 		require.ErrorAs(t, err, new(*admin.ArgumentError))
 	}

@@ -74,7 +74,9 @@ func TestTenantSeesItsOwnRows(t *testing.T) {
 			require.False(t, allowed(t, reader, write), write)
 		}
 	}
-	require.False(t, allowed(t, reader, "SELECT FROM outbox.event_status"), "the view has the privileges of its owner")
+	for _, view := range []string{"event_status", "event_links"} {
+		require.False(t, allowed(t, reader, "SELECT FROM outbox."+view), "the view has the privileges of its owner")
+	}
 
 	enqueue := func(ms ...outbox.Message) error {
 		return pgx.BeginFunc(t.Context(), producer, func(tx pgx.Tx) error {
@@ -169,7 +171,7 @@ func TestDispatcherOfANamespace(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, tag.RowsAffected(), table)
 	}
-	for _, table := range []string{"log", "listeners", "parked", "processed_events", "inbox_messages", "audit", "event_status"} {
+	for _, table := range []string{"log", "listeners", "parked", "processed_events", "inbox_messages", "audit", "event_status", "event_links"} {
 		require.False(t, allowed(t, conn, "SELECT FROM outbox."+table), table)
 	}
 	require.False(t, allowed(t, conn, "INSERT INTO outbox.dead_letters (id, namespace, topic, version, payload, created_at, attempts, error) VALUES (gen_random_uuid(), 'secret', 'one', 1, '1', now(), 1, 'x')"))
