@@ -222,20 +222,10 @@ func (a *app) nextCommand(after string) string {
 			i++
 		case strings.HasPrefix(arg, "--after="):
 		default:
-			words = append(words, quoteWord(arg))
+			words = append(words, errtext.Word(arg))
 		}
 	}
 	return strings.Join(append(words, "--after", after), " ")
-}
-
-// quoteWord quotes a word for a shell if it needs to be.
-func quoteWord(word string) string {
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+", r)
-	}) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 func eventTable(events []admin.EventStatus) [][]any {
@@ -314,7 +304,7 @@ in it, the payload is only printed with --payload, which masks nothing.`,
 			_ = a.printf("\nchain\n")
 			err = a.printTree(life.Events, 0, e.ID)
 			if life.Next != "" {
-				a.notef("the chain has more events: outboxgen events --correlation %s", quoteWord(chain))
+				a.notef("the chain has more events: outboxgen events --correlation %s", errtext.Word(chain))
 			}
 			return err
 		})
