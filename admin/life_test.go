@@ -217,6 +217,102 @@ func TestConsumersThatRecordByKey(t *testing.T) {
 	require.Equal(t, "ledger", d.Consumers[0].Consumer)
 }
 
+// TestFiltersOfAnEntity: what an index leads to is compared with each of the other fields of a filter.
+func TestFiltersOfAnEntity(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	ops := runtimetest.AdminOf(t, pool)
+	tenant := uuid.New()
+	m := orderMessage(tenant, "1", 1)
+	m.PartitionKey = "p"
+	runtimetest.EnqueueAll(t, pool, m)
+	pgtest.Execute(t, pool, `UPDATE outbox.queue SET failures = '[{"at": "2026-05-01T12:00:00Z", "attempt": 1, "error": "the server is away"}]'`)
+	at := pgtest.Value[time.Time](t, pool, "SELECT created_at FROM outbox.events")
+	for _, c := range []struct{ right, wrong admin.Filter }{
+		{admin.Filter{Namespace: "test"}, admin.Filter{Namespace: "shop"}},
+		{admin.Filter{Namespace: "test", Topic: "ping"}, admin.Filter{Namespace: "test", Topic: "pong"}},
+		{admin.Filter{}, admin.Filter{Listener: "ears"}},
+		{admin.Filter{TenantID: outbox.Tenant(tenant)}, admin.Filter{TenantID: outbox.Tenant(uuid.New())}},
+		{admin.Filter{Status: admin.StatusPending}, admin.Filter{Status: admin.StatusDead}},
+		{admin.Filter{Key: m.DedupeKey}, admin.Filter{Key: "k"}},
+		{admin.Filter{Key: "p"}, admin.Filter{Key: "q"}},
+		{admin.Filter{Since: at}, admin.Filter{Since: at.Add(time.Millisecond)}},
+		{admin.Filter{Until: at.Add(time.Millisecond)}, admin.Filter{Until: at}},
+		{admin.Filter{Error: "away"}, admin.Filter{Error: "here"}},
+	} {
+		for want, f := range []admin.Filter{c.wrong, c.right} {
+			f.Entity = m.Entity
+			f.Entity.Version = 0
+			life, err := ops.Life(t.Context(), f, admin.Page{})
+			require.NoError(t, err)
+			require.Len(t, life.Events, want, "%+v", f)
+		}
+	}
+}
+
+// TestLifeOfALongChain: what is left out of a page is said.
+func TestLifeOfALongChain(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	ops := runtimetest.AdminOf(t, pool)
+	put := func(order string, n int) {
+		pgtest.Execute(t, pool, `WITH root AS (
+				INSERT INTO outbox.events (id, namespace, topic, payload, entity_type, entity_id) VALUES (gen_random_uuid(), 'shop', 'placed', '{}', 'order', $1) RETURNING id),
+			caused AS (
+				INSERT INTO outbox.events (id, namespace, topic, payload, created_at, headers)
+				SELECT gen_random_uuid(), 'shop', 'mailed', '{}', now() + interval '1 s', jsonb_build_object('causation_id', id, 'correlation_id', id) FROM root CROSS JOIN generate_series(1, $2::int) RETURNING id)
+			INSERT INTO outbox.delivered (id, namespace, topic, attempts) SELECT id, 'shop', 'placed', 1 FROM root UNION ALL SELECT id, 'shop', 'mailed', 1 FROM caused`, order, n)
+	}
+	put("short", 499)
+	put("long", 500)
+	for range 3 {
+		put("many", 400)
+	}
+	for _, want := range []struct {
+		order  string
+		more   bool
+		caused int
+	}{{"short", false, 499}, {"long", true, 500}, {"many", true, 1000}} {
+		life, err := ops.Life(t.Context(), admin.Filter{Entity: outbox.Entity{Type: "order", ID: want.order}}, admin.Page{})
+		require.NoError(t, err)
+		require.Equal(t, want.more, life.More, want.order)
+		caused := 0
+		for _, e := range life.Events {
+			caused += len(e.Caused)
+		}
+		require.Equal(t, want.caused, caused, want.order)
+	}
+}
+
+// TestLifeAtConsumers: messages that a consumer group keeps, and the version of an entity of a tenant.
+func TestLifeAtConsumers(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	tenant := uuid.New()
+	id := runtimetest.EnqueueAll(t, pool, orderMessage(tenant, "1", 1))[0].ID
+	for group, status := range map[string]string{"a": "parked", "b": "parked", "c": "dead"} {
+		due := map[string]string{"a": "2030-01-01T00:00:00Z", "b": "infinity", "c": "2030-01-01T00:00:00Z"}[group]
+		pgtest.Execute(t, pool, `INSERT INTO outbox.inbox_messages (consumer_group, message_id, place, event_id, type, namespace, topic, version, envelope, body, status, attempts, next_attempt_at, error)
+			VALUES ($1, $2::uuid::text, 'kafka:x/1@1', $2::uuid, 'test.ping', 'test', 'ping', 1, '{}', '{}', $3, 2, $4::text::timestamptz, 'no')`, group, id, status, due)
+	}
+	for _, of := range []uuid.UUID{tenant, uuid.Nil, uuid.New()} {
+		pgtest.Execute(t, pool, `INSERT INTO outbox.entity_versions (consumer_group, source, tenant_id, entity_type, entity_id, version, event_id) VALUES ('a', '/test', $1, 'order', '1', 2, $2)`, of, id)
+	}
+	life, err := runtimetest.AdminOf(t, pool).Life(t.Context(), admin.Filter{Entity: outbox.Entity{Type: "order", ID: "1"}}, admin.Page{})
+	require.NoError(t, err)
+	require.Len(t, life.Events, 1)
+	var got []string
+	for _, c := range life.Events[0].Consumers {
+		got = append(got, fmt.Sprint(c.Consumer, " ", c.Status, " ", c.Attempts, " ", c.NextAttemptAt.Year(), " ", c.LastError))
+	}
+	require.ElementsMatch(t, []string{"a parked 2 2030 no", "b parked 2 1 no", "c dead 2 1 no"}, got)
+	got = nil
+	for _, v := range life.Versions {
+		got = append(got, v.TenantID.UUID.String())
+	}
+	require.ElementsMatch(t, []string{tenant.String(), uuid.Nil.String()}, got, "its own, and that of no tenant")
+}
+
 // TestLifeAfterThePrune: what a listener has kept is found when the log has forgotten it, and an event without its cause
 // stands on its own.
 func TestLifeAfterThePrune(t *testing.T) {
@@ -301,6 +397,10 @@ func TestLifeOfACause(t *testing.T) {
 	life, err := ops.Life(t.Context(), admin.Filter{Causation: ids["a"], Topic: "c", Namespace: "shop"}, admin.Page{})
 	require.NoError(t, err)
 	require.Len(t, life.Events, 1)
+
+	life, err = ops.Life(t.Context(), admin.Filter{Correlation: ids["c"].String()}, admin.Page{})
+	require.NoError(t, err)
+	require.Empty(t, life.Events, "no chain began with what has a cause")
 
 	pgtest.Execute(t, pool, "DELETE FROM outbox.log WHERE topic <> 'd'")
 	pgtest.Execute(t, pool, "DELETE FROM outbox.events WHERE topic = 'a'")
