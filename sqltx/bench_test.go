@@ -79,8 +79,8 @@ func BenchmarkEnqueue(b *testing.B) {
 			return err
 		}
 		var woke bool
-		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsert), "shop", "order_paid", 1, nil, int64(topiclane.Of("order_paid")), 25, nil, true, ring.Key, ring.Channel,
-			id.String(), "", "", "", "", 0, nil, string(payload)).Scan(&woke)
+		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsertKeyless), id.String(), "shop", "order_paid", 1, nil, int64(topiclane.Of("order_paid")), 25, nil,
+			ring.Key, ring.Channel, nil, nil, nil, nil, nil, string(payload)).Scan(&woke)
 	}, func(ctx context.Context, tx *sql.Tx) error {
 		p := one()
 		_, err := topic.Enqueue(ctx, sqltx.Wrap(tx), &p)

@@ -62,15 +62,13 @@ INSERT INTO outbox_schema.log (
     id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
     entity_version, headers, payload, bucket)
 VALUES (
-    $1, $2, $3, $4, $5, nullif($6::text, ''),
-    nullif($7::text, ''), nullif($8::text, ''), nullif($9::text, ''),
-    CASE WHEN $8::text <> '' THEN $10::bigint END, $11, $12, $13)
+    $1, $2, $3, $4, $5, $6::text, $7::text,
+    $8::text, $9::text, $10::bigint, $11, $12, $13)
 ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
 RETURNING
     (CASE
-        WHEN NOT $14::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($15::bigint) THEN false
-        ELSE pg_notify($16::text, '') IS NOT NULL
+        WHEN pg_try_advisory_xact_lock_shared($14::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($15::text, '') IS NOT NULL
     END)::boolean AS woke
 `
 
@@ -81,15 +79,14 @@ type LogInsertParams struct {
 	Version       int32
 	TenantID      pgtype.UUID
 	DedupeKey     string
-	PartitionKey  string
-	EntityType    string
-	EntityID      string
-	EntityVersion int64
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
 	Headers       json.RawMessage
 	Payload       json.RawMessage
 	Bucket        int16
-	Wake          bool
-	LockKey       int64
+	LockKey       *int64
 	Channel       string
 }
 
@@ -110,7 +107,60 @@ func (q *Queries) LogInsert(ctx context.Context, arg LogInsertParams) (bool, err
 		arg.Headers,
 		arg.Payload,
 		arg.Bucket,
-		arg.Wake,
+		arg.LockKey,
+		arg.Channel,
+	)
+	var woke bool
+	err := row.Scan(&woke)
+	return woke, err
+}
+
+const LogInsertKeyless = `-- name: LogInsertKeyless :one
+INSERT INTO outbox_schema.log (
+    id, namespace, topic, version, tenant_id, partition_key, entity_type, entity_id,
+    entity_version, headers, payload, bucket)
+VALUES (
+    $1, $2, $3, $4, $5, $6::text,
+    $7::text, $8::text, $9::bigint, $10, $11, $12)
+RETURNING
+    (CASE
+        WHEN pg_try_advisory_xact_lock_shared($13::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($14::text, '') IS NOT NULL
+    END)::boolean AS woke
+`
+
+type LogInsertKeylessParams struct {
+	ID            pgtype.UUID
+	Namespace     string
+	Topic         string
+	Version       int32
+	TenantID      pgtype.UUID
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
+	Headers       json.RawMessage
+	Payload       json.RawMessage
+	Bucket        int16
+	LockKey       *int64
+	Channel       string
+}
+
+// EventInsertKeyless for a log topic.
+func (q *Queries) LogInsertKeyless(ctx context.Context, arg LogInsertKeylessParams) (bool, error) {
+	row := q.db.QueryRow(ctx, LogInsertKeyless,
+		arg.ID,
+		arg.Namespace,
+		arg.Topic,
+		arg.Version,
+		arg.TenantID,
+		arg.PartitionKey,
+		arg.EntityType,
+		arg.EntityID,
+		arg.EntityVersion,
+		arg.Headers,
+		arg.Payload,
+		arg.Bucket,
 		arg.LockKey,
 		arg.Channel,
 	)
@@ -403,15 +453,13 @@ WITH inserted AS (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload, bucket)
     VALUES (
-        $4, $1, $2, $5, $6, nullif($3::text, ''),
-        nullif($7::text, ''), nullif($8::text, ''), nullif($9::text, ''),
-        CASE WHEN $8::text <> '' THEN $10::bigint END, $11, $12, $13)
+        $4, $1, $2, $5, $6, $3::text, $7::text,
+        $8::text, $9::text, $10::bigint, $11, $12, $13)
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING
         CASE
-            WHEN NOT $14::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared($15::bigint) THEN false
-            ELSE pg_notify($16::text, '') IS NOT NULL
+            WHEN pg_try_advisory_xact_lock_shared($14::bigint) IS NOT FALSE THEN false
+            ELSE pg_notify($15::text, '') IS NOT NULL
         END AS woke
 )
 SELECT
@@ -433,15 +481,14 @@ type LogQueueParams struct {
 	ID            pgtype.UUID
 	Version       int32
 	TenantID      pgtype.UUID
-	PartitionKey  string
-	EntityType    string
-	EntityID      string
-	EntityVersion int64
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
 	Headers       json.RawMessage
 	Payload       json.RawMessage
 	Bucket        int16
-	Wake          bool
-	LockKey       int64
+	LockKey       *int64
 	Channel       string
 }
 
@@ -466,7 +513,6 @@ func (q *Queries) LogQueue(ctx context.Context, arg LogQueueParams) (LogQueueRow
 		arg.Headers,
 		arg.Payload,
 		arg.Bucket,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 	)
