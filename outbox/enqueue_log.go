@@ -30,7 +30,7 @@ func logInsertMany(p queries.EventInsertManyParams, ms []Message, part []int) qu
 		Namespace: p.Namespace, Topic: p.Topic, Version: p.Version, Ids: p.Ids, TenantIds: p.TenantIds,
 		DedupeKeys: p.DedupeKeys, PartitionKeys: p.PartitionKeys, EntityTypes: p.EntityTypes, EntityIds: p.EntityIds,
 		EntityVersions: p.EntityVersions, Headers: p.Headers, Payloads: p.Payloads,
-		Wake: p.Wake, LockKey: p.LockKey, Channel: p.Channel,
+		LockKey: p.LockKey, Channel: p.Channel,
 	}
 	q.Buckets, q.Places = make([]int16, len(part)), make([]int32, len(part))
 	for n, i := range part {

@@ -94,8 +94,8 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality(@ids::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted;
@@ -141,8 +141,8 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality(@ids::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted;

@@ -99,7 +99,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		var written int
 		var known sql.NullString
 		var woke bool
-		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, ring.Key, ring.Channel, nil, nil, nil, nil, nil, nil, nil,
+		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsertManyKeyless), ids, ring.Key, ring.Channel, nil, nil, nil, nil, nil, nil, nil,
 			payloads, attempts, nil, "shop", "order_paid", 1, int64(topiclane.Of("order_paid"))).Scan(&written, &known, &woke)
 	}
 	// What sqltx adds, and what EnqueueMany adds, which checks and encodes the events, through any driver.
@@ -116,7 +116,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		var known []pgtype.UUID
 		var woke bool
 		var none []string
-		return sqltx.Wrap(tx).QueryRow(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, ring.Key, ring.Channel, none, none, none, none, none, []int64(nil), none,
+		return sqltx.Wrap(tx).QueryRow(ctx, schema.Text(queries.EventInsertManyKeyless), ids, ring.Key, ring.Channel, none, none, none, none, none, []int64(nil), none,
 			payloads, attempts, []pgtype.Timestamptz(nil), "shop", "order_paid", int32(1), int64(topiclane.Of("order_paid"))).Scan(&written, &known, &woke)
 	})
 	compare("many/EnqueueMany", byHand, func(ctx context.Context, tx *sql.Tx) error {

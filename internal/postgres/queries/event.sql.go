@@ -1193,24 +1193,24 @@ const EventInsertMany = `-- name: EventInsertMany :one
 WITH wanted AS (
     SELECT
         pg_catalog.unnest($1::uuid[]) AS id,
-        pg_catalog.unnest($5::uuid[]) AS tenant_id,
-        pg_catalog.unnest($6::text[]) AS dedupe_key,
-        pg_catalog.unnest($7::text[]) AS partition_key,
-        pg_catalog.unnest($8::text[]) AS entity_type,
-        pg_catalog.unnest($9::text[]) AS entity_id,
-        pg_catalog.unnest($10::bigint[]) AS entity_version,
-        pg_catalog.unnest($11::jsonb[]) AS headers,
-        pg_catalog.unnest($12::jsonb[]) AS payload,
-        pg_catalog.unnest($13::text[]) AS turn,
-        pg_catalog.unnest($14::integer[]) AS max_attempts,
-        pg_catalog.unnest($15::timestamptz[]) AS not_before
+        pg_catalog.unnest($4::uuid[]) AS tenant_id,
+        pg_catalog.unnest($5::text[]) AS dedupe_key,
+        pg_catalog.unnest($6::text[]) AS partition_key,
+        pg_catalog.unnest($7::text[]) AS entity_type,
+        pg_catalog.unnest($8::text[]) AS entity_id,
+        pg_catalog.unnest($9::bigint[]) AS entity_version,
+        pg_catalog.unnest($10::jsonb[]) AS headers,
+        pg_catalog.unnest($11::jsonb[]) AS payload,
+        pg_catalog.unnest($12::text[]) AS turn,
+        pg_catalog.unnest($13::integer[]) AS max_attempts,
+        pg_catalog.unnest($14::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload)
     SELECT
-        w.id, $16, $17, $18, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload
@@ -1221,7 +1221,7 @@ inserted AS (
 ),
 queued AS (
     INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
-    SELECT w.id, $16, $17, $18, w.tenant_id, CASE WHEN w.turn IS NULL THEN $19::integer ELSE $20::integer END, w.turn,
+    SELECT w.id, $15, $16, $17, w.tenant_id, CASE WHEN w.turn IS NULL THEN $18::integer ELSE $19::integer END, w.turn,
         w.max_attempts,
         coalesce(w.not_before, statement_timestamp())
     FROM wanted AS w
@@ -1231,17 +1231,16 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT $2::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
-        ELSE pg_notify($4::text, '') IS NOT NULL
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared($2::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($3::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted
 `
 
 type EventInsertManyParams struct {
 	Ids            []pgtype.UUID
-	Wake           bool
-	LockKey        int64
+	LockKey        *int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -1276,7 +1275,6 @@ type EventInsertManyRow struct {
 func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams) (EventInsertManyRow, error) {
 	row := q.db.QueryRow(ctx, EventInsertMany,
 		arg.Ids,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
@@ -1305,24 +1303,24 @@ const EventInsertManyKeyless = `-- name: EventInsertManyKeyless :one
 WITH wanted AS (
     SELECT
         pg_catalog.unnest($1::uuid[]) AS id,
-        pg_catalog.unnest($5::uuid[]) AS tenant_id,
-        pg_catalog.unnest($6::text[]) AS dedupe_key,
-        pg_catalog.unnest($7::text[]) AS partition_key,
-        pg_catalog.unnest($8::text[]) AS entity_type,
-        pg_catalog.unnest($9::text[]) AS entity_id,
-        pg_catalog.unnest($10::bigint[]) AS entity_version,
-        pg_catalog.unnest($11::jsonb[]) AS headers,
-        pg_catalog.unnest($12::jsonb[]) AS payload,
-        pg_catalog.unnest($13::text[]) AS turn,
-        pg_catalog.unnest($14::integer[]) AS max_attempts,
-        pg_catalog.unnest($15::timestamptz[]) AS not_before
+        pg_catalog.unnest($4::uuid[]) AS tenant_id,
+        pg_catalog.unnest($5::text[]) AS dedupe_key,
+        pg_catalog.unnest($6::text[]) AS partition_key,
+        pg_catalog.unnest($7::text[]) AS entity_type,
+        pg_catalog.unnest($8::text[]) AS entity_id,
+        pg_catalog.unnest($9::bigint[]) AS entity_version,
+        pg_catalog.unnest($10::jsonb[]) AS headers,
+        pg_catalog.unnest($11::jsonb[]) AS payload,
+        pg_catalog.unnest($12::text[]) AS turn,
+        pg_catalog.unnest($13::integer[]) AS max_attempts,
+        pg_catalog.unnest($14::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload)
     SELECT
-        w.id, $16, $17, $18, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload
@@ -1331,7 +1329,7 @@ inserted AS (
 ),
 queued AS (
     INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
-    SELECT w.id, $16, $17, $18, w.tenant_id, CASE WHEN w.turn IS NULL THEN $19::integer ELSE $20::integer END, w.turn,
+    SELECT w.id, $15, $16, $17, w.tenant_id, CASE WHEN w.turn IS NULL THEN $18::integer ELSE $19::integer END, w.turn,
         w.max_attempts,
         coalesce(w.not_before, statement_timestamp())
     FROM wanted AS w
@@ -1340,17 +1338,16 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT $2::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
-        ELSE pg_notify($4::text, '') IS NOT NULL
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared($2::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($3::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted
 `
 
 type EventInsertManyKeylessParams struct {
 	Ids            []pgtype.UUID
-	Wake           bool
-	LockKey        int64
+	LockKey        *int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -1381,7 +1378,6 @@ type EventInsertManyKeylessRow struct {
 func (q *Queries) EventInsertManyKeyless(ctx context.Context, arg EventInsertManyKeylessParams) (EventInsertManyKeylessRow, error) {
 	row := q.db.QueryRow(ctx, EventInsertManyKeyless,
 		arg.Ids,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,

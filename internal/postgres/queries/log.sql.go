@@ -173,16 +173,16 @@ const LogInsertMany = `-- name: LogInsertMany :one
 WITH wanted AS (
     SELECT
         pg_catalog.unnest($1::uuid[]) AS id,
-        pg_catalog.unnest($5::uuid[]) AS tenant_id,
-        pg_catalog.unnest($6::text[]) AS dedupe_key,
-        pg_catalog.unnest($7::text[]) AS partition_key,
-        pg_catalog.unnest($8::text[]) AS entity_type,
-        pg_catalog.unnest($9::text[]) AS entity_id,
-        pg_catalog.unnest($10::bigint[]) AS entity_version,
-        pg_catalog.unnest($11::jsonb[]) AS headers,
-        pg_catalog.unnest($12::jsonb[]) AS payload,
-        pg_catalog.unnest($13::smallint[]) AS bucket,
-        pg_catalog.unnest($14::integer[]) AS place
+        pg_catalog.unnest($4::uuid[]) AS tenant_id,
+        pg_catalog.unnest($5::text[]) AS dedupe_key,
+        pg_catalog.unnest($6::text[]) AS partition_key,
+        pg_catalog.unnest($7::text[]) AS entity_type,
+        pg_catalog.unnest($8::text[]) AS entity_id,
+        pg_catalog.unnest($9::bigint[]) AS entity_version,
+        pg_catalog.unnest($10::jsonb[]) AS headers,
+        pg_catalog.unnest($11::jsonb[]) AS payload,
+        pg_catalog.unnest($12::smallint[]) AS bucket,
+        pg_catalog.unnest($13::integer[]) AS place
 ),
 numbered AS MATERIALIZED (
     SELECT
@@ -201,7 +201,7 @@ inserted AS (
         seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload, bucket)
     SELECT
-        w.seq, w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.seq, w.id, $14, $15, $16, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload, w.bucket
@@ -214,17 +214,16 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT $2::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
-        ELSE pg_notify($4::text, '') IS NOT NULL
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared($2::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($3::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted
 `
 
 type LogInsertManyParams struct {
 	Ids            []pgtype.UUID
-	Wake           bool
-	LockKey        int64
+	LockKey        *int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -252,7 +251,6 @@ type LogInsertManyRow struct {
 func (q *Queries) LogInsertMany(ctx context.Context, arg LogInsertManyParams) (LogInsertManyRow, error) {
 	row := q.db.QueryRow(ctx, LogInsertMany,
 		arg.Ids,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
@@ -278,23 +276,23 @@ const LogInsertManyKeyless = `-- name: LogInsertManyKeyless :one
 WITH wanted AS (
     SELECT
         pg_catalog.unnest($1::uuid[]) AS id,
-        pg_catalog.unnest($5::uuid[]) AS tenant_id,
-        pg_catalog.unnest($6::text[]) AS dedupe_key,
-        pg_catalog.unnest($7::text[]) AS partition_key,
-        pg_catalog.unnest($8::text[]) AS entity_type,
-        pg_catalog.unnest($9::text[]) AS entity_id,
-        pg_catalog.unnest($10::bigint[]) AS entity_version,
-        pg_catalog.unnest($11::jsonb[]) AS headers,
-        pg_catalog.unnest($12::jsonb[]) AS payload,
-        pg_catalog.unnest($13::smallint[]) AS bucket,
-        pg_catalog.unnest($14::integer[]) AS place
+        pg_catalog.unnest($4::uuid[]) AS tenant_id,
+        pg_catalog.unnest($5::text[]) AS dedupe_key,
+        pg_catalog.unnest($6::text[]) AS partition_key,
+        pg_catalog.unnest($7::text[]) AS entity_type,
+        pg_catalog.unnest($8::text[]) AS entity_id,
+        pg_catalog.unnest($9::bigint[]) AS entity_version,
+        pg_catalog.unnest($10::jsonb[]) AS headers,
+        pg_catalog.unnest($11::jsonb[]) AS payload,
+        pg_catalog.unnest($12::smallint[]) AS bucket,
+        pg_catalog.unnest($13::integer[]) AS place
 ),
 inserted AS (
     INSERT INTO outbox_schema.log (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload, bucket)
     SELECT
-        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.id, $14, $15, $16, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload, w.bucket
@@ -306,17 +304,16 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT $2::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
-        ELSE pg_notify($4::text, '') IS NOT NULL
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared($2::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($3::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted
 `
 
 type LogInsertManyKeylessParams struct {
 	Ids            []pgtype.UUID
-	Wake           bool
-	LockKey        int64
+	LockKey        *int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -343,7 +340,6 @@ type LogInsertManyKeylessRow struct {
 func (q *Queries) LogInsertManyKeyless(ctx context.Context, arg LogInsertManyKeylessParams) (LogInsertManyKeylessRow, error) {
 	row := q.db.QueryRow(ctx, LogInsertManyKeyless,
 		arg.Ids,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
