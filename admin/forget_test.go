@@ -390,8 +390,9 @@ func TestForgetWhatDiesUnderIt(t *testing.T) {
 		case 1: // of events
 			runtimetest.EnqueueAll(t, pool, orderMessage(tenant, "1", 60))
 		case 2: // of the log
-			c := runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 1)
-			_, err := runtimetest.NewStore(t, pool).Nack(t.Context(), queue.Failure{Claimed: c[0], Err: outbox.Permanent(errors.New("no"))})
+			store := runtimetest.NewStore(t, pool)
+			c := runtimetest.ClaimN(t, store, 1)
+			_, err := store.Nack(t.Context(), queue.Failure{Claimed: c[0], Err: outbox.Permanent(errors.New("no"))})
 			require.NoError(t, err)
 			dead = pgtest.Count(t, pool, "SELECT count(*) FROM outbox.event_status WHERE status = 'dead' AND tenant_id = $1", tenant)
 		case 4: // of parked events, behind that of dead letters

@@ -44,6 +44,7 @@ func TestActsThatFit(t *testing.T) {
 		"other key":             {auditScope{Key: "k"}, "replay", nil, false},
 		"listener":              {auditScope{Listener: "ears"}, "replay", nil, true},
 		"other listener":        {auditScope{Listener: "nose"}, "replay", nil, false},
+		"pause of another":      {auditScope{Listener: "nose"}, "pause", nil, false},
 		"listener at peace":     {auditScope{Listener: "eyes"}, "replay", nil, false},
 		"consumer":              {auditScope{Consumer: "cards"}, "replay", nil, false},
 		"other ids":             {auditScope{IDs: []uuid.UUID{other}}, "replay", nil, false},
