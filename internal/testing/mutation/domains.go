@@ -15,12 +15,13 @@ var domains = map[string]string{
 	"lane": "0 0 1 turns(x) turns(y)", "turn_lane": "turns(x)", "turn": "~ ~ t/k1 t/k2 s/k1 t/k1/k2 t t/#7", "tag": "t s", "part": "0 1 2",
 	"per": "_ tenant k", "nth": "1 2", "concurrency": "~ 1 2 3", "rate": "~ 1 2", "period": "~ 1200s", "period_us": "1280000000 2560000000",
 	"set_concurrency": "~ 1 2", "set_rate": "~ 1 2", "set_period": "~ 1200s", "set_by": "~ o1",
-	"listener": "~ l1 l1 l2", "key": "_ k1 k1 k2", "partition_key": "~ k1 k2", "dedupe_key": "~ ~ d1 d2", "entity_type": "~ t1", "entity_id": "~ i1 i2",
+	"listener": "~ l1 l1 l2", "key": "_ k1 k1 k2 t/#7", "partition_key": "~ k1 k2", "dedupe_key": "~ ~ d1 d2", "entity_type": "~ t1 t1 t2 t3", "entity_id": "~ i1 i1 i2",
 	"entity_version": "~ 1 2", "error": "e1 e2 _", "last_error": "~ e1", "status": "parked dead", "kind": "dispatcher listener", "name": "a l1 b",
-	"consumer_group": "g1 g1 g2", "message_id": "m1 m2 m3", "place": "p1 p2", "type": "y1", "source": "s1 s2", "host": "h1 h2", "pid": "1 2",
-	"who": "w1 w2", "act": "skip pause", "why": "_ y", "scope": `{} {"topic":"x"}`, "events": "0 1", "payload": `{} {"p":1}`, "headers": `~ {"h":"1"}`,
+	"consumer_group": "g1 g1 g2", "message_id": "m1 m2 #1 #2", "place": "p1 p2", "type": "y1", "source": "s1 s2", "host": "h1 h2", "pid": "1 2",
+	"who": "w1 w2", "act": "skip pause replay forget forget", "why": "_ y", "scope": `{} {"topic":"x"} {"tenant_id":"#7"} {"rows":1} {"undelivered":true}`, "events": "0 1", "payload": `{} {"p":1} {"p":"sealed:v1"}`, "headers": `~ {"h":"1"} {"correlation_id":"c1"} {"correlation_id":"c2","causation_id":"#1"} {"correlation_id":"rep(c,100)a"} {"correlation_id":"rep(c,100)b"}`,
+	"correlation": "c1 c2 rep(c,100)a rep(c,100)b rep(c,100)", "pattern": "x y e1 #7", "identity": `{} {"topic":"x"} {"tenant_id":"#7"}`,
 	"failures": `~ ~ [] [{"error":"e1","attempt":1}] [{"error":"e1"},{"error":"e2"}] [{"error":"e1"},2,3,4,{"error":"e5"}]`,
-	"envelope": "{}", "body": `\x01 \x02`,
+	"envelope": "{}", "body": `\x01 \x02 \x227365616c65643a763122`,
 	"id": "#1 #2 #3 #4 #5", "event_id": "#1 #2 #3 #4", "locked_by": "~ #21 #21 #22", "worker_id": "#21 #21 #22", "lease_by": "~ #21 #22", "preferred": "~ #21 #22",
 	"wanted_by": "~ #21 #22", "lease_id": "~ #31 #32", "previous_id": "~ #31 #32", "worker": "~ #21", "last_event_id": "#1", "hand_to": "~ #22",
 	"attempts": "0 1 2 3", "max_attempts": "1 2 3", "version": "1 1 2 3", "last_version": "1 2", "every_version": "1 2", "claim_no": "0 1 2", "shard": "0 0 1", "shards": "1 2 2",
@@ -49,7 +50,8 @@ var aliases = map[string][]string{
 	"at": {"next_attempt_at", "created_at", "finalized_at", "died_at"}, "queued": {"id"}, "enqueued": {"id"}, "delivered": {"id"}, "in_flight": {"id"}, "no": {"no", "lease_no"},
 	"failed": {"no", "seq"}, "done": {"no", "seq"}, "dead": {"no", "seq"}, "hand_to": {"wanted_by"}, "previous_id": {"lease_id"}, "reached": {"seq"}, "holder": {"locked_by"},
 	"xid": {"xid"}, "last": {"seq"}, "first": {"seq"}, "alive": {}, "key": {"key", "partition_key", "dedupe_key"},
-	"consumer_group": {"consumer_group"}, "after": {"key", "consumer_group", "event_id"},
+	"consumer_group": {"consumer_group"}, "after": {"key", "consumer_group", "event_id", "id", "no", "seq"},
+	"group": {"consumer_group"}, "tenant": {"tenant_id"}, "entity": {"entity_id"}, "type": {"type", "entity_type"}, "was": {"payload", "body"},
 }
 
 var forms = map[string]*regexp.Regexp{

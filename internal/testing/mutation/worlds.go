@@ -10,16 +10,17 @@ import (
 
 // worlds makes random cases of a statement: few rows and arguments, with values of small domains, so that they meet.
 type worlds struct {
-	uneven   bool // whether arrays may have different lengths
-	r        *rand.Rand
-	tables   []*statements.Table
-	params   []string
-	arrays   map[string]bool // which of params
-	types    map[string]uint32
-	plain    bool              // whether topics are without their namespace
-	v7       bool              // whether ids tell times
-	sequence bool              // whether the statement reads log_seq
-	insert   *statements.Table // of a unit that is a table: where the call inserts
+	unindexed bool // whether cases are executed without indexes
+	uneven    bool // whether arrays may have different lengths
+	r         *rand.Rand
+	tables    []*statements.Table
+	params    []string
+	arrays    map[string]bool // which of params
+	types     map[string]uint32
+	plain     bool              // whether topics are without their namespace
+	v7        bool              // whether ids tell times
+	sequence  bool              // whether the statement reads log_seq
+	insert    *statements.Table // of a unit that is a table: where the call inserts
 }
 
 func (w *worlds) pick(values ...string) string { return values[w.r.IntN(len(values))] }
