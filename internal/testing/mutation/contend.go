@@ -29,7 +29,8 @@ func (h *hunt) contend(ctx context.Context) ([]statements.Case, error) {
 		}
 	}
 	start, budget := time.Now(), h.budget/3
-	for _, c := range h.candidates() {
+	candidates := h.candidates()
+	for i, c := range slices.Concat(candidates, candidates) {
 		for _, r := range c.Rows {
 			if !h.locks() || ctx.Err() != nil || time.Since(start) > budget {
 				return kept, ctx.Err()
@@ -39,7 +40,7 @@ func (h *hunt) contend(ctx context.Context) ([]statements.Case, error) {
 				continue
 			}
 			one := c.Clone()
-			one.Locked = []statements.Row{locked}
+			one.Locked, one.Unindexed = []statements.Row{locked}, i >= len(candidates)
 			found, err := h.toldContended(ctx, &one, lockMutant)
 			if err != nil {
 				return nil, err

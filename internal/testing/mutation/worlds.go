@@ -49,7 +49,7 @@ func (w *worlds) draw(name, typ string) string {
 		name = "tenant_ids_column"
 	}
 	if w.v7 && name == "id" {
-		return w.pick("#now-5m", "#now-30m", "#now-59m", "#now-61m", "#now-150m", "#now+5m", "#1")
+		return w.pick("#now-5m", "#now-30m", "#now-59m", "#now-61m", "#now-150m", "#now+5m", "#now+2m", "#now+0m", "#1")
 	}
 	if domain, ok := domains[name]; ok && !(typ == "boolean" && name != "wake" && !strings.HasPrefix(domain, "true")) {
 		v := w.pick(strings.Fields(domain)...)

@@ -67,7 +67,7 @@ func TestSettingsEndWithTheirTransaction(t *testing.T) {
 	}
 	_, err := conn.Exec(t.Context(), `SET search_path = public; SET synchronous_commit = off; SET enable_indexscan = off; SET enable_indexonlyscan = off;
 		SET enable_nestloop = off; SET enable_seqscan = on; SET enable_hashagg = off; SET enable_sort = on; SET enable_bitmapscan = on; SET enable_hashjoin = on; SET enable_mergejoin = on;
-		SET plan_cache_mode = auto; SET jit = on; SET lock_timeout = 0; SET outboxgen.search_path = 'before'`)
+		SET plan_cache_mode = auto; SET jit = on; SET lock_timeout = 0; SET outboxgen.search_path = 'before'; SET outboxgen.bell = 'before'`)
 	require.NoError(t, err)
 	for _, c := range []struct {
 		name string
@@ -79,6 +79,10 @@ func TestSettingsEndWithTheirTransaction(t *testing.T) {
 		{"SessionPathKeep", func(ctx context.Context, q *queries.Queries) error { return q.SessionPathKeep(ctx) }, nil},
 		{"SessionPathRestore", func(ctx context.Context, q *queries.Queries) error { return q.SessionPathRestore(ctx) }, map[string]string{"search_path": "before"}},
 		{"ListenerLock", func(ctx context.Context, q *queries.Queries) error { return q.ListenerLock(ctx, 7) }, nil},
+		{
+			"BellPatience", func(ctx context.Context, q *queries.Queries) error { return q.BellPatience(ctx, 7) },
+			map[string]string{"lock_timeout": "3ms"},
+		},
 		{"LimitLock", func(ctx context.Context, q *queries.Queries) error { return q.LimitLock(ctx, 8) }, nil},
 		{
 			"ScanWhole", func(ctx context.Context, q *queries.Queries) error { return q.ScanWhole(ctx) },
@@ -103,9 +107,10 @@ func TestSettingsEndWithTheirTransaction(t *testing.T) {
 		}
 		require.NoError(t, tx.Commit(t.Context()))
 		require.Equal(t, before, settings(t, conn), c.name)
-		var kept string
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_setting('outboxgen.search_path')").Scan(&kept))
-		require.Equal(t, "before", kept, c.name)
+		var path, bell string
+		require.NoError(t, conn.QueryRow(t.Context(),
+			"SELECT current_setting('outboxgen.search_path'), current_setting('outboxgen.bell')").Scan(&path, &bell))
+		require.Equal(t, [2]string{"before", "before"}, [2]string{path, bell}, c.name)
 	}
 }
 
