@@ -198,6 +198,9 @@ func (w *worlds) repair(t *statements.Table, r *statements.Row) {
 
 // fresh makes a case from nothing.
 func (w *worlds) fresh() statements.Case {
+	if slices.Contains(w.params, "p_reclaims") && w.chance(0.8) {
+		return w.turnWorld()
+	}
 	var c statements.Case
 	if len(w.tables) > 0 && !w.chance(0.02) {
 		for range 1 + w.r.IntN(7) {
