@@ -214,6 +214,7 @@ func (c *Core) onBatchReported(now time.Time, e *BatchReported) {
 	}
 	c.judgeBatch(now, e.Tasks)
 	for _, t := range e.Tasks {
+		c.turns.opened(t.Opened)
 		switch {
 		case t.Ended:
 			c.releaseUnstarted(now, t)
