@@ -374,6 +374,12 @@ func (b *Bench) Set(ctx context.Context, c Case) error {
 		call = append(call, fmt.Sprintf("setval('%s', %s)", quoted, last(at[name])))
 	}
 	script.WriteString("SELECT " + strings.Join(before, ", ") + ";\n")
+	for name := range b.tables {
+		if c.Unindexed && slices.ContainsFunc(c.Rows, func(r Row) bool { return r.Table == name }) {
+			// Without what earlier cases have left, the rows are stored in the order of the case.
+			script.WriteString("TRUNCATE " + pgx.Identifier{b.schema, name}.Sanitize() + ";\n")
+		}
+	}
 	for _, r := range c.Rows {
 		if b.tables[r.Table] != nil {
 			script.WriteString(b.insert(r.Table, r.Cells) + ";\n")

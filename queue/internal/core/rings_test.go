@@ -78,3 +78,35 @@ func TestWalkGoesOnBesideLooks(t *testing.T) {
 	d.step(time.Millisecond, &PassDone{Pass: p, Found: Found{At: d.now, Took: time.Millisecond, Ends: ends}})
 	require.False(t, the[*Pass](d).look)
 }
+
+// TestEnqueuesThatRingForNobody: the doorbell is told that enqueues need not ring only where it was asked for rings.
+func TestEnqueuesThatRingForNobody(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.claimed(d.first(), d.tasks("handled", 10)...)
+	require.True(t, d.isBusy(d.now, 0))
+	none[AskBell](d)
+}
+
+// TestFreedWithNobodyWaiting: the settled event of a turn makes room that no other turn of its lane waits for.
+func TestFreedWithNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	w := turned()
+	w.shared[7] = true
+	w.fill(turnAt(8, "a"), time.Time{})
+	w.freed(turnAt(7, "b"))
+	require.Empty(t, w.known)
+}
+
+// TestLastAttemptsOfABatch: they count, unless they were made together with others and failed with them.
+func TestLastAttemptsOfABatch(t *testing.T) {
+	t.Parallel()
+	for _, shared := range []bool{false, true} {
+		d := drive(t, asBatched(2, 0))
+		task := d.tasks("handled", 1, func(t *Task) { t.Attempt = t.MaxAttempts })[0]
+		d.claimed(d.first(), task)
+		task.Shared = shared
+		d.reportedBatch(all[*RunBatch](d)[0], errclass.ClassFailed, task)
+		require.Equal(t, shared, task.unstarted)
+	}
+}
