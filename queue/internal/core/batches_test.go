@@ -363,3 +363,31 @@ func newIDs(n int) []uuid.UUID {
 	}
 	return ids
 }
+
+// TestReclaimsWaitForWorkers: a process holds about as many events whose lease had run out as it handles at once, so that one
+// that kills it costs few others an attempt. It does not wait for handlers that take long.
+func TestReclaimsWaitForWorkers(t *testing.T) {
+	t.Parallel()
+	d := drive(t, func(c *Config) { c.Concurrency, c.BatchSize = 6, 100 })
+	tasks := d.tasks("handled", 6, again(2))
+	looks := func() (n int) {
+		for passes := all[*Pass](d); len(passes) > 0; passes = all[*Pass](d) {
+			if passes[0].reclaims() {
+				n++
+			}
+			if d.claimed(passes[0]); len(all[*Pass](d)) == 0 {
+				d.step(lookEvery, Tick{})
+			}
+		}
+		return n
+	}
+	d.claimed(d.first(), tasks[:5]...)
+	looks()
+	require.False(t, d.suspecting(d.now))
+	tasks[5].to = tasks[0].to
+	d.added(d.now, tasks[5])
+	require.False(t, d.mayReclaim(d.now))
+	require.True(t, d.mayReclaim(d.now.Add(d.cfg.LastAttemptLimit)))
+	d.reported(errclass.ClassDone, tasks[0])
+	require.Positive(t, looks(), "it looks for others")
+}
