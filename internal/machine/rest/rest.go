@@ -366,7 +366,7 @@ func (t *Target) startRest(now time.Time, cause errclass.Result) []Note {
 // told when an event was delivered.
 func (t *Target) endRest(now, began time.Time, r *errclass.Result) []Note {
 	delivered := r.Class == errclass.ClassDone
-	if delivered && !t.Rests() && t.undelivered {
+	if delivered && t.undelivered { // so it does not rest
 		t.undelivered = false
 		return []Note{{Target: t, Change: Delivers, Result: *r}}
 	}
@@ -416,7 +416,7 @@ func (t *Target) Refuses(now time.Time) (why errclass.Result, takes bool) {
 	if is, _ := t.Stalled(now); is {
 		return errclass.New(errclass.ClassUnavailable, "a call of the publisher to %s takes long", t.Name), false
 	}
-	if t.Resting() && t.Left(now) > 0 {
+	if t.Left(now) > 0 {
 		return t.Why(), false
 	}
 	return errclass.Result{}, true
@@ -474,8 +474,8 @@ func (t *Target) CallEnds(began time.Time) {
 
 // Next returns when t is to be tried next, or when its next call stalls; zero if there is nothing to wait for.
 func (t *Target) Next(now time.Time) time.Time {
-	if at := now.Add(t.Left(now)); t.Resting() && at.After(now) {
-		return at
+	if left := t.Left(now); left > 0 {
+		return now.Add(left)
 	}
 	if stalled, at := t.Stalled(now); !stalled {
 		return at

@@ -14,7 +14,7 @@ var namedTests = []struct {
 	tests []string
 }{
 	{
-		regexp.MustCompile(`^(SessionGuard|SessionPath|SessionPathKeep|SessionPathRestore|ScanWhole|ListenerLock|LimitLock):`),
+		regexp.MustCompile(`^(SessionGuard|SessionPath|SessionPathKeep|SessionPathRestore|ScanWhole|ListenerLock|LimitLock|BellPatience):`),
 		[]string{"internal/testing/statements.TestSettingsEndWithTheirTransaction"},
 	},
 	{regexp.MustCompile(`^BellLocked:`), []string{"internal/testing/statements.TestBellLockedSeesOnlyTheBell"}},
@@ -22,5 +22,7 @@ var namedTests = []struct {
 	{regexp.MustCompile(`^(sequence log_seq|table log):`), []string{"internal/testing/statements.TestLogIsNumberedInOrder"}},
 	{regexp.MustCompile(`^function event_id:`), []string{"internal/testing/statements.TestEventIDTellsItsTime"}},
 	{regexp.MustCompile(`^function wake:`), []string{"internal/testing/statements.TestWakeRingsOnlySleepers"}},
+	{regexp.MustCompile(`^index \w+_correlation:`), []string{"internal/testing/statements.TestChainsAreFoundByIndexes"}},
+	{regexp.MustCompile(`^ListenerRateTake:`), []string{"internal/testing/statements.TestRateCountsForAPeriod"}},
 	{regexp.MustCompile(`^function processed_events_owned:`), []string{"internal/testing/statements.TestConsumerOwnsItsTransaction"}},
 }

@@ -192,7 +192,13 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 	h.byHand = false
 	budget = max(budget, budget*time.Duration(len(h.all))/30)
 	h.budget = budget
-	for time.Since(start) < budget && len(h.live) > 0 && ctx.Err() == nil {
+	unindexed := h.statement.Table == "" // after the rest of the budget
+	for len(h.live) > 0 && ctx.Err() == nil {
+		if over := time.Since(start) >= budget; over && (!unindexed || !h.ordered()) {
+			break
+		} else if over {
+			unindexed, h.worlds.unindexed, budget = false, true, budget+budget/2
+		}
 		var c statements.Case
 		if len(h.corpus) > 0 && h.worlds.chance(0.75) {
 			from := h.corpus
@@ -204,6 +210,7 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 		} else {
 			c = h.worlds.fresh()
 		}
+		c.Unindexed = h.worlds.unindexed
 		if err := h.try(ctx, c, true); err != nil {
 			return err
 		}
@@ -227,6 +234,13 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 	}
 	return statements.WriteCases(h.dir, h.statement.Unit, kept)
 }
+
+// ordered reports whether a mutant lives that changes an order, which may show only where no index has the rows in it.
+func (h *hunt) ordered() bool {
+	return slices.ContainsFunc(h.live, func(m subject) bool { return orderMutant.MatchString(m.mutant.id) })
+}
+
+var orderMutant = regexp.MustCompile(`\[(DESC|, [^\]]*)? -> (DESC)?\]`)
 
 // prepare parses the statement and its mutants.
 func (h *hunt) prepare(ctx context.Context, mutants []mutant) (refused int, err error) {

@@ -57,6 +57,13 @@ func (h *hunt) shrink(ctx context.Context, c statements.Case, found []string) (s
 		}
 		return err
 	}
+	if c.Unindexed {
+		smaller := c.Clone()
+		smaller.Unindexed = false
+		if err := attempt(smaller); err != nil {
+			return c, err
+		}
+	}
 	for i := len(c.Rows) - 1; i >= 0; i-- {
 		smaller := c.Clone()
 		smaller.Rows = slices.Delete(smaller.Rows, i, i+1)

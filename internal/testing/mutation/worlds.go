@@ -10,16 +10,17 @@ import (
 
 // worlds makes random cases of a statement: few rows and arguments, with values of small domains, so that they meet.
 type worlds struct {
-	uneven   bool // whether arrays may have different lengths
-	r        *rand.Rand
-	tables   []*statements.Table
-	params   []string
-	arrays   map[string]bool // which of params
-	types    map[string]uint32
-	plain    bool              // whether topics are without their namespace
-	v7       bool              // whether ids tell times
-	sequence bool              // whether the statement reads log_seq
-	insert   *statements.Table // of a unit that is a table: where the call inserts
+	unindexed bool // whether cases are executed without indexes
+	uneven    bool // whether arrays may have different lengths
+	r         *rand.Rand
+	tables    []*statements.Table
+	params    []string
+	arrays    map[string]bool // which of params
+	types     map[string]uint32
+	plain     bool              // whether topics are without their namespace
+	v7        bool              // whether ids tell times
+	sequence  bool              // whether the statement reads log_seq
+	insert    *statements.Table // of a unit that is a table: where the call inserts
 }
 
 func (w *worlds) pick(values ...string) string { return values[w.r.IntN(len(values))] }
@@ -48,7 +49,7 @@ func (w *worlds) draw(name, typ string) string {
 		name = "tenant_ids_column"
 	}
 	if w.v7 && name == "id" {
-		return w.pick("#now-5m", "#now-30m", "#now-59m", "#now-61m", "#now-150m", "#now+5m", "#1")
+		return w.pick("#now-5m", "#now-30m", "#now-59m", "#now-61m", "#now-150m", "#now+5m", "#now+2m", "#now+0m", "#1")
 	}
 	if domain, ok := domains[name]; ok && !(typ == "boolean" && name != "wake" && !strings.HasPrefix(domain, "true")) {
 		v := w.pick(strings.Fields(domain)...)
@@ -197,6 +198,9 @@ func (w *worlds) repair(t *statements.Table, r *statements.Row) {
 
 // fresh makes a case from nothing.
 func (w *worlds) fresh() statements.Case {
+	if slices.Contains(w.params, "p_reclaims") && w.chance(0.8) {
+		return w.turnWorld()
+	}
 	var c statements.Case
 	if len(w.tables) > 0 && !w.chance(0.02) {
 		for range 1 + w.r.IntN(7) {

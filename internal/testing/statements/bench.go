@@ -25,7 +25,8 @@ type Bench struct {
 	reset     string // sets the sequences to what the case says
 	guard     string // the settings of the runtime's transactions
 	before    map[string]line
-	last      int // the number of prepared statements
+	last      int  // the number of prepared statements
+	unindexed bool // whether the session has plans without indexes
 }
 
 // Table is a table of the schema.
@@ -343,6 +344,9 @@ func (b *Bench) Set(ctx context.Context, c Case) error {
 	if _, err := b.conn.Exec(ctx, "ROLLBACK TO world"); err != nil {
 		return err
 	}
+	if err := b.plan(ctx, c); err != nil {
+		return err
+	}
 	rows, err := b.conn.Query(ctx, "SELECT clock_timestamp(), pg_current_xact_id()::text")
 	if err != nil {
 		return err
@@ -370,6 +374,12 @@ func (b *Bench) Set(ctx context.Context, c Case) error {
 		call = append(call, fmt.Sprintf("setval('%s', %s)", quoted, last(at[name])))
 	}
 	script.WriteString("SELECT " + strings.Join(before, ", ") + ";\n")
+	for name := range b.tables {
+		if c.Unindexed && slices.ContainsFunc(c.Rows, func(r Row) bool { return r.Table == name }) {
+			// Without what earlier cases have left, the rows are stored in the order of the case.
+			script.WriteString("TRUNCATE " + pgx.Identifier{b.schema, name}.Sanitize() + ";\n")
+		}
+	}
 	for _, r := range c.Rows {
 		if b.tables[r.Table] != nil {
 			script.WriteString(b.insert(r.Table, r.Cells) + ";\n")
@@ -382,6 +392,21 @@ func (b *Bench) Set(ctx context.Context, c Case) error {
 	script.WriteString("SAVEPOINT call")
 	b.before = nil
 	return b.exec(ctx, script.String())
+}
+
+// plan holds the planner to what a case says of indexes. A statement that was executed has a plan already, which is dropped.
+func (b *Bench) plan(ctx context.Context, c Case) error {
+	script := ""
+	if c.Unindexed != b.unindexed {
+		script, b.unindexed = "DISCARD PLANS;", c.Unindexed
+	}
+	if c.Unindexed {
+		script += "SET LOCAL enable_seqscan = on; SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off;"
+	}
+	if script == "" {
+		return nil
+	}
+	return b.exec(ctx, script)
 }
 
 // last is the arguments of setval for the last number of a sequence before the call, which is 1000 if a case says nothing.

@@ -17,6 +17,8 @@ type Case struct {
 	Locked []Row // of Rows, those that another session has locked: the values are those of the key
 	// Meanwhile is SQL that another session has executed when the call begins, and commits when the call waits for it.
 	Meanwhile []string
+	// Unindexed executes the call without an index, so that the order of rows is only what the statement asks for.
+	Unindexed bool
 	Args      []Cell
 	Want      string // what Result.String returns
 }
@@ -119,6 +121,9 @@ func Format(cases []Case) string {
 		for _, sql := range c.Meanwhile {
 			b.WriteString("meanwhile " + sql + "\n")
 		}
+		if c.Unindexed {
+			b.WriteString("unindexed\n")
+		}
 		b.WriteString(strings.TrimSpace("call "+writeCells(c.Args)) + "\n" + c.Want)
 	}
 	return b.String()
@@ -156,6 +161,8 @@ func Parse(text string) ([]Case, error) {
 			c.Runs = append(c.Runs, rest)
 		case kind == "meanwhile":
 			c.Meanwhile = append(c.Meanwhile, rest)
+		case line == "unindexed":
+			c.Unindexed = true
 		case kind == "call":
 			c.Args, err = parseCells(rest)
 		default:

@@ -48,6 +48,9 @@ func (b *Bench) Contend(ctx context.Context, locker *pgx.Conn, p *Prepared, c Ca
 	if err := b.Begin(ctx); err != nil {
 		return "", err
 	}
+	if err := b.plan(ctx, c); err != nil {
+		return "", err
+	}
 	if err := b.exec(ctx, "SAVEPOINT call"); err != nil {
 		return "", err
 	}

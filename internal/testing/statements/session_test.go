@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
+	"github.com/outboxgen/outboxgen/internal/testing/statements"
 )
 
 // What no case shows, because it is about sessions: settings that end with a transaction, locks, and who sees whom.
@@ -67,7 +70,7 @@ func TestSettingsEndWithTheirTransaction(t *testing.T) {
 	}
 	_, err := conn.Exec(t.Context(), `SET search_path = public; SET synchronous_commit = off; SET enable_indexscan = off; SET enable_indexonlyscan = off;
 		SET enable_nestloop = off; SET enable_seqscan = on; SET enable_hashagg = off; SET enable_sort = on; SET enable_bitmapscan = on; SET enable_hashjoin = on; SET enable_mergejoin = on;
-		SET plan_cache_mode = auto; SET jit = on; SET lock_timeout = 0; SET outboxgen.search_path = 'before'`)
+		SET plan_cache_mode = auto; SET jit = on; SET lock_timeout = 0; SET outboxgen.search_path = 'before'; SET outboxgen.bell = 'before'`)
 	require.NoError(t, err)
 	for _, c := range []struct {
 		name string
@@ -79,6 +82,10 @@ func TestSettingsEndWithTheirTransaction(t *testing.T) {
 		{"SessionPathKeep", func(ctx context.Context, q *queries.Queries) error { return q.SessionPathKeep(ctx) }, nil},
 		{"SessionPathRestore", func(ctx context.Context, q *queries.Queries) error { return q.SessionPathRestore(ctx) }, map[string]string{"search_path": "before"}},
 		{"ListenerLock", func(ctx context.Context, q *queries.Queries) error { return q.ListenerLock(ctx, 7) }, nil},
+		{
+			"BellPatience", func(ctx context.Context, q *queries.Queries) error { return q.BellPatience(ctx, 7) },
+			map[string]string{"lock_timeout": "3ms"},
+		},
 		{"LimitLock", func(ctx context.Context, q *queries.Queries) error { return q.LimitLock(ctx, 8) }, nil},
 		{
 			"ScanWhole", func(ctx context.Context, q *queries.Queries) error { return q.ScanWhole(ctx) },
@@ -103,9 +110,10 @@ func TestSettingsEndWithTheirTransaction(t *testing.T) {
 		}
 		require.NoError(t, tx.Commit(t.Context()))
 		require.Equal(t, before, settings(t, conn), c.name)
-		var kept string
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_setting('outboxgen.search_path')").Scan(&kept))
-		require.Equal(t, "before", kept, c.name)
+		var path, bell string
+		require.NoError(t, conn.QueryRow(t.Context(),
+			"SELECT current_setting('outboxgen.search_path'), current_setting('outboxgen.bell')").Scan(&path, &bell))
+		require.Equal(t, [2]string{"before", "before"}, [2]string{path, bell}, c.name)
 	}
 }
 
@@ -168,6 +176,7 @@ func TestSnapshotHolderIsTheOldest(t *testing.T) {
 		if len(rows) == 0 {
 			return 0
 		}
+		require.Len(t, rows, 1)
 		return rows[0].Pid
 	}
 	exec := func(conn *pgx.Conn, sql string) {
@@ -182,12 +191,74 @@ func TestSnapshotHolderIsTheOldest(t *testing.T) {
 	exec(conns[2], "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
 	require.Equal(t, int32(conns[1].PgConn().PID()), holder(-time.Hour), "the oldest")
 	require.Zero(t, holder(time.Hour), "not for as long")
+	age := func() (us int64) {
+		require.NoError(t, conns[3].QueryRow(t.Context(), `SELECT (extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint
+			FROM pg_stat_activity WHERE pid = $1`, conns[1].PgConn().PID()).Scan(&us))
+		return us
+	}
+	exec(conns[3], "ROLLBACK")
+	for old := false; !old; { // until the time between two looks is little
+		before := age()
+		rows, err := schema.OnQuerier(asks).SnapshotHolder(t.Context(), pgtype.Interval{Valid: true})
+		require.NoError(t, err)
+		after := age()
+		require.GreaterOrEqual(t, rows[0].AgeUs, before)
+		require.LessOrEqual(t, rows[0].AgeUs, after)
+		old = before > 2*(after-before)
+	}
 	exec(conns[1], "ROLLBACK")
 	require.Equal(t, int32(conns[2].PgConn().PID()), holder(-time.Hour), "a snapshot")
 	others, _ := sessions(t, 1)
 	rows, err := schema.OnQuerier(others[0]).SnapshotHolder(t.Context(), pgtype.Interval{Microseconds: -time.Hour.Microseconds(), Valid: true})
 	require.NoError(t, err)
 	require.Empty(t, rows, "sessions of another database")
+}
+
+// TestRateCountsForAPeriod: what starts is counted until a period after the latest time at which it may start, and not much
+// longer.
+func TestRateCountsForAPeriod(t *testing.T) {
+	t.Parallel()
+	conns, schema := sessions(t, 1)
+	tx, err := conns[0].Begin(t.Context())
+	require.NoError(t, err)
+	q := schema.On(tx)
+	require.NoError(t, q.ListenerRateAdd(t.Context(), "l1"))
+	span := func(d time.Duration) pgtype.Interval {
+		return pgtype.Interval{Microseconds: d.Microseconds(), Valid: true}
+	}
+	const slack, period, grain = time.Minute, time.Hour, 10 * time.Minute
+	var before, after time.Time
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&before))
+	got, err := q.ListenerRateTake(t.Context(), queries.ListenerRateTakeParams{
+		Events: 2, Want: 1, Slack: span(slack), Period: span(period), Grain: span(grain), Listener: "l1",
+	})
+	require.NoError(t, err)
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT clock_timestamp()").Scan(&after))
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, int32(1), got.N)
+	require.True(t, got.Until.Time.After(before.Add(slack+period)))
+	require.False(t, got.Until.Time.After(after.Add(slack+period+grain)))
+}
+
+// TestChainsAreFoundByIndexes: each part of FindByCorrelation finds its events by the beginning of the header.
+func TestChainsAreFoundByIndexes(t *testing.T) {
+	t.Parallel()
+	conns, schema := sessions(t, 1)
+	all, err := statements.Queries(queriesDir)
+	require.NoError(t, err)
+	find := all[slices.IndexFunc(all, func(s statements.Statement) bool { return s.Unit == "FindByCorrelation" })]
+	tx, err := conns[0].Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, schema.On(tx).SessionGuard(t.Context()))
+	rows, err := tx.Query(t.Context(), "EXPLAIN "+schema.Text(find.Text), []string{"c1"}, time.Now(), uuid.Nil, 10, 10)
+	require.NoError(t, err)
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	found := slices.DeleteFunc(plan, func(line string) bool {
+		return !strings.Contains(line, "Index Cond:") || !strings.Contains(line, `= "left"(c.correlation, 100)`)
+	})
+	require.Len(t, found, 4)
+	require.NoError(t, tx.Rollback(t.Context()))
 }
 
 // TestEventIDTellsItsTime: an id of version 7 has the millisecond in its first 48 bits, and its fraction in the next 12.

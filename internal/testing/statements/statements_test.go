@@ -85,6 +85,7 @@ func TestCasesFindChanges(t *testing.T) {
 		{"EventAck", "q.locked_by = $3", "true OR q.locked_by = $3"},
 		{"EventExtend", "SKIP LOCKED", ""},
 		{"EventClaimFresh", "q.id\n        LIMIT", "q.id DESC\n        LIMIT"},
+		{"EventClaimFresh", ", q.id\n        LIMIT", "\n        LIMIT"}, // where no index has them in this order
 	} {
 		s := all[slices.IndexFunc(all, func(s statements.Statement) bool { return s.Unit == change.unit })]
 		require.Contains(t, s.Text, change.old, change.unit)
@@ -107,6 +108,7 @@ row queue id=#1 topic=x failures="[{\"error\":\"e1\"}]" turn="" locked_by=null
 run CREATE TABLE t (a int)
 locked queue id=#1
 meanwhile UPDATE t SET a = 1
+unindexed
 call ids={#1} turn="null"
 waits
 holds queue #2

@@ -54,7 +54,7 @@ func (c *Core) planNextBatch() *NextBatch {
 		return nil
 	case lease.newer != nil, lease.BatchSize != size, lease.ScanSize != size, lease.Shards != c.cfg.Shards:
 		return nil
-	case len(lease.Events) < size && lease.Scanned < size: // the window has no more
+	case lease.Scanned < size: // the window has no more
 		return nil
 	case lease.ParkedDue, len(lease.Parked) > 0, len(lease.attemptsAhead) > 0:
 		return nil

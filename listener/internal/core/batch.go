@@ -130,7 +130,7 @@ func (b *Batch) Finish(now time.Time, e *Entry, r errclass.Result) {
 			b.entries, k.queue = slices.Concat(k.queue, b.entries), nil
 		}
 	}
-	if b.halted && (b.leaseLost && r.Class != errclass.ClassDone || b.broken) {
+	if b.leaseLost && r.Class != errclass.ClassDone || b.broken {
 		return // it counts as not started
 	}
 	b.settle(now, e, r, true)

@@ -346,7 +346,7 @@ func (c *Core) arm() {
 		return
 	case c.state == Handling && c.handled == nil && !c.renewing && !c.lost:
 		at = c.renewAt
-	case c.state == Handling && c.handled != nil && c.nextBatch != nil && !c.nextBatch.done && !c.nextBatch.dropped:
+	case c.nextBatch != nil && !c.nextBatch.dropped:
 		at = c.awaitUntil
 	}
 	if !at.IsZero() && (c.armed.IsZero() || at.Before(c.armed)) {
@@ -365,18 +365,17 @@ func (c *Core) onWoken() {
 
 func (c *Core) onTick() {
 	switch {
-	case c.state == Sleeping && c.isDue():
-		c.check()
-	case c.state == Pausing && c.isDue():
-		c.goOn()
-	case c.state == Filling && c.isDue():
-		c.fill()
 	case c.state == Handling:
 		c.proceed()
+	case !c.isDue():
+	case c.state == Sleeping:
+		c.check()
+	default:
+		c.goOn()
 	}
 }
 
-// isDue reports whether the sleep or pause is over.
+// isDue reports whether the sleep or pause, or the wait for more events, is over.
 func (c *Core) isDue() bool { return !c.until.IsZero() && !c.now.Before(c.until) }
 
 func (c *Core) onStop() {
@@ -411,8 +410,8 @@ func (c *Core) goOn() {
 
 // next ends a lease, if there is one, and takes the next one if take is set: at once, or when a batch is full.
 func (c *Core) next(take bool) {
-	switch fills := take && c.mustFill(); {
-	case take && c.isLimited():
+	switch fills := c.mustFill(); {
+	case c.isLimited():
 		c.awaitRate()
 	case fills && c.end == nil:
 		c.fill()
@@ -445,7 +444,7 @@ func (c *Core) onFailed(in Failed) {
 	case fillCall:
 		c.pauseAfterError()
 	case roundTripCall, leaseStateCall:
-		c.onRoundTripFailed(in, asked)
+		c.onRoundTripFailed(in)
 	case firstCall, parkedCall, tryCall, chargeCall: // nothing of the lease was handled
 		c.repeat()
 		c.closeLease()

@@ -275,7 +275,7 @@ func (c *Core) closeLease() {
 		c.worked = false
 		c.leases--
 	}
-	if c.batch != nil && c.batch.limited {
+	if c.batch != nil {
 		c.resumes = c.batch.resumes
 	}
 	c.reshape = c.reshape || c.lease.Shards != c.cfg.Shards

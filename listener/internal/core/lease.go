@@ -203,7 +203,7 @@ func (lease *Lease) Prepare(c *Config, now time.Time, retries map[int64]Retry) {
 		lease.attemptsAhead[seq] = lease.AheadAttempts[i]
 	}
 	for i, e := range lease.Events {
-		if e.Of != nil && e.Of.KeyPrefix != "" {
+		if e.Of != nil {
 			e.Key = e.Of.KeyPrefix + e.Key
 		}
 		n, tried := lease.attemptsAhead[e.Seq]
@@ -220,10 +220,8 @@ func (lease *Lease) Prepare(c *Config, now time.Time, retries map[int64]Retry) {
 			return
 		}
 		e.number(c.MaxAttempts)
-		if len(retries) > 0 {
-			if r, pending := retries[e.Seq]; pending && !r.due(now) {
-				e.retry = &r
-			}
+		if r := retries[e.Seq]; !r.due(now) { // the zero Retry is due
+			e.retry = &Retry{r.until, r.text, r.away}
 		}
 	}
 }

@@ -419,6 +419,19 @@ func TestReturnedTargetsAreRestored(t *testing.T) {
 	require.True(t, p.target.restored)
 }
 
+// TestReturnedTargetsOfALostLease: its end is not written, so the end of another lease is to tell of them.
+func TestReturnedTargetsOfALostLease(t *testing.T) {
+	t.Parallel()
+	for _, running := range []bool{false, true} {
+		p := newPlay(t, nil)
+		p.target.back = true
+		unmoved(p)
+		require.False(t, p.target.restored, "it is not known yet")
+		p.step(LeaseState{Known: true, ID: p.core.end.Lease.ID, Running: running})
+		require.Equal(t, running, p.target.restored)
+	}
+}
+
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	var none *Retry

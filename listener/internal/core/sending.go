@@ -147,7 +147,7 @@ func (s *Sending) Sent(now time.Time, entries []*Entry, results []errclass.Resul
 func (s *Sending) Stalled(now time.Time, stall time.Duration) bool {
 	b := s.batch
 	slow := now.Sub(s.since) >= stall || s.To.Resting()
-	return slow && len(s.calls) > 0 && b.Lease.MayParkAway && !b.leaseLost && !b.halted
+	return slow && len(s.calls) > 0 && b.Lease.MayParkAway && !b.halted
 }
 
 // LeaveBehind lets the call under way outlive the lease. Its events, and those behind it, are parked, and settled when

@@ -80,7 +80,7 @@ func (c *Core) sleep() {
 		activity, limit = IsWaiting, min(limit, reshardPoll)
 	case foreign && c.worked: // the shard was just handed to a process that may be asleep
 		c.do(WakeOthers{})
-	case foreign && (c.newerAt.IsZero() || c.now.Sub(c.newerAt) >= newerFor):
+	case foreign && c.now.Sub(c.newerAt) >= newerFor: // or it has met none
 		c.do(RequestShard{})
 	}
 	if w.ForeignLease || w.Paused || w.Blocked {
@@ -153,8 +153,8 @@ func (c *Core) roundTrip(take bool) {
 
 // onRoundTripFailed follows when it is not known whether the end of a lease was written. It is written again, and the
 // same lease is asked for again.
-func (c *Core) onRoundTripFailed(in Failed, asked call) {
-	if c.end != nil && asked == roundTripCall {
+func (c *Core) onRoundTripFailed(in Failed) {
+	if c.end != nil {
 		c.end.restoreReturned()
 	}
 	switch {
@@ -197,6 +197,9 @@ func (c *Core) onEnded(in RoundTripDone) {
 	c.dbRetry.Reset()
 	if a := c.end; a != nil {
 		c.end, c.tripDone = nil, nil
+		if !in.Ours {
+			a.restoreReturned()
+		}
 		if c.abandoned != nil {
 			c.do(TellUndone{a.Lease, in.Ours})
 			c.finish(Stopped, errtext.Join(c.abandoned, lostUnless(in.Ours)))
@@ -277,11 +280,9 @@ const ParkedBatch = 50
 // opened follows when a lease has its first batch.
 func (c *Core) opened(carried bool) {
 	lease := c.lease
-	switch {
-	case len(lease.Events) < lease.Scanned/4:
+	c.scanSize = c.cfg.BatchSize
+	if len(lease.Events) < lease.Scanned/4 {
 		c.scanSize = min(2*lease.ScanSize, max(maxScan, c.cfg.BatchSize))
-	case lease.ScanSize > c.cfg.BatchSize:
-		c.scanSize = c.cfg.BatchSize
 	}
 	c.carriedOn = carried
 	c.worked = true

@@ -45,7 +45,7 @@ type Topic struct {
 	Target *Target
 	Turns  bool // its events have turns
 	Limits bool // no event is claimed before it has one
-	Apart  bool // no limit counts events of two turns
+	Apart  bool // no limit counts events of two turns, as without limits
 }
 
 // lanes returns the lanes of the events that are claimed.
@@ -156,7 +156,7 @@ func New(now time.Time, cfg Config) *Core {
 	c.turns, c.growth.room = newTurns(TurnLanesOf(names), active), c.capacity
 	c.turns.took(0)
 	for _, t := range cfg.Topics {
-		if t.Limits && !t.Apart {
+		if !t.Apart {
 			c.turns.shared[topiclane.OfTurns(t.Name)] = true
 		}
 	}
@@ -326,7 +326,7 @@ func (c *Core) Holds(now time.Time, tasks []*Task) bool {
 func (c *Core) onReported(now time.Time, e *Reported) {
 	for _, t := range e.Tasks {
 		c.turns.opened(t.Opened)
-		if t.begun && !t.to.sends() {
+		if !t.to.sends() {
 			c.running--
 		}
 		if t.Ended {

@@ -10,7 +10,7 @@ import (
 
 // deliver starts passes while there is something for them to do.
 func (c *Core) deliver(now time.Time) {
-	if len(c.turns.starved) > 0 && c.idle() > 0 {
+	if c.idle() > 0 {
 		c.turns.idle()
 	}
 	for !now.Before(c.pausedUntil) {
@@ -245,7 +245,7 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 
 // onOutage pauses after a failure of p. Passes that fail together pause once.
 func (c *Core) onOutage(now time.Time, p *Pass) {
-	if p.failures == c.failures && !c.databaseOver { // otherwise another pass has paused for this outage
+	if p.failures == c.failures { // otherwise another pass has paused for this outage
 		c.failures++
 		c.pausedUntil = later(c.pausedUntil, now.Add(c.cfg.Random.Retry(c.failures)))
 	}
@@ -308,7 +308,9 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 	c.take(now, e)
 	c.hand(now)         // first: what other commands wake competes with the handlers for processors
 	if p.Claim == nil { // every target is away
-		c.claimable = c.claimable && p.generation != c.generation
+		if p.generation == c.generation { // otherwise something has made it claimable since the pass started
+			c.claimable = false
+		}
 	} else if c.walk(now, e); p.try != nil { // the claim was not of the other targets
 		return
 	} else if p.turns {
@@ -325,7 +327,7 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 			c.sleeper.Found(now)
 		case c.claims.walk.More() || !p.look && c.claims.walk.partial:
 			c.claimable = c.claimable || !p.look
-		case p.generation == c.generation: // otherwise something has made it claimable since the pass started
+		case p.generation == c.generation: // likewise
 			c.claimable = false
 		}
 	}
@@ -367,7 +369,7 @@ func (c *Core) isBusy(now time.Time, found int) bool {
 func (c *Core) walk(now time.Time, e *PassDone) {
 	p := e.Pass
 	switch {
-	case e.Err != nil && e.Found.At.IsZero():
+	case e.Found.At.IsZero(): // nothing is known of the claim
 	case p.try != nil:
 		c.claims.tried(now, p.try, p.Claim, &e.Found)
 	case p.turns:

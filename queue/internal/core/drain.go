@@ -8,9 +8,9 @@ import (
 // draining is what only a drain knows: it claims a batch, handles it, and settles it with the claim of the next one.
 type draining struct {
 	sweeping bool // nothing is due any more
-	// dry says that nothing is due of the events that have no turns, and turnsDry that of the others. Handlers may have
-	// enqueued both when something was claimed since.
-	dry, turnsDry bool
+	// dry says that nothing is due of the events that have no turns. Handlers may have enqueued some when something was
+	// claimed since.
+	dry bool
 }
 
 // drain starts the next pass when all of the batch is finished. What is finished long before the rest is settled earlier.
@@ -76,22 +76,21 @@ func (c *Core) onDrainPass(now time.Time, e *PassDone) {
 	c.handled += len(e.Claimed)
 	more := false
 	if len(e.Claimed) > 0 {
-		c.dry, c.turnsDry = false, false
+		c.dry = false
 	}
 	switch {
 	case p.Claim == nil || e.Found.At.IsZero():
 	case p.try != nil:
 		c.claims.tried(now, p.try, p.Claim, &e.Found)
-		more = c.claims.tries[p.try] != nil && len(e.Claimed) == 0
+		more = c.claims.tries[p.try] != nil
 		c.drained[p.try] = !more
 	default:
 		c.walk(now, e)
-		if nothing := len(e.Claimed) == 0; p.turns {
-			c.turnsDry = nothing && !c.turns.more()
+		if p.turns {
+			more = c.turns.more()
 		} else {
-			c.dry = nothing && !c.claims.walk.More()
+			c.dry, more = len(e.Claimed) == 0 && !c.claims.walk.More(), true
 		}
-		more = !c.dry || !c.turnsDry
 	}
 	switch {
 	case len(e.Claimed) > 0:

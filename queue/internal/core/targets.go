@@ -404,9 +404,9 @@ func (c *Core) nextOfTargets(now time.Time) (next time.Time) {
 }
 
 // tryable returns a resting target for which one event should be tried now, or nil. There is none while claims are
-// paused or the dispatcher stops. Targets of a broker that rests come in turn, because the first may have no event.
+// paused. Targets of a broker that rests come in turn, because the first may have no event.
 func (c *Core) tryable(now time.Time) *Target {
-	if c.stopping || c.claimsPaused(now) {
+	if c.claimsPaused(now) {
 		return nil
 	}
 	for i := range c.cfg.Topics {
