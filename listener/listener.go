@@ -295,6 +295,7 @@ type Listener struct {
 	keyPrefixes   []string // of each topic, the prefix of its keys, so that destinations do not wait for each other
 	targets       *target.Targets
 	publishes     bool
+	grows         bool // batches grow: it publishes, and BatchSize is not set
 	log           *slog.Logger
 	hooks         *report.Hooks
 	rep           *report.Log
@@ -363,6 +364,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		return nil, errors.New("no handlers")
 	}
 	spec.Retry = config.OverrideRetry(spec.Retry, cfg.Retry)
+	grows := cfg.BatchSize == 0 && handlers[0].publication != nil
 	cfg = cfg.withDefaults(spec)
 	if err := errtext.Join(spec.validate(), cfg.validate()); err != nil {
 		return nil, err
@@ -381,7 +383,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: core.MaxParkedKeys, pauseLimit: backoff.LongestPause,
 		leaseAge: leaseAge, takeOverAfter: takeOverPause + spec.Batch.Wait,
 		handlers: make(map[string]*served, len(handlers)), transactional: handlers[0].transactional,
-		publishes: handlers[0].publication != nil,
+		publishes: handlers[0].publication != nil, grows: grows,
 		log:       usercode.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
 	l.rep = report.NewLog(l.log, time.Now)
