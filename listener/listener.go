@@ -384,7 +384,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		leaseAge: leaseAge, takeOverAfter: takeOverPause + spec.Batch.Wait,
 		handlers: make(map[string]*served, len(handlers)), transactional: handlers[0].transactional,
 		publishes: handlers[0].publication != nil, grows: grows,
-		log:       usercode.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
+		log: usercode.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
 	l.rep = report.NewLog(l.log, time.Now)
 	l.rate = newRate(l)
