@@ -16,6 +16,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/cause"
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -148,14 +149,12 @@ func (b *batch) worker() {
 	}()
 	now := time.Now()
 	for e := b.next(now); e != nil; e = b.next(now) {
-		if b.tx != nil || b.mayStart(e) { // in a transaction there is a round trip before the handler, so handle asks
-			now = b.handle(now, e)
-		}
+		now = b.handle(now, e)
 	}
 	over = true
 }
 
-// errLimited undoes the savepoint of an event that the rate does not allow yet.
+// errLimited ends what was made ready for an attempt that the rate does not allow yet.
 var errLimited = errors.New("the rate of the listener is used up")
 
 // lock gives the caller the core of the batch.
@@ -183,29 +182,23 @@ func (b *batch) finish(now time.Time, e *core.Entry, r errclass.Result) {
 func (b *batch) handle(began time.Time, e *core.Entry) (ended time.Time) {
 	l := b.s.l
 	h := l.of(e)
-	there, limited := h != nil, false
+	limited := false
 	var told []outbox.Event // nil if nobody is told
-	tell := func() {
-		if l.hooks.WantsCalls() {
-			told = []outbox.Event{e.Event}
-			l.hooks.Started(b.work, told)
-			began = time.Now()
-		}
-	}
 	usercode.Run("handler", func() error {
-		if !there { // it was parked when the listener still read its topic
+		if h == nil { // it was parked when the listener still read its topic
 			return outbox.Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, outbox.ErrUnimplemented))
 		}
-		if b.tx == nil {
-			tell()
-			return l.call(b.work, nil, h, e)
-		}
+		payload, unfit := config.OpenPayload(b.work, h.decoder, &e.Event, e.Payload)
 		return b.inSavepoint(b.work, func(tx pgx.Tx) error {
 			if limited = !b.mayStart(e); limited {
 				return errLimited
 			}
-			tell()
-			return l.call(b.work, tx, h, e)
+			if l.hooks.WantsCalls() {
+				told = []outbox.Event{e.Event}
+				l.hooks.Started(b.work, told)
+				began = time.Now()
+			}
+			return l.call(b.work, tx, h, e, payload, unfit)
 		})
 	}, func(err error) {
 		ended = time.Now()
@@ -216,7 +209,7 @@ func (b *batch) handle(began time.Time, e *core.Entry) (ended time.Time) {
 			l.hooks.Finished(b.work, told, []error{err}, ended.Sub(began))
 		}
 		results := errclass.All([]error{err})
-		if there {
+		if h != nil {
 			h.target.OnResults(ended, began, []uuid.UUID{e.ID}, results)
 		}
 		if crashed, ok := err.(*usercode.Crash); ok { // ours, as it came from usercode
@@ -227,13 +220,16 @@ func (b *batch) handle(began time.Time, e *core.Entry) (ended time.Time) {
 	return ended
 }
 
-// call calls the handler of e inside the middleware. What they enqueue has e for its cause.
-func (l *Listener) call(ctx context.Context, tx pgx.Tx, h *served, e *core.Entry) error {
+// call calls the handler of e inside the middleware, or returns unfit there. What they enqueue has e for its cause.
+func (l *Listener) call(ctx context.Context, tx pgx.Tx, h *served, e *core.Entry, payload any, unfit error) error {
 	ctx = cause.With(ctx, e.ID, e.Headers)
-	if len(l.cfg.Middleware) == 0 {
-		return h.run(ctx, tx, e.Event, e.Payload)
+	if len(l.cfg.Middleware) == 0 && unfit == nil {
+		return h.run(ctx, tx, e.Event, payload)
 	}
 	return report.Chain(ctx, l.cfg.Middleware, e.Event, func(ctx context.Context) error {
-		return h.run(ctx, tx, e.Event, e.Payload)
+		if unfit != nil {
+			return unfit
+		}
+		return h.run(ctx, tx, e.Event, payload)
 	})
 }

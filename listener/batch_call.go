@@ -11,8 +11,8 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
-	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -37,10 +37,6 @@ func (b *batch) callOn(c *core.Call) {
 				break
 			}
 		}
-		if !b.mayCall(c) {
-			c = nil
-			continue
-		}
 		b.handleCall(now, c, func(ended time.Time, more bool) {
 			if now = ended; !more {
 				c = nil
@@ -58,20 +54,31 @@ func (b *batch) nextCall(now time.Time) *core.Call {
 }
 
 // handleCall makes one call of a handler and records its results. It tells done when that ended, and whether c has more
-// calls. It recovers from panics, and reports runtime.Goexit, which still ends the goroutine.
+// calls. It recovers from panics, and reports runtime.Goexit, which still ends the goroutine. The rate is asked when nothing
+// is left to do before the call.
 func (b *batch) handleCall(began time.Time, c *core.Call, done func(ended time.Time, more bool)) {
 	l := b.s.l
 	m := &made{b: b, h: l.of(c.Entries()[0])}
 	usercode.Run("handler", func() error {
 		m.decode(c)
-		if l.hooks.WantsCalls() {
-			m.told = m.events()
-			l.hooks.Started(b.work, m.told)
-			began = time.Now()
-		}
-		return m.run()
+		return m.inSavepoint(func(tx pgx.Tx) error {
+			n := b.mayCall(c)
+			if m.limited = n == 0; m.limited {
+				return errLimited
+			}
+			if m.all = m.all[:n]; l.hooks.WantsCalls() {
+				m.told = m.events()
+				l.hooks.Started(b.work, m.told)
+				began = time.Now()
+			}
+			return m.call(b.work, tx)
+		})
 	}, func(err error) {
 		ended := time.Now()
+		if m.limited {
+			done(ended, false)
+			return
+		}
 		results, whole := m.results(c.Entries(), ended.Sub(began), err)
 		if m.h != nil {
 			m.h.target.OnResults(ended, began, core.IDs(c.Entries()), results)
@@ -95,6 +102,7 @@ type made struct {
 	refused error          // instead of the call, if its only event cannot be decoded
 	told    []outbox.Event // nil if nobody is told
 	named   []error        // one for each event, if the handler has named those that failed
+	limited bool           // the rate does not allow it yet
 }
 
 // decode decodes the payloads of a call. The call ends before the first that cannot be decoded, which is then alone in
@@ -119,15 +127,12 @@ func (m *made) decode(c *core.Call) {
 	}
 }
 
-func (m *made) decodeOne(e *core.Entry, d *decoded) error {
+func (m *made) decodeOne(e *core.Entry, d *decoded) (err error) {
 	if m.h == nil { // it was parked when the listener still read its topic
 		return outbox.Permanent(fmt.Errorf("%s/%s: %w", e.Namespace, e.Topic, outbox.ErrUnimplemented))
 	}
-	return usercode.Recover("handler", func() (err error) {
-		bound := sealing.Event{ID: e.ID, Tenant: e.TenantID}
-		d.payload, err = m.h.batch.decode.Open(m.b.work, bound, e.Version, e.Payload)
-		return err
-	})
+	d.payload, err = config.OpenPayload(m.b.work, m.h.decoder, &e.Event, e.Payload)
+	return err
 }
 
 // events returns the events of the call.
@@ -139,22 +144,22 @@ func (m *made) events() []outbox.Event {
 	return events
 }
 
-// run calls the handler, in a savepoint if it has a transaction. If it has named the events that failed, that is not an
-// error.
-func (m *made) run() error {
-	if m.b.tx == nil || m.h == nil {
-		return m.call(m.b.work, nil)
+// inSavepoint runs call, in a savepoint if there is a handler.
+func (m *made) inSavepoint(call func(pgx.Tx) error) error {
+	if m.h == nil {
+		return call(nil)
 	}
-	return m.b.inSavepoint(m.b.work, func(tx pgx.Tx) error { return m.call(m.b.work, tx) })
+	return m.b.inSavepoint(m.b.work, call)
 }
 
-// call calls the handler inside the middleware, once for the whole batch.
+// call calls the handler inside the middleware, once for the whole batch. If it has named the events that failed, that is
+// not an error.
 func (m *made) call(ctx context.Context, tx pgx.Tx) error {
 	err := report.Chain(ctx, m.middleware(), m.all[0].event, func(ctx context.Context) error {
 		if m.refused != nil {
 			return m.refused
 		}
-		return m.h.batch.call(ctx, tx, m.all)
+		return m.h.runBatch(ctx, tx, m.all)
 	})
 	if err != nil && m.names(err) {
 		return nil

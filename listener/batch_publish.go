@@ -113,12 +113,15 @@ func (s *sending) run(ctx context.Context, done func()) {
 			return s.b.s.l.of(e).publication, &e.Event, e.Payload
 		})
 		sent, events := s.encoded(entries, made, results)
-		if len(events) == 0 {
+		if len(sent) > 0 {
+			sent = s.maySend(sent)
+		}
+		if len(sent) == 0 {
 			now := time.Now()
 			s.to.OnResults(now, now, nil, nil) // nothing was tried
 			continue
 		}
-		if s.sent(sent, s.to.Send(ctx, events)) {
+		if s.sent(sent, s.to.Send(ctx, events[:len(sent)])) {
 			if s.b.s.run.callsReturned != nil {
 				s.b.s.run.callReturned(s.to)
 			}
@@ -129,38 +132,10 @@ func (s *sending) run(ctx context.Context, done func()) {
 
 // next returns the next events that may be sent.
 func (s *sending) next() []*core.Entry {
-	n, deadline := target.BatchSize, time.Time{}
-	r := s.b.s.l.rate
-	if r != nil {
-		if n, deadline = s.mayPublish(r); n == 0 {
-			return nil
-		}
-	}
 	now := time.Now()
 	s.b.lock()
-	entries := s.core.Next(now, n)
-	s.b.mu.Unlock()
-	if r != nil {
-		r.giveBack(n-len(entries), deadline)
-	}
-	return entries
-}
-
-// mayPublish returns how many of the events that are left the rate allows, and until when. If it is none, the batch
-// ends.
-func (s *sending) mayPublish(r *rate) (k int, at time.Time) {
-	s.b.lock()
-	n := min(s.core.Len(), target.BatchSize)
-	s.b.mu.Unlock()
-	if n == 0 {
-		return 0, at
-	}
-	if k, at = r.take(s.b.s.run.DBCtx, n); k == 0 {
-		s.b.lock()
-		s.b.core.StopUntil(at)
-		s.b.mu.Unlock()
-	}
-	return k, at
+	defer s.b.mu.Unlock()
+	return s.core.Next(now, target.BatchSize)
 }
 
 // encoded settles the entries that cannot be published, and returns the others with what the publisher gets.

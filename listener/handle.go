@@ -76,8 +76,12 @@ func brokenTx(err error) errclass.Result {
 	return errclass.Of(fmt.Errorf("transaction of the handler: %w", err))
 }
 
-// inSavepoint runs call in a savepoint, and rolls back to it if call returns an error.
+// inSavepoint runs call in a savepoint, and rolls back to it if call returns an error. Without a transaction it only runs
+// call.
 func (b *batch) inSavepoint(work context.Context, call func(pgx.Tx) error) (err error) {
+	if b.tx == nil {
+		return call(nil)
+	}
 	ctx := context.WithoutCancel(work)
 	if err := b.s.l.inTx(ctx, b.tx, "SAVEPOINT outboxgen_event"); err != nil {
 		b.failTx(err)

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outboxgen/outboxgen/internal/machine/config"
-	"github.com/outboxgen/outboxgen/internal/payloads/decode"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -48,12 +47,6 @@ func HandleTxBatch[P any](
 	return lh
 }
 
-// batchHandler calls a handler of batches.
-type batchHandler struct {
-	decode *decode.Decoder
-	call   func(context.Context, pgx.Tx, []decoded) error
-}
-
 // decoded is an event with a pointer to its payload.
 type decoded struct {
 	event   outbox.Event
@@ -73,7 +66,7 @@ func listenerHandlesBatches(
 ) Handler {
 	lh := listenerHandler(t, false, nil)
 	if given {
-		lh.batch = &batchHandler{decode: config.Opener(t), call: call}
+		lh.decoder, lh.runBatch = config.Opener(t), call
 	}
 	return lh
 }

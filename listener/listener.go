@@ -18,7 +18,6 @@ package listener
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,7 +35,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/machine/report"
 	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/internal/machine/testsignal"
-	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
+	"github.com/outboxgen/outboxgen/internal/payloads/decode"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
@@ -194,9 +193,11 @@ type Handler struct {
 	log                      bool
 	transactional            bool
 	retention                outbox.Retention
-	run                      func(context.Context, pgx.Tx, outbox.Event, json.RawMessage) error // nil without a handler
-	publication              *target.Route                                                      // instead of run
-	batch                    *batchHandler                                                      // likewise
+	decoder                  *decode.Decoder // of a handler
+	// run gets a pointer to the payload; nil without a handler.
+	run         func(context.Context, pgx.Tx, outbox.Event, any) error
+	publication *target.Route                                  // instead of run
+	runBatch    func(context.Context, pgx.Tx, []decoded) error // likewise
 }
 
 // Publish ties t to a publisher instead of a handler. Order per key is kept: an event is sent only after the previous
@@ -258,14 +259,7 @@ func listenerHandler(
 	if !given {
 		return lh
 	}
-	decoder := config.Opener(t)
-	lh.run = func(ctx context.Context, tx pgx.Tx, e outbox.Event, payload json.RawMessage) error {
-		p, err := decoder.Open(ctx, sealing.Event{ID: e.ID, Tenant: e.TenantID}, e.Version, payload)
-		if err != nil {
-			return err
-		}
-		return call(ctx, tx, e, p)
-	}
+	lh.decoder, lh.run = config.Opener(t), call
 	return lh
 }
 
@@ -441,13 +435,13 @@ func (l *Listener) serve(h Handler) error {
 // checkHandler checks that the listener can run h, and with the handlers that it has.
 func (l *Listener) checkHandler(h *Handler) error {
 	switch {
-	case h.run == nil && h.publication == nil && h.batch == nil:
+	case h.run == nil && h.publication == nil && h.runBatch == nil:
 		return errors.New("no handlers given (nil)")
 	case h.publication != nil && l.spec.Batch.Size > 0:
 		return errors.New("it publishes, and publishers have batches of their own: leave Spec.Batch out")
 	case h.run != nil && l.spec.Batch.Size > 0:
 		return errors.New("its handler gets one event, and Spec.Batch is set: use HandleBatch or HandleTxBatch")
-	case h.batch != nil && l.spec.Batch.Size == 0:
+	case h.runBatch != nil && l.spec.Batch.Size == 0:
 		return errors.New("its handler gets batches, and Spec.Batch is not set: set Size, or use Handle or HandleTx")
 	case h.publication != nil && h.publication.ByEvent():
 		return errors.New("its publication has DestinationOf, which is for queue topics: use Destination")

@@ -46,8 +46,12 @@ func newRate(l *Listener) *rate {
 	return &rate{l: l, want: 1, slack: max(l.spec.Rate.Period/slackPart, leastSlack)}
 }
 
-// take returns how many of n attempts may start now, and until when they may. If it is none, at says when to ask again.
-func (r *rate) take(ctx context.Context, n int) (k int, at time.Time) {
+// take returns how many of n attempts may start now. If it is none, resumes says when to ask again. It is asked when
+// nothing is left to do before they start. All may start if r is nil.
+func (r *rate) take(ctx context.Context, n int) (k int, resumes time.Time) {
+	if r == nil {
+		return n, time.Time{}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.left < n || !time.Now().Before(r.deadline) {
@@ -60,17 +64,7 @@ func (r *rate) take(ctx context.Context, n int) (k int, at time.Time) {
 	}
 	k = min(n, r.left)
 	r.left -= k
-	return k, r.deadline
-}
-
-// giveBack takes back n attempts that do not start, and might have until deadline. They are lost if others have been
-// allowed since.
-func (r *rate) giveBack(n int, deadline time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if deadline.Equal(r.deadline) {
-		r.left += n
-	}
+	return k, time.Time{}
 }
 
 // release gives back what is left, because the process stops.
@@ -140,11 +134,7 @@ func (r *rate) send(ctx context.Context, returned, want int) (row queries.Listen
 
 // mayStart reports whether the rate allows the attempt at e. If not, the batch ends.
 func (b *batch) mayStart(e *core.Entry) bool {
-	r := b.s.l.rate
-	if r == nil {
-		return true
-	}
-	k, resumes := r.take(b.s.run.DBCtx, 1)
+	k, resumes := b.s.l.rate.take(b.s.run.DBCtx, 1)
 	if k > 0 {
 		return true
 	}
@@ -154,23 +144,34 @@ func (b *batch) mayStart(e *core.Entry) bool {
 	return false
 }
 
-// mayCall reports whether the rate allows a call. The call loses the events for which it does not.
-func (b *batch) mayCall(c *core.Call) bool {
-	r := b.s.l.rate
-	if r == nil {
-		return true
-	}
+// mayCall returns how many events of a call the rate allows. The call loses the others.
+func (b *batch) mayCall(c *core.Call) (k int) {
 	n := len(c.Entries())
-	k, resumes := r.take(b.s.run.DBCtx, n)
+	k, resumes := b.s.l.rate.take(b.s.run.DBCtx, n)
+	if k == n {
+		return k
+	}
 	b.lock()
 	defer b.mu.Unlock()
-	switch {
-	case k == 0:
+	if k == 0 {
 		c.Limit(resumes)
-	case k < n:
+	} else {
 		c.Cut(k)
 	}
-	return k > 0
+	return k
+}
+
+// maySend returns the first of entries, which is what the rate allows of a call. The others are left to later calls.
+func (s *sending) maySend(entries []*core.Entry) []*core.Entry {
+	k, resumes := s.b.s.l.rate.take(s.b.s.run.DBCtx, len(entries))
+	now := time.Now()
+	s.b.lock()
+	defer s.b.mu.Unlock()
+	if k == 0 {
+		s.b.core.StopUntil(resumes)
+	}
+	s.core.Begin(now, entries, k)
+	return entries[:k]
 }
 
 // validateRate checks what a Spec says of its rate.

@@ -1,15 +1,17 @@
 package queue
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/halves"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
+	"github.com/outboxgen/outboxgen/internal/payloads/decode"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue/internal/core"
 )
@@ -93,28 +95,31 @@ func (l *loop) maySearch(b *batch) (may bool) {
 
 // callBatch calls the handler with b.next. All user code is called here.
 func (l *loop) callBatch(b *batch) {
-	tasks := b.next
-	events, payloads := make([]outbox.Event, len(tasks)), make([]json.RawMessage, len(tasks))
-	for i, t := range tasks {
-		c := taskOf(t).claimed
-		events[i], payloads[i] = c.Event, c.Payload
-	}
+	var events []outbox.Event
 	ctx, cancel := context.WithCancel(b.ctx)
-	told := l.d.hooks.WantsCalls()
-	var began time.Time
+	told := false
+	began := time.Now()
 	usercode.Run("handler", func() error {
-		if told {
+		h := l.d.handlers[taskOf(b.next[0]).claimed.Topic]
+		payloads, unfit := l.openBatch(ctx, b, h.decoder)
+		events = eventsOf(b.next)
+		if len(events) == 0 {
+			return nil
+		}
+		if told = l.d.hooks.WantsCalls(); told {
 			l.d.hooks.Started(ctx, events)
 		}
 		began = time.Now()
-		for _, t := range tasks {
-			t.Tried, t.Began = true, began
+		for _, t := range b.next {
+			t.Began = began
 		}
-		run := l.d.handlers[events[0].Topic].runBatch
 		return report.ChainBatch(ctx, l.d.cfg.BatchMiddleware, events, func(ctx context.Context) error {
-			return run(ctx, events, payloads)
+			return callFit(ctx, h.runBatch, events, payloads, unfit)
 		})
 	}, func(err error) {
+		if events == nil { // the opening of a payload has ended the goroutine
+			events = eventsOf(b.next)
+		}
 		errs, each := errorsOf(err, events)
 		if told {
 			l.d.hooks.Finished(ctx, events, errs, time.Since(began))
@@ -134,6 +139,78 @@ func (l *loop) callBatch(b *batch) {
 			l.endSearch(b)
 		}
 	})
+}
+
+// openBatch opens the payloads of the next call of b. One that cannot be opened has an error in unfit. Events of limited rate
+// that may not begin any more are left out of the first call.
+func (l *loop) openBatch(ctx context.Context, b *batch, d *decode.Decoder) (payloads []any, unfit []error) {
+	began := time.Now()
+	tasks := b.next
+	for _, t := range tasks {
+		t.Tried, t.Began = true, began
+	}
+	payloads, unfit = make([]any, len(tasks)), make([]error, len(tasks))
+	for i, t := range tasks {
+		c := taskOf(t).claimed
+		payloads[i], unfit[i] = config.OpenPayload(ctx, d, &c.Event, c.Payload)
+	}
+	if b.search != nil {
+		return payloads, unfit
+	}
+	var over []*core.Task
+	n := 0
+	for i, t := range tasks {
+		if tooLate(t, began) {
+			over = append(over, t)
+			continue
+		}
+		tasks[n], payloads[n], unfit[n] = t, payloads[i], unfit[i]
+		n++
+	}
+	b.next = tasks[:n]
+	l.reportBatch(b, over)
+	return payloads[:n], unfit[:n]
+}
+
+func eventsOf(tasks []*core.Task) []outbox.Event {
+	events := make([]outbox.Event, len(tasks))
+	for i, t := range tasks {
+		events[i] = taskOf(t).claimed.Event
+	}
+	return events
+}
+
+// callFit calls run with those of events that have no error in unfit, and returns what it makes of all of them.
+func callFit(
+	ctx context.Context, run func(context.Context, []outbox.Event, []any) error, all []outbox.Event, payloads []any,
+	unfit []error,
+) error {
+	var failed outbox.BatchError
+	n := 0
+	events := make([]outbox.Event, 0, len(all))
+	for i, e := range all {
+		if unfit[i] != nil {
+			failed.Fail(e, unfit[i])
+			continue
+		}
+		events, payloads[n] = append(events, e), payloads[i]
+		n++
+	}
+	if n == 0 {
+		return failed.Err()
+	}
+	err := run(ctx, events, payloads[:n])
+	if err == nil || failed.Err() == nil {
+		return cmp.Or(err, failed.Err())
+	}
+	errs, each := eachError(err, events)
+	if !each {
+		return err
+	}
+	for i, e := range events {
+		failed.Fail(e, errs[i])
+	}
+	return failed.Err()
 }
 
 // errorsOf returns the error of each of events, which a call with them has returned as err. each is false if err is the

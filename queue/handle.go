@@ -2,12 +2,11 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/target"
-	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
+	"github.com/outboxgen/outboxgen/internal/payloads/decode"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -21,10 +20,13 @@ type Handler struct {
 	limits                   []outbox.Limit
 	of                       *outbox.UntypedTopic
 	policy                   policy
-	run                      func(context.Context, outbox.Event, json.RawMessage) error // nil without a handler
+	decoder                  *decode.Decoder // of a handler
 	batch                    outbox.Batch
-	runBatch                 func(context.Context, []outbox.Event, []json.RawMessage) error // in place of run
-	publication              *target.Route                                                  // in place of both
+	publication              *target.Route // in place of a handler
+
+	// The handler gets pointers to payloads. One of both is nil, both are without a handler.
+	run      func(ctx context.Context, e outbox.Event, payload any) error
+	runBatch func(ctx context.Context, events []outbox.Event, payloads []any) error
 }
 
 // policy is the part of a topic's YAML that its rows do not hold.
@@ -60,14 +62,7 @@ func HandleUntyped(
 	if h == nil {
 		return th
 	}
-	decoder := config.Opener(t)
-	th.run = func(ctx context.Context, e outbox.Event, payload json.RawMessage) error {
-		p, err := decoder.Open(ctx, sealing.Event{ID: e.ID, Tenant: e.TenantID}, e.Version, payload)
-		if err != nil {
-			return err
-		}
-		return fn(ctx, e, p)
-	}
+	th.decoder, th.run = config.Opener(t), fn
 	return th
 }
 

@@ -2,13 +2,10 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
-	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
-	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -63,34 +60,7 @@ func handleBatch(
 	if h == nil {
 		return th
 	}
-	decoder := config.Opener(t)
-	th.runBatch = func(ctx context.Context, all []outbox.Event, raw []json.RawMessage) error {
-		events, payloads := make([]outbox.Event, 0, len(all)), make([]any, 0, len(all))
-		var failed outbox.BatchError
-		for i, e := range all {
-			failed.Fail(e, usercode.Recover("payload", func() error {
-				p, err := decoder.Open(ctx, sealing.Event{ID: e.ID, Tenant: e.TenantID}, e.Version, raw[i])
-				if err == nil {
-					events, payloads = append(events, e), append(payloads, p)
-				}
-				return err
-			}))
-		}
-		if len(events) == 0 {
-			return failed.Err()
-		}
-		err := fn(ctx, events, payloads)
-		if err == nil {
-			return failed.Err()
-		}
-		if errs, each := eachError(err, events); each && failed.Err() != nil {
-			for i, e := range events {
-				failed.Fail(e, errs[i])
-			}
-			return failed.Err()
-		}
-		return err
-	}
+	th.decoder, th.runBatch = config.Opener(t), fn
 	return th
 }
 

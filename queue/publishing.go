@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"time"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/target"
@@ -25,32 +27,25 @@ func published(t *outbox.UntypedTopic, p publish.Publication) Handler {
 // send makes the call s and returns what was sent. failed are the tasks that could not be sent.
 func (l *loop) send(s *core.Send) (sent *core.Sent, failed []*core.Task) {
 	to := l.d.targetOf[s.To]
-	tasks := make([]*core.Task, 0, len(s.Tasks))
-	for _, t := range s.Tasks {
-		if l.ended(t) || late(t, "published") {
-			failed = append(failed, t)
-		} else {
-			tasks = append(tasks, t)
-		}
-	}
 	sent = &core.Sent{Send: s}
-	var events []publish.Outgoing
+	sent.Tasks, failed = l.sendable(s.Tasks)
 	if s.To.ByEvent {
 		to = to.Named(s.Destination)
-		for _, t := range tasks {
-			events = append(events, *taskOf(t).outgoing)
-		}
-		sent.Tasks = tasks
 	} else {
-		var unfit []*core.Task
-		sent.Tasks, events, unfit = l.d.prepare(l.WorkCtx, tasks)
-		if failed = append(failed, unfit...); len(unfit) > 0 && len(events) > 0 {
+		ready, unfit := l.d.prepare(l.WorkCtx, sent.Tasks)
+		var late []*core.Task
+		sent.Tasks, late = l.sendable(ready)
+		if failed = slices.Concat(failed, unfit, late); len(failed) > 0 && len(sent.Tasks) > 0 {
 			l.report(failed) // they do not wait for the call
 			failed = nil
 		}
 	}
-	if len(events) == 0 { // nothing was tried
+	if len(sent.Tasks) == 0 { // nothing was tried
 		return sent, failed
+	}
+	events := make([]publish.Outgoing, len(sent.Tasks))
+	for i, t := range sent.Tasks {
+		events[i] = *taskOf(t).outgoing
 	}
 	var results []errclass.Result
 	results, sent.Cut = to.Call(l.WorkCtx, events, s.Try, func() {})
@@ -71,12 +66,11 @@ func (l *loop) route(r *core.Route) (routed *core.Routed, failed []*core.Task) {
 			live = append(live, t)
 		}
 	}
-	tasks, events, unfit := l.d.prepare(l.WorkCtx, live)
+	ready, unfit := l.d.prepare(l.WorkCtx, live)
 	failed = append(failed, unfit...)
 	lines := make(map[string]int)
-	for i, t := range tasks {
-		taskOf(t).outgoing = &events[i]
-		to := events[i].Destination
+	for _, t := range ready {
+		to := taskOf(t).outgoing.Destination
 		n, known := lines[to]
 		if !known {
 			n = len(routed.Destinations)
@@ -88,23 +82,39 @@ func (l *loop) route(r *core.Route) (routed *core.Routed, failed []*core.Task) {
 	return routed, failed
 }
 
+// sendable returns those of tasks that may begin now, and the others.
+func (l *loop) sendable(tasks []*core.Task) (may, not []*core.Task) {
+	may = make([]*core.Task, 0, len(tasks))
+	for _, t := range tasks {
+		if l.ended(t) || late(t, "published") {
+			not = append(not, t)
+		} else {
+			may = append(may, t)
+		}
+	}
+	return may, not
+}
+
 // prepare makes the outgoing form of the events of tasks. failed are those that cannot be published.
-func (d *Dispatcher) prepare(
-	ctx context.Context, tasks []*core.Task,
-) (ready []*core.Task, events []publish.Outgoing, failed []*core.Task) {
+func (d *Dispatcher) prepare(ctx context.Context, tasks []*core.Task) (ready, failed []*core.Task) {
+	began := time.Now()
 	made, results := target.Prepare(ctx, len(tasks), func(i int) (*target.Route, *outbox.Event, json.RawMessage) {
 		c := taskOf(tasks[i]).claimed
 		return d.handlers[c.Topic].publication, &c.Event, c.Payload
 	})
-	events = make([]publish.Outgoing, 0, len(tasks))
+	took := time.Since(began)
 	ready = make([]*core.Task, 0, len(tasks))
 	for i, t := range tasks {
+		if !t.StartWithin.IsZero() {
+			t.Opened = took
+		}
 		if results[i].Class != errclass.ClassDone {
 			t.Result = results[i]
 			failed = append(failed, t)
 			continue
 		}
-		events, ready = append(events, made[i]), append(ready, t)
+		taskOf(t).outgoing = &made[i]
+		ready = append(ready, t)
 	}
-	return ready, events, failed
+	return ready, failed
 }

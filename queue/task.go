@@ -8,6 +8,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/call/cause"
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
+	"github.com/outboxgen/outboxgen/internal/machine/config"
 	"github.com/outboxgen/outboxgen/internal/machine/report"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
@@ -20,7 +21,7 @@ type task struct {
 	claimed  *Claimed
 	ctx      context.Context         // of the handler
 	cancel   context.CancelCauseFunc // of ctx; nil before the handler starts
-	outgoing *publish.Outgoing       // of an event that says where it goes
+	outgoing *publish.Outgoing       // of an event that is published
 }
 
 // taskOf returns the task of the shell.
@@ -54,6 +55,24 @@ func late(t *core.Task, what string) bool {
 	return true
 }
 
+// tooLate takes note of how long it took to open the payload of t, from began on. It reports whether the rate of t does not
+// allow it to begin any more. Topics without a rate pay nothing.
+func tooLate(t *core.Task, began time.Time) bool {
+	if t.StartWithin.IsZero() {
+		return false
+	}
+	now := time.Now()
+	t.Opened = now.Sub(began)
+	if now.Before(t.StartWithin) {
+		return false
+	}
+	t.Tried, t.Ended = false, true
+	t.Result = errclass.New(errclass.ClassNotSent,
+		"its payload took %s to open, and by then the rate did not allow it to begin any more", t.Opened.Round(time.Microsecond))
+	t.Result.Waits = true
+	return true
+}
+
 // runHandler runs the handler of t and reports its result. It recovers from panics, and reports runtime.Goexit, which
 // still ends the goroutine. All user code is called here, so that the core sees only results.
 func (d *Dispatcher) runHandler(t *task, over func(*task)) {
@@ -69,17 +88,25 @@ func (d *Dispatcher) runHandler(t *task, over func(*task)) {
 			return nil
 		}
 		t.Tried = true
+		h := d.handlers[e.Topic]
+		payload, unfit := config.OpenPayload(t.ctx, h.decoder, e, t.claimed.Payload)
+		if tooLate(&t.Task, t.Began) {
+			return nil
+		}
 		if d.hooks.WantsCalls() {
 			told = []outbox.Event{*e}
 			d.hooks.Started(t.ctx, told)
 			t.Began = time.Now()
 		}
-		run, ctx := d.handlers[e.Topic].run, cause.With(t.ctx, e.ID, e.Headers)
-		if len(d.cfg.Middleware) == 0 {
-			return run(ctx, *e, t.claimed.Payload)
+		ctx := cause.With(t.ctx, e.ID, e.Headers)
+		if len(d.cfg.Middleware) == 0 && unfit == nil {
+			return h.run(ctx, *e, payload)
 		}
 		return report.Chain(ctx, d.cfg.Middleware, *e, func(ctx context.Context) error {
-			return run(ctx, *e, t.claimed.Payload)
+			if unfit != nil {
+				return unfit
+			}
+			return h.run(ctx, *e, payload)
 		})
 	}, func(err error) {
 		if t.Tried {

@@ -25,7 +25,7 @@ func newModule(t testing.TB) module {
 	t.Helper()
 	m := module{t, t.TempDir()}
 	m.write("go.mod", requirements(t, "example.com/app"))
-	sums, err := os.ReadFile("go.sum")
+	sums, err := os.ReadFile("../go.sum")
 	require.NoError(t, err)
 	m.write("go.sum", string(sums))
 	return m
@@ -34,13 +34,13 @@ func newModule(t testing.TB) module {
 // requirements returns the go.mod of this module with another name, for another folder.
 func requirements(t testing.TB, name string) string {
 	t.Helper()
-	mod, err := os.ReadFile("go.mod")
+	mod, err := os.ReadFile("../go.mod")
 	require.NoError(t, err)
 	_, rest, ok := strings.Cut(string(mod), "\n")
 	require.True(t, ok)
 	here, err := filepath.Abs(root)
 	require.NoError(t, err)
-	return "module " + name + "\n" + strings.ReplaceAll(rest, "=> "+root, "=> "+filepath.ToSlash(here))
+	return "module " + name + "\n" + strings.ReplaceAll(rest, "=> ..", "=> "+filepath.ToSlash(here))
 }
 
 // write writes a file of the module.

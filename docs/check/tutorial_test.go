@@ -21,7 +21,7 @@ func TestTutorial(t *testing.T) {
 	dir := t.TempDir()
 	m := module{t, dir}
 	m.write("shop.mod", requirements(t, "example.com/shop"))
-	sums, err := os.ReadFile("go.sum")
+	sums, err := os.ReadFile("../go.sum")
 	require.NoError(t, err)
 	m.write("shop.sum", string(sums))
 	replaced := strings.NewReplacer(

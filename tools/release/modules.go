@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/modfile"
@@ -49,14 +51,15 @@ func modulesOf(ctx context.Context, repo git) ([]module, error) {
 	return list, nil
 }
 
+// private are the folders at the top whose modules users do not import.
+//
+//go:embed private.txt
+var private string
+
 // isPublic tells whether users import the module of a folder. A module that has only tests says so in its name.
 func isPublic(dir string) bool {
 	top, _, _ := strings.Cut(dir, "/")
-	switch top {
-	case "bench", "docs", "examples", "internal", "playground", "site", "tools":
-		return false
-	}
-	return !strings.HasSuffix(dir, "test")
+	return !slices.Contains(strings.Fields(private), top) && !strings.HasSuffix(dir, "test")
 }
 
 // requireVersion makes the go.mod of a module require its siblings with a version. It does not change a requirement on

@@ -2,9 +2,12 @@ package config
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/internal/payloads/decode"
+	"github.com/outboxgen/outboxgen/internal/payloads/sealing"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/seal"
 )
@@ -24,6 +27,15 @@ func Opener(t *outbox.UntypedTopic) *decode.Decoder {
 
 // LooseOpener is Opener for a decoder that takes incomplete payloads.
 func LooseOpener(t *outbox.UntypedTopic) *decode.Decoder { return openerOf(t, false) }
+
+// OpenPayload opens the payload of e for a handler. A codec that panics fails its event alone.
+func OpenPayload(ctx context.Context, d *decode.Decoder, e *outbox.Event, raw json.RawMessage) (p any, err error) {
+	err = usercode.Recover("payload", func() (err error) {
+		p, err = d.Open(ctx, sealing.Event{ID: e.ID, Tenant: e.TenantID}, e.Version, raw)
+		return err
+	})
+	return p, err
+}
 
 func openerOf(t *outbox.UntypedTopic, strict bool) *decode.Decoder {
 	spec := t.Spec()

@@ -171,7 +171,13 @@ func (t *Target) Admit(now time.Time, n int) (admitted int, others errclass.Resu
 }
 
 // Untried records that an event which Admit has admitted was not tried.
-func (t *Target) Untried() { t.trying = false }
+func (t *Target) Untried() {
+	for _, each := range t.withBroker() {
+		if each != nil {
+			each.trying = false
+		}
+	}
+}
 
 // Tryable reports whether t rests and it is time to claim one event as a try.
 func (t *Target) Tryable(now time.Time) bool {

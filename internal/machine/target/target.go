@@ -72,6 +72,13 @@ func (t *Target) Admit(now time.Time, n int) (admitted int, others errclass.Resu
 	return t.Rest.Admit(now, n)
 }
 
+// Untried is rest.Target.Untried.
+func (t *Target) Untried() {
+	t.all.mu.Lock()
+	defer t.all.mu.Unlock()
+	t.Rest.Untried()
+}
+
 // OnResults updates t from the results of events that were tried from began on. It changes the class of a failure that
 // belongs to an outage to ClassUnavailable in results.
 func (t *Target) OnResults(now, began time.Time, ids []uuid.UUID, results []errclass.Result) {

@@ -24,7 +24,7 @@ func TestModulesAreDocumented(t *testing.T) {
 		files, err := filepath.Glob("../../../" + pattern + "/go.mod")
 		require.NoError(t, err)
 		for _, file := range files {
-			if dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../../"); isPublic(dir) {
+			if dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../../"); isPublic(t, dir) {
 				modules = append(modules, dir)
 			}
 		}
@@ -61,12 +61,14 @@ func TestModulesAreDocumented(t *testing.T) {
 	}
 }
 
-// isPublic tells whether users load the module of a folder; that of the root is "". A module that has only tests says
-// so in its name.
-func isPublic(dir string) bool {
+// isPublic tells whether users load the module of a folder; that of the root is "". tools/release decides it in the same
+// way.
+func isPublic(t *testing.T, dir string) bool {
+	t.Helper()
+	private, err := os.ReadFile("../../../tools/release/private.txt")
+	require.NoError(t, err)
 	top, _, _ := strings.Cut(dir, "/")
-	ours := slices.Contains([]string{"bench", "docs", "examples", "internal", "playground", "site", "tools"}, top)
-	return !ours && !strings.HasSuffix(dir, "test")
+	return !slices.Contains(strings.Fields(string(private)), top) && !strings.HasSuffix(dir, "test")
 }
 
 // requirement is a line of a go.mod.
@@ -166,14 +168,14 @@ func TestUsersLoadOnlyWhatTheyUse(t *testing.T) {
 	users := 0
 	for _, r := range all {
 		library, ours := strings.CutPrefix(r.library, "github.com/outboxgen/outboxgen/")
-		if !isPublic(r.module) {
+		if !isPublic(t, r.module) {
 			continue
 		}
 		users++
 		if !ours {
 			continue
 		}
-		require.True(t, isPublic(library), "go.mod of %q requires %s", r.module, r.library)
+		require.True(t, isPublic(t, library), "go.mod of %q requires %s", r.module, r.library)
 		publisher := strings.HasPrefix(library, "publish/")
 		require.False(t, strings.HasPrefix(r.module, "consume/") && publisher, "%s requires %s", r.module, r.library)
 	}

@@ -116,6 +116,7 @@ type heard struct {
 	payloads []paid
 	sent     []publish.Outgoing
 	ctxs     []context.Context
+	latest   time.Time // when the latest call began
 	told     chan struct{}
 	fail     error
 }
@@ -125,7 +126,7 @@ func newHeard() *heard { return &heard{told: make(chan struct{}, 1000)} }
 func (h *heard) take(ctx context.Context, ps ...paid) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.payloads, h.ctxs = append(h.payloads, ps...), append(h.ctxs, ctx)
+	h.payloads, h.ctxs, h.latest = append(h.payloads, ps...), append(h.ctxs, ctx), time.Now()
 	for range ps {
 		h.told <- struct{}{}
 	}
@@ -164,6 +165,7 @@ func (h *heard) manyTx(ctx context.Context, _ pgx.Tx, ds []outbox.Delivery[paid]
 func (h *heard) Publish(_ context.Context, events []publish.Outgoing) []error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.latest = time.Now()
 	for _, e := range events {
 		h.sent = append(h.sent, e)
 		h.told <- struct{}{}
@@ -196,7 +198,11 @@ func dispatcherOf(handler func(outbox.TopicSpec, *heard) queue.Handler) func(tes
 
 func listenerOf(size int, handler func(outbox.TopicSpec, *heard) listener.Handler) func(testing.TB, *pgxpool.Pool, seal.Keyring, *slog.Logger, outbox.TopicSpec, *heard) opener {
 	return func(t testing.TB, pool *pgxpool.Pool, k seal.Keyring, logger *slog.Logger, spec outbox.TopicSpec, h *heard) opener {
-		l, err := listener.New(pool, listener.Spec{Name: "ear", Retry: spec.Retry, Batch: outbox.Batch{Size: size}},
+		own := listener.Spec{Name: "ear", Retry: spec.Retry, Batch: outbox.Batch{Size: size}}
+		if len(spec.Limits) > 0 { // of a queue topic; a listener has a rate of its own
+			own.Rate, spec.Limits = spec.Limits[0].Rate, nil
+		}
+		l, err := listener.New(pool, own,
 			listener.Config{Keyring: k, Breaker: quickBreaker, Logger: logger, PollInterval: 20 * time.Millisecond, Publishers: map[string]publish.Publisher{"kafka": h}},
 			handler(spec, h))
 		require.NoError(t, err)
@@ -449,6 +455,7 @@ func TestKeyringOutage(t *testing.T) {
 		}, nil)}
 		for k, want := range map[seal.Keyring]string{nil: "there is no keyring", outage: "no answer"} {
 			log := runtimetest.NewLogSpy()
+			runtimetest.RetryNow(t, pool)
 			report, err := m.run(t, pool, k, log.Logger(), spec, newHeard()).Drain(t.Context())
 			require.NoError(t, err)
 			require.Zero(t, report.Delivered+report.Dead+report.Retried)
@@ -456,6 +463,7 @@ func TestKeyringOutage(t *testing.T) {
 			require.Contains(t, log.String(), "payload: it is sealed with key k1: "+want)
 		}
 		h := newHeard()
+		runtimetest.RetryNow(t, pool)
 		report, err := m.run(t, pool, ringOf(t, "k1"), runtimetest.DiscardLogger(), spec, h).Drain(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1, report.Delivered)

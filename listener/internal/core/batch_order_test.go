@@ -155,7 +155,7 @@ func TestSendingThatIsOver(t *testing.T) {
 	entries, _ := p.entriesOf("a b")
 	b := p.batchOf(entries)
 	s := b.Sendings(errclass.Result{})[0]
-	s.Encoded(p.now, s.Next(p.now, 1), make([]errclass.Result, 1))
+	sendAll(s, p.now, s.Next(p.now, 1))
 	require.True(t, s.Stalled(p.now.Add(time.Hour), time.Second))
 	b.LoseLease()
 	require.False(t, s.Stalled(p.now.Add(time.Hour), time.Second))
@@ -171,7 +171,7 @@ func TestWhatIsLeftBehindWithACall(t *testing.T) {
 	entries, _ := p.entriesOf("pa pa b a b c dd")
 	b := p.batchOf(entries)
 	s := b.Sendings(errclass.Result{})[0]
-	s.Encoded(p.now, s.Next(p.now, 3), make([]errclass.Result, 3))
+	sendAll(s, p.now, s.Next(p.now, 3))
 	s.queue = append(s.queue, entries[6])
 	s.LeaveBehind(p.now)
 	var away []bool

@@ -231,6 +231,13 @@ func TestBatchWaits(t *testing.T) {
 	require.Equal(t, Waiting, entries[1].Status, "a key has one head")
 }
 
+// sendAll begins a call with entries, which can all be encoded.
+func sendAll(s *Sending, now time.Time, entries []*Entry) []*Entry {
+	sent, _ := s.Encoded(now, entries, make([]errclass.Result, len(entries)))
+	s.Begin(now, sent, len(sent))
+	return sent
+}
+
 // sendCase is what a Sending does with the events of a batch; see batchCase.
 func TestSending(t *testing.T) {
 	t.Parallel()
@@ -278,6 +285,7 @@ func TestSending(t *testing.T) {
 					sent, places := s.Encoded(p.now, call, make([]errclass.Result, len(call)))
 					require.Equal(t, call, sent)
 					require.Len(t, places, len(sent))
+					s.Begin(p.now, sent, len(sent))
 					var keys []string
 					var got []errclass.Result
 					for _, e := range sent {
@@ -317,7 +325,7 @@ func TestSendingLeavesACallBehind(t *testing.T) {
 	b := p.batchOf(entries)
 	s := b.Sendings(errclass.Result{})[0]
 	require.False(t, s.Stalled(p.now.Add(time.Hour), time.Second), "there is no call")
-	call, _ := s.Encoded(p.now, s.Next(p.now, 2), make([]errclass.Result, 2))
+	call := sendAll(s, p.now, s.Next(p.now, 2))
 	require.False(t, s.Stalled(p.now, time.Second))
 	p.target.rests = true
 	require.True(t, s.Stalled(p.now, time.Second))

@@ -178,6 +178,11 @@ func (c *Call) end() {
 	for _, e := range c.entries {
 		e.Started, e.Running = false, false
 	}
+	if len(c.entries) > 0 {
+		if to := c.entries[0].target(); to != nil {
+			to.Untried() // perhaps it was to find out whether the target is available again
+		}
+	}
 	b.budget.take(-len(c.entries))
 	queued := c.entries
 	for _, key := range c.keys {

@@ -63,6 +63,8 @@ type Target interface {
 	Why() errclass.Result
 	// Admit returns how many of n events may be tried now, and why the others may not.
 	Admit(now time.Time, n int) (admitted int, others errclass.Result)
+	// Untried records that an event which Admit has admitted was not tried.
+	Untried()
 	// RetryIn is how long it takes until a tried event may be tried again.
 	RetryIn(now time.Time) time.Duration
 	// LaterDelay is how long an event waits that is not the next one to try the target.

@@ -26,6 +26,7 @@ type toyTarget struct {
 	admits                           int // how many more events it admits
 	retryIn, laterDelay              time.Duration
 	late                             map[uuid.UUID]errclass.Result
+	untried                          int
 }
 
 func (t *toyTarget) Resting() bool { return t.rests }
@@ -43,6 +44,7 @@ func (t *toyTarget) Admit(_ time.Time, n int) (int, errclass.Result) {
 func (t *toyTarget) RetryIn(time.Time) time.Duration { return t.retryIn }
 func (t *toyTarget) LaterDelay() time.Duration       { return t.laterDelay }
 func (t *toyTarget) TakeReturned() bool              { return t.back }
+func (t *toyTarget) Untried()                        { t.untried++ }
 func (t *toyTarget) RestoreReturned()                { t.restored = true }
 func (t *toyTarget) Abandon()                        { t.abandoned = true }
 

@@ -22,6 +22,7 @@ func TestLimit(t *testing.T) {
 	require.False(t, entries[0].Started || entries[0].Running || b.stateOf("a").busy)
 	require.Equal(t, 9, b.budget.left)
 	require.Equal(t, p.now.Add(time.Second), b.resumes)
+	require.Equal(t, 1, p.target.untried, "if it was to find out whether the target is available, another event may do that")
 }
 
 // A call may be stopped by the rate in the middle of a search, and so may what is sent.
@@ -44,6 +45,31 @@ func TestLimitOfCalls(t *testing.T) {
 	require.Equal(t, 2, s.Len())
 	b.StopUntil(p.now)
 	require.Empty(t, s.Next(p.now, 9))
+}
+
+// What the rate does not allow of a call of a publisher comes in the next one, and no call is under way while it is asked.
+func TestLimitOfACallOfAPublisher(t *testing.T) {
+	t.Parallel()
+	p := newPlay(t, nil)
+	twoTargets(p, nil)
+	entries, _ := p.entriesOf("a b a")
+	b := p.batchOf(entries)
+	b.budget = &budget{9}
+	s := b.Sendings(errclass.Result{})[0]
+	ready, _ := s.Encoded(p.now, s.Next(p.now, 3), make([]errclass.Result, 3))
+	require.False(t, s.Stalled(p.now.Add(time.Hour), time.Second))
+	s.Begin(p.now, ready, 1)
+	require.Equal(t, 8, b.budget.left)
+	require.True(t, s.Stalled(p.now.Add(time.Hour), time.Second))
+	require.True(t, entries[0].Running)
+	require.False(t, entries[1].Started || entries[1].Running)
+	s.Sent(p.now, ready[:1], make([]errclass.Result, 1))
+	require.Equal(t, entries[1:], s.Next(p.now, 9))
+	s.Begin(p.now, entries[1:], 0)
+	b.StopUntil(p.now.Add(time.Second))
+	require.Empty(t, s.Next(p.now, 9))
+	require.Equal(t, "a done, b waiting, a waiting", outcomes(entries))
+	require.Equal(t, 8, b.budget.left)
 }
 
 // A lease in which the rate allowed nothing does not count, so that a Drain ends.

@@ -88,8 +88,7 @@ func (s *Sending) Next(now time.Time, limit int) (entries []*Entry) {
 	return nil
 }
 
-// Encoded settles the entries that cannot be published, by results, and begins the call with the others. It returns
-// those, and their places in entries.
+// Encoded settles the entries that cannot be published, by results. It returns the others, and their places in entries.
 func (s *Sending) Encoded(now time.Time, entries []*Entry, results []errclass.Result) (sent []*Entry, places []int) {
 	b := s.batch
 	sent = make([]*Entry, 0, len(entries))
@@ -104,8 +103,19 @@ func (s *Sending) Encoded(now time.Time, entries []*Entry, results []errclass.Re
 			sent, places = append(sent, e), append(places, i)
 		}
 	}
-	s.calls, s.since = sent, now
 	return sent, places
+}
+
+// Begin begins the call with the first n of entries. The others are left as they were, because the rate does not allow
+// them yet.
+func (s *Sending) Begin(now time.Time, entries []*Entry, n int) {
+	s.calls, s.since = entries[:n], now
+	left := entries[n:]
+	for _, e := range left {
+		e.Started, e.Running = false, false
+	}
+	s.batch.budget.take(-len(left))
+	s.queue = slices.Concat(left, s.queue)
 }
 
 // Sent records the results of a call. It reports whether the call has outlived its lease, and if so whether the results

@@ -11,7 +11,7 @@ import (
 // maxBatched limits the events in flight that are in batches, and what a drain claims at once for them.
 const maxBatched = 10_000
 
-// batching is what a core knows of targets whose handlers get batches. Without such targets it costs nothing.
+// batching is what a core knows of targets whose handlers get batches, and of events whose lease had run out.
 type batching struct {
 	batchTargets []*Target
 	batched      int // events of batches in flight and not finished
@@ -48,9 +48,6 @@ func (b *batching) largest() (size int) {
 
 // added notes that t was claimed.
 func (b *batching) added(now time.Time, t *Task) {
-	if len(b.batchTargets) == 0 {
-		return
-	}
 	if t.to.batches() {
 		b.batched++
 	}
@@ -63,30 +60,38 @@ func (b *batching) added(now time.Time, t *Task) {
 }
 
 // left notes that t is finished. Claims take few events whose lease has run out at first, because one of them may kill
-// this process too, and each that it holds then loses an attempt. They take twice as many when all of those are
-// finished, up to half a batch. So a process that dies of an event loses an attempt of at most half as many others as
+// this process too, and each that it holds then loses an attempt. With batches they take twice as many when all of those
+// are finished, up to half a batch. So a process that dies of an event loses an attempt of at most half as many others as
 // the one before.
 func (c *Core) left(t *Task) {
-	if len(c.batchTargets) == 0 {
-		return
-	}
 	if t.to.batches() {
 		c.batched--
 	}
-	if t.Reclaimed {
-		if c.suspects--; c.suspects == 0 {
-			if t.Tried {
-				c.claims.reclaims = max(min(2*c.claims.reclaims, c.largest()/2), ReclaimsPerClaim)
-			}
-			c.requestLook()
-		}
+	if !t.Reclaimed {
+		return
 	}
+	if c.suspects--; c.suspects != c.suspectsLimit()-1 {
+		return
+	}
+	if len(c.batchTargets) > 0 && t.Tried {
+		c.claims.reclaims = max(min(2*c.claims.reclaims, c.largest()/2), ReclaimsPerClaim)
+	}
+	c.requestLook()
 }
 
-// suspecting reports whether events whose lease had run out are in flight, so that no others are claimed. It does so
+// suspectsLimit is how many events whose lease had run out may be in flight when others are claimed: as many as the workers
+// handle at once, and none with batches.
+func (c *Core) suspectsLimit() int {
+	if len(c.batchTargets) > 0 {
+		return 1
+	}
+	return max(c.cfg.Concurrency, ReclaimsPerClaim)
+}
+
+// suspecting reports whether so many events whose lease had run out are in flight that no others are claimed. It does so
 // for LastAttemptLimit, because an event that kills its process usually does so soon.
 func (c *Core) suspecting(now time.Time) bool {
-	return c.suspects > 0 && now.Sub(c.suspectsSince) < c.cfg.LastAttemptLimit
+	return c.suspects >= c.suspectsLimit() && now.Sub(c.suspectsSince) < c.cfg.LastAttemptLimit
 }
 
 // startBatched makes t wait for others of its target. Those whose lease had run out wait apart.
@@ -214,6 +219,7 @@ func (c *Core) onBatchReported(now time.Time, e *BatchReported) {
 	}
 	c.judgeBatch(now, e.Tasks)
 	for _, t := range e.Tasks {
+		c.turns.opened(t.Opened)
 		switch {
 		case t.Ended:
 			c.releaseUnstarted(now, t)

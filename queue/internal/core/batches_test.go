@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -362,4 +363,22 @@ func newIDs(n int) []uuid.UUID {
 		ids[i] = uuid.New()
 	}
 	return ids
+}
+
+// TestReclaimsWaitForWorkers: a process holds about as many events whose lease had run out as it handles at once, so that one
+// that kills it costs few others an attempt. It does not wait for handlers that take long.
+func TestReclaimsWaitForWorkers(t *testing.T) {
+	t.Parallel()
+	d := drive(t, func(c *Config) { c.Concurrency, c.BatchSize = 6, 100 })
+	tasks := d.tasks("handled", 6, again(2))
+	d.claimed(d.first(), tasks[:5]...)
+	require.False(t, d.suspecting(d.now))
+	d.added(d.now, tasks[5])
+	require.False(t, d.mayReclaim(d.now))
+	require.False(t, d.suspecting(d.now.Add(d.cfg.LastAttemptLimit)))
+	d.reported(errclass.ClassDone, tasks[0])
+	for !slices.ContainsFunc(all[*Pass](d), (*Pass).reclaims) {
+		require.NotEmpty(t, all[*Pass](d), "it looks for others")
+		d.claimed(all[*Pass](d)[0])
+	}
 }

@@ -328,6 +328,7 @@ func (c *Core) Holds(now time.Time, tasks []*Task) bool {
 // onReported takes in the results of tasks for which nothing runs any more.
 func (c *Core) onReported(now time.Time, e *Reported) {
 	for _, t := range e.Tasks {
+		c.turns.opened(t.Opened)
 		if t.begun && !t.to.sends() {
 			c.running--
 		}
@@ -380,9 +381,11 @@ func (c *Core) report(now time.Time, t *Task) {
 	c.do(Drop{t})
 }
 
-// releaseUnstarted makes the next pass release t, which was not started.
+// releaseUnstarted makes the next pass release t, which was not started. Its result may say what it waits for.
 func (c *Core) releaseUnstarted(now time.Time, t *Task) {
-	t.unstarted, t.Result = true, notStarted
+	if t.unstarted = true; !t.Result.Waits {
+		t.Result = notStarted
+	}
 	c.report(now, t)
 }
 

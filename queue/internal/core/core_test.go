@@ -914,6 +914,31 @@ func TestEndBeforeStart(t *testing.T) {
 	require.Equal(t, notStarted, tasks[0].Result)
 }
 
+// TestSlowPayloads: an event that took too long to open is handed back with what it says, and later claims leave more time.
+func TestSlowPayloads(t *testing.T) {
+	t.Parallel()
+	for name, report := range map[string]func(d *driven, tasks []*Task){
+		"one": func(d *driven, tasks []*Task) { d.step(0, &Reported{Tasks: tasks}) },
+		"a batch": func(d *driven, tasks []*Task) {
+			d.step(0, &BatchReported{Batch: &RunBatch{Tasks: tasks, left: 1}, Tasks: tasks})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := drive(t)
+			tasks := d.tasks("handled", 1)
+			d.claimed(d.first(), tasks...)
+			waits := errclass.New(errclass.ClassNotSent, "its payload took long")
+			waits.Waits = true
+			tasks[0].Ended, tasks[0].Result, tasks[0].Opened = true, waits, time.Second
+			report(d, tasks)
+			require.True(t, tasks[0].unstarted)
+			require.Equal(t, waits, tasks[0].Result)
+			require.Equal(t, slackFactor*time.Second, d.turns.slack)
+		})
+	}
+}
+
 // TestLateStart: what was given out and could not begin in time, or waits while its lease runs out, is released.
 func TestLateStart(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,7 @@ type Task struct {
 	Result errclass.Result // what the handler or the publisher made of it
 	Tried  bool            // the handler or the publisher was called
 	Began  time.Time       // of the call
+	Opened time.Duration   // how long its payload took to be made ready for the call; only of an event with StartWithin
 	Late   bool            // its lease was over before it could begin
 	Ended  bool            // the run, its batch, or the time in which its rate allows it, was over before it could begin
 	Shared bool            // its only calls have failed as a whole, with other events

@@ -62,8 +62,8 @@ const (
 	hurryShare = 4
 	// busyPause is the pause after a claim that has met nothing but turns that another claim had locked.
 	busyPause = time.Millisecond
-	// An event of limited rate may begin later by as much as slackFactor times what the latest claims took. A rate loses that
-	// much, and the whole start of an event that could not begin in time.
+	// An event of limited rate may begin later by as much as slackFactor times what the latest claims took, or what it took to
+	// open a payload. A rate loses that much, and the whole start of an event that could not begin in time.
 	leastSlack, slackFactor = 25 * time.Millisecond, 8
 	// halvesFor and contendedFor are how long a dispatcher remembers that it has met keys that another had locked.
 	halvesFor, contendedFor = time.Second, 100 * time.Millisecond
@@ -357,6 +357,13 @@ func (t *turns) freed(turn Turn) {
 
 // took takes note of how long a claim took.
 func (t *turns) took(d time.Duration) { t.slack = max(leastSlack, slackFactor*d, t.slack-t.slack/8) }
+
+// opened takes note of how long it took to open the payload of an event of limited rate.
+func (t *turns) opened(d time.Duration) {
+	if slackFactor*d > t.slack {
+		t.took(d)
+	}
+}
 
 // idle makes those turns known that wait for an idle worker.
 func (t *turns) idle() {

@@ -535,3 +535,14 @@ func TestTurnWalk(t *testing.T) {
 	w.End()
 	require.False(t, w.More())
 }
+
+// TestSlackFollowsSlowPayloads: events of limited rate may begin the later, the longer their payloads take to open.
+func TestSlackFollowsSlowPayloads(t *testing.T) {
+	t.Parallel()
+	d := drive(t, takesTurns(true), func(c *Config) { c.Topics = c.Topics[:1] })
+	d.turns.opened(leastSlack / slackFactor)
+	require.Equal(t, leastSlack, d.turns.slack)
+	d.turns.opened(100 * time.Millisecond)
+	d.turns.opened(time.Millisecond)
+	require.Equal(t, 800*time.Millisecond, d.turns.slack)
+}

@@ -25,5 +25,6 @@ var controls = []simulation.Control{
 	{Name: "renewal", What: "a renewal changes nothing"},
 	{Name: "deadline", What: "a lease is counted from its answer on, and twice"},
 	{Name: "stop-handlers", What: "handlers are not told that the lease is lost"},
+	{Name: "untried", What: "a try that the rate did not allow counts as under way"},
 	{Name: "timer", What: "one of ten timers does not fire"},
 }

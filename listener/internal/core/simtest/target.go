@@ -14,6 +14,7 @@ type target struct {
 	number   int       // of the target in the world
 	rests    bool      // it was found unavailable
 	until    time.Time // nothing is tried before
+	trying   bool      // an event finds out whether it is available again
 	returned bool      // it is available again, and the events that wait for it are due
 }
 
@@ -30,12 +31,14 @@ func (t *target) Admit(now time.Time, n int) (int, errclass.Result) {
 	switch {
 	case !t.rests:
 		return n, errclass.Result{}
-	case now.Before(t.until):
+	case t.trying || now.Before(t.until):
 		return 0, t.Why()
 	}
-	t.until = now.Add(pause)
+	t.trying = true
 	return min(n, 1), t.Why()
 }
+
+func (t *target) Untried() { t.trying = t.w.lacks("untried") }
 
 func (t *target) RetryIn(now time.Time) time.Duration { return max(t.until.Sub(now), 0) }
 func (t *target) LaterDelay() time.Duration           { return 2 * pause }
@@ -53,6 +56,7 @@ func (t *target) TakeLateResult(uuid.UUID) (r errclass.Result, is bool) { return
 
 // call is the result of a call of the target, which is away now or not.
 func (t *target) call() (r errclass.Result) {
+	t.trying = false
 	if t.w.now.Before(t.w.away[t.number]) {
 		t.rests, t.until = true, t.w.now.Add(pause)
 		return t.Why()

@@ -1,4 +1,4 @@
-module github.com/outboxgen/outboxgen/docs/check
+module github.com/outboxgen/outboxgen/docs
 
 go 1.26.0
 
@@ -68,26 +68,26 @@ require (
 
 tool github.com/outboxgen/outboxgen/cmd/outboxgen
 
-replace github.com/outboxgen/outboxgen => ../..
+replace github.com/outboxgen/outboxgen => ..
 
-replace github.com/outboxgen/outboxgen/consume/kafka => ../../consume/kafka
+replace github.com/outboxgen/outboxgen/consume/kafka => ../consume/kafka
 
-replace github.com/outboxgen/outboxgen/publish/kafka => ../../publish/kafka
+replace github.com/outboxgen/outboxgen/publish/kafka => ../publish/kafka
 
-replace github.com/outboxgen/outboxgen/publish/nats => ../../publish/nats
+replace github.com/outboxgen/outboxgen/publish/nats => ../publish/nats
 
-replace github.com/outboxgen/outboxgen/consume/nats => ../../consume/nats
+replace github.com/outboxgen/outboxgen/consume/nats => ../consume/nats
 
-replace github.com/outboxgen/outboxgen/consume/amqp => ../../consume/amqp
+replace github.com/outboxgen/outboxgen/consume/amqp => ../consume/amqp
 
-replace github.com/outboxgen/outboxgen/consume/redis => ../../consume/redis
+replace github.com/outboxgen/outboxgen/consume/redis => ../consume/redis
 
-replace github.com/outboxgen/outboxgen/publish/amqp => ../../publish/amqp
+replace github.com/outboxgen/outboxgen/publish/amqp => ../publish/amqp
 
-replace github.com/outboxgen/outboxgen/publish/redis => ../../publish/redis
+replace github.com/outboxgen/outboxgen/publish/redis => ../publish/redis
 
-replace github.com/outboxgen/outboxgen/publish/webhook => ../../publish/webhook
+replace github.com/outboxgen/outboxgen/publish/webhook => ../publish/webhook
 
-replace github.com/outboxgen/outboxgen/telemetry/otel => ../../telemetry/otel
+replace github.com/outboxgen/outboxgen/telemetry/otel => ../telemetry/otel
 
-replace github.com/outboxgen/outboxgen/telemetry/prometheus => ../../telemetry/prometheus
+replace github.com/outboxgen/outboxgen/telemetry/prometheus => ../telemetry/prometheus
