@@ -58,4 +58,3 @@ func TestRelayTriesEventsTogetherAfterACrash(t *testing.T) {
 		require.Equal(t, runtimetest.Said{Key: s.Key, N: n + 1}, s)
 	}
 }
-
