@@ -133,6 +133,12 @@ func TestFailuresStopGrowth(t *testing.T) {
 		},
 		"a destination is away": func(r *relayed) { r.core.lease.Events[0].Away = true; r.core.grow() },
 		"a lost lease":          func(r *relayed) { r.core.lose() },
+		"what was read ahead is too large": func(r *relayed) {
+			p := r.core.nextBatch
+			p.Failed = !p.Add(&Entry{Payload: make([]byte, prefetchBytes+1)})
+			r.step(Prefetched{p})
+			r.step(r.handled(nil))
+		},
 	} {
 		r := relay(t)
 		r.batches(40)
@@ -147,6 +153,15 @@ func TestFailuresStopGrowth(t *testing.T) {
 		require.Equal(t, 4, r.core.batchSize(), name)
 	}
 	r := relay(t)
+	lease := r.core.lease
+	p := &NextBatch{Size: 9, After: 2, Scanned: 3, ScannedTo: 5, Events: []*Entry{r.event(3), r.event(4), r.event(5)}}
+	lease.begin(&r.core.cfg, r.now, p, nil)
+	for _, e := range lease.Events {
+		e.Status = Done
+	}
+	require.True(t, r.core.cfg.End(lease, r.now, false).Closes, "fewer than were asked for: the window is done")
+
+	r = relay(t)
 	r.batches(40)
 	r.core.lease.Events[0].Result, r.core.lease.Events[0].Status = errclass.New(errclass.ClassRefused, "test"), Dead
 	r.core.grow()
