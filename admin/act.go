@@ -27,10 +27,13 @@ type Filter struct {
 	// Key is the dedupe key or the partition key of the events.
 	Key string
 	// Entity is what the events are about: its Type and its ID. Its Version, if it is not 0, selects further. Correlation is
-	// their header correlation_id, which all events of a chain have, or the id of the event with which the chain began. An
-	// index leads to the events of both. Events and Life take them, and the methods for dead letters do not.
+	// their header correlation_id, which all events of a chain have, or the id of the event with which the chain began.
+	// Causation is the id of the event whose handlers have enqueued them; the zero UUID means any. They are looked for in
+	// its chain: if it was pruned, and the chain did not begin with it, nothing is found. An index leads to the events of
+	// each. Events and Life take them, and the methods for dead letters do not.
 	Entity      outbox.Entity
 	Correlation string
+	Causation   uuid.UUID
 	// IDs are the events themselves; nil means any. An empty, non-nil slice is an error, because it is probably a bug.
 	IDs []uuid.UUID
 	// Since and Until bound the time of the enqueue: not before Since, and before Until. Zero means no bound.

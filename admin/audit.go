@@ -122,6 +122,8 @@ type auditScope struct {
 	EntityType  string `json:"entity_type,omitempty"`
 	EntityID    string `json:"entity_id,omitempty"`
 	Undelivered bool   `json:"undelivered,omitempty"`
+	Processed   bool   `json:"processed,omitempty"`
+	AnyTenant   bool   `json:"any_tenant,omitempty"`
 	Rows        int64  `json:"rows,omitempty"`
 	// Forgotten says that a forget has removed the tenant, keys, ids and texts of this scope.
 	Forgotten bool `json:"forgotten,omitempty"`
@@ -209,7 +211,7 @@ func (s auditScope) forgetText() string {
 
 // forgetScope is the scope of a forget that has not ended.
 func (s auditScope) forgetScope() ForgetScope {
-	scope := ForgetScope{EntityID: s.EntityID, Undelivered: s.Undelivered}
+	scope := ForgetScope{EntityID: s.EntityID, Undelivered: s.Undelivered, Processed: s.Processed, AnyTenant: s.AnyTenant}
 	if s.EntityID != "" {
 		scope.EntityType = s.EntityType
 	}

@@ -87,8 +87,8 @@ func (f Filter) validateDead() error {
 	if f.Consumer != "" && f.Listener != "" {
 		return argumentError("Filter", "Consumer and Listener cannot both be set")
 	}
-	if f.Entity != (outbox.Entity{}) || f.Correlation != "" {
-		return argumentError("Filter", "Entity and Correlation select events and not dead letters: pass the IDs of the events")
+	if f.Entity != (outbox.Entity{}) || f.Correlation != "" || f.Causation != uuid.Nil {
+		return argumentError("Filter", "Entity, Correlation and Causation select events and not dead letters: pass the IDs of the events")
 	}
 	if f.Status != "" && f.Status != StatusDead {
 		return argumentError("Filter", "status %s does not fit dead letters: leave it out", f.Status)

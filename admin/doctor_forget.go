@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outboxgen/outboxgen/internal/call/errtext"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 )
 
@@ -26,13 +27,19 @@ func checkForget(ctx context.Context, e *examination) (found []Finding, err erro
 		scope := s.forgetScope()
 		command := "forget"
 		if scope.EntityType != "" {
-			command += fmt.Sprintf(" --entity %q", scope.EntityType+"/"+scope.EntityID)
+			command += " --entity " + errtext.Word(scope.EntityType+"/"+scope.EntityID)
 		}
 		if scope.TenantID.Valid {
 			command += " --tenant " + scope.TenantID.UUID.String()
 		}
+		if scope.AnyTenant {
+			command += " --any-tenant"
+		}
 		if scope.Undelivered {
 			command += " --undelivered"
+		}
+		if scope.Processed {
+			command += " --processed"
 		}
 		found = append(found, Finding{
 			Severity: SeverityWarning,

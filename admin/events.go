@@ -71,12 +71,12 @@ const (
 // Events returns a page of the events that f selects, in this order: events that are not final, those first that are
 // due first; parked events, the latest first; dead letters, the latest first; delivered events, the latest first; and
 // the log, the latest first. A listener that has parked an event or has it as a dead letter has a separate entry next
-// to that of the log. Lists of IDs and of one dedupe key begin with the events themselves. Those of an Entity or of a
-// Correlation are in the order of their enqueue, the oldest first.
+// to that of the log. Lists of IDs and of one dedupe key begin with the events themselves. Those of an Entity, a
+// Correlation or a Causation are in the order of their enqueue, the oldest first.
 //
 // A page takes well under a second, whatever is in the tables: an index leads to events by status, topic, id, dedupe
-// key, entity and correlation. Other fields (tenant, partition key, error, times) are compared with one event after another; after 400
-// milliseconds Events returns what it has found, with a Next that continues. Each statement sees the tables at another
+// key, entity, correlation and, by the chain, causation. Other fields (tenant, partition key, error, times) are compared with
+// one event after another; after 400 milliseconds Events returns what it has found, with a Next that continues. Each statement sees the tables at another
 // moment, so an event that changes its status meanwhile may appear twice, or not at all.
 func (a *Admin) Events(ctx context.Context, f Filter, page Page) (EventPage, error) {
 	p, _, err := a.browse(ctx, "list events", f, page)
@@ -127,8 +127,15 @@ func (f Filter) validateEvents() error {
 		return argumentError("Filter", "a listener has dead and parked events, none that are %s", f.Status)
 	case len(f.IDs) > maxIDs:
 		return argumentError("Filter", "%d IDs are more than %d", len(f.IDs), maxIDs)
-	case f.Entity.Type != "" && f.Correlation != "", f.IDs != nil && (f.Entity.Type != "" || f.Correlation != ""):
-		return argumentError("Filter", "IDs, Entity and Correlation each lead to events: set one of them")
+	}
+	leads := 0
+	for _, set := range []bool{f.IDs != nil, f.Entity.Type != "", f.Correlation != "", f.Causation != uuid.Nil} {
+		if set {
+			leads++
+		}
+	}
+	if leads > 1 {
+		return argumentError("Filter", "IDs, Entity, Correlation and Causation each lead to events: set one of them")
 	}
 	return nil
 }
@@ -170,6 +177,7 @@ type browser struct {
 	stop  time.Time
 	found []EventStatus
 	seqs  map[uuid.UUID]int64 // the positions of those in the log
+	chain string              // whose events ofChain lists
 }
 
 // add adds an event to the page.
@@ -193,7 +201,10 @@ func (b *browser) sections() []section {
 	case f.Entity.Type != "":
 		return []section{b.inOrder(b.ofEntity)}
 	case f.Correlation != "":
+		b.chain = f.Correlation
 		return []section{b.chainStart, b.inOrder(b.ofChain)}
+	case f.Causation != uuid.Nil:
+		return []section{b.caused}
 	}
 	var list []section
 	if f.Key != "" && f.Listener == "" {
@@ -227,7 +238,7 @@ func (b *browser) sections() []section {
 func (b *browser) compares() bool {
 	f := b.f
 	return f.Namespace != "" || f.Listener != "" || f.TenantID.Valid || f.Key != "" || f.Error != "" ||
-		!f.Since.IsZero() || !f.Until.IsZero() ||
+		!f.Since.IsZero() || !f.Until.IsZero() || f.Entity.Version != 0 || f.Causation != uuid.Nil ||
 		f.Status == StatusPending || f.Status == StatusProcessing
 }
 

@@ -42,3 +42,10 @@ func (a *Admin) LogTopicsOf(ctx context.Context, most int64) (topics []LogTopicS
 	})
 	return topics, err
 }
+
+// ForgetAuditTexts removes what names a scope from the audit, as a forget with the entry no does that has not said anything
+// for long.
+func (a *Admin) ForgetAuditTexts(ctx context.Context, scope ForgetScope, no int64) (int64, error) {
+	f := &forgetting{Admin: a, scope: scope, no: no}
+	return f.auditTexts(ctx, true)
+}

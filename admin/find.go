@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"strings"
@@ -35,7 +36,31 @@ func (b *browser) ofEntity(ctx context.Context, q *queries.Queries, after place,
 }
 
 func (b *browser) ofChain(ctx context.Context, q *queries.Queries, after place, limit int32) ([]place, error) {
-	return chains(ctx, q, []string{b.f.Correlation}, after, limit, limit)
+	return chains(ctx, q, []string{b.chain}, after, limit, limit)
+}
+
+// caused is the section of what the filter's event has caused: of its chain, entries keeps that.
+func (b *browser) caused(ctx context.Context, at *bookmark) (over bool, err error) {
+	p, err := placeOf(ctx, b.q, b.f.Causation)
+	if err != nil {
+		return false, err
+	}
+	facts, err := factsOf(ctx, b.q, []place{p})
+	if err != nil {
+		return false, err
+	}
+	b.chain = cmp.Or(facts[p.id].Correlation, p.id.String())
+	return b.inOrder(b.ofChain)(ctx, at)
+}
+
+// placeOf returns where an event is: in the log, if it is not one of a queue topic and is found there.
+func placeOf(ctx context.Context, q *queries.Queries, id uuid.UUID) (place, error) {
+	p := place{id: id}
+	queued, err := q.EventsByID(ctx, queries.EventsByIDParams{Ids: []pgtype.UUID{pgvalue.UUID(id)}})
+	if err == nil && len(queued) == 0 {
+		p.seq, err = findAround(ctx, q, id, findClose, findNear)
+	}
+	return p, err
 }
 
 // chains lists the events that have one of correlations, up to each of every one and up to all together.
@@ -67,7 +92,7 @@ func (b *browser) inOrder(next list) section {
 				after = place{id: at.ID, at: pgvalue.Time(at.At)}
 			}
 			limit := int32(b.limit - len(b.found) + 1)
-			if b.compares() || b.f.Entity.Version != 0 {
+			if b.compares() {
 				limit = max(limit, findPiece)
 			}
 			places, err := next(ctx, b.q, after, limit)
@@ -110,15 +135,9 @@ func (b *browser) chainStart(ctx context.Context, at *bookmark) (over bool, err 
 	if err != nil || id.String() != b.f.Correlation {
 		return true, nil
 	}
-	p := place{id: id}
-	queued, err := b.q.EventsByID(ctx, queries.EventsByIDParams{Ids: []pgtype.UUID{pgvalue.UUID(id)}})
+	p, err := placeOf(ctx, b.q, id)
 	if err != nil {
 		return false, err
-	}
-	if len(queued) == 0 {
-		if p.seq, err = findAround(ctx, b.q, id, findClose, findNear); err != nil {
-			return false, err
-		}
 	}
 	facts, err := factsOf(ctx, b.q, []place{p})
 	if err != nil || facts[id].Correlation != "" {
@@ -131,22 +150,32 @@ func (b *browser) chainStart(ctx context.Context, at *bookmark) (over bool, err 
 	return b.take(entries[id], at), nil
 }
 
-// entries reads the entries of events: of each first the event, then those of listeners. Of an entity, it leaves out the
-// events of another version than the filter's.
+// entries reads the entries of events: of each first the event, then those of listeners. It leaves out the events of
+// another version of their entity than the filter's, and those with another cause.
 func (b *browser) entries(ctx context.Context, places []place) (map[uuid.UUID][]queries.BrowseQueueRow, error) {
 	all, err := entriesOf(ctx, b.q, places)
-	if want := b.f.Entity.Version; err == nil && want != 0 {
-		facts, err := factsOf(ctx, b.q, places)
-		if err != nil {
-			return nil, err
-		}
-		for id := range all {
-			if facts[id].EntityVersion != want {
-				delete(all, id)
-			}
+	version, cause := b.f.Entity.Version, b.f.Causation
+	if err != nil || version == 0 && cause == uuid.Nil {
+		return all, err
+	}
+	facts, err := factsOf(ctx, b.q, places)
+	for id := range all {
+		of := facts[id]
+		if version != 0 && of.EntityVersion != version || cause != uuid.Nil && causeOf(of.Causation) != cause {
+			delete(all, id)
 		}
 	}
 	return all, err
+}
+
+// causeOf returns the event that a header causation_id names. It is zero if the header, which a producer may have
+// written, names none.
+func causeOf(header string) uuid.UUID {
+	id, err := uuid.Parse(header)
+	if err != nil {
+		return uuid.Nil
+	}
+	return id
 }
 
 // entriesOf reads the entries of events, with the columns of a page: of each first the event, then those of listeners.

@@ -3,7 +3,9 @@ package admin
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -78,7 +80,10 @@ type ForgetReport struct {
 	Listed      []ForgetUndelivered `json:"listed"`
 	// Refused says why Forget would not act, or has not: nil if it would. Each is a sentence.
 	Refused []string `json:"refused"`
-	// Resumed reports that this went on with a forget of the same scope that was broken off.
+	// Reasons are the errors of Refused, in the same order: *SeveralTenantsError, *ReplayRunsError and *UndeliveredError.
+	Reasons []error `json:"-"`
+	// Resumed reports that this went on with a forget of the same scope that was broken off. In a dry run it reports that
+	// there is one.
 	Resumed bool `json:"resumed"`
 	// Events is how many events were deleted, and Rows how many rows of all tables; 0 in a dry run.
 	Events int64 `json:"events"`
@@ -218,6 +223,7 @@ func (a *Admin) Forget(ctx context.Context, scope ForgetScope, act Act) (ForgetR
 	f := &forgetting{Admin: a, scope: scope, act: act, found: make(map[string]int64), deleted: make(map[string]int64)}
 	err := f.plan(ctx)
 	refused := f.refusals()
+	f.report.Reasons = refused
 	for _, r := range refused {
 		f.report.Refused = append(f.report.Refused, errtext.Line(r.Error()))
 	}
@@ -225,7 +231,8 @@ func (a *Admin) Forget(ctx context.Context, scope ForgetScope, act Act) (ForgetR
 	case err != nil:
 		return f.result(), a.db.Wrap(what, err)
 	case act.DryRun:
-		return f.result(), nil
+		f.report.Resumed, err = f.open(ctx)
+		return f.result(), a.db.Wrap(what, err)
 	case len(refused) > 0:
 		return f.result(), fmt.Errorf("%s: %w", what, errtext.Join(refused...))
 	}
@@ -285,29 +292,53 @@ var forgetTables = []string{
 	"inbox_quarantined", "entity_versions", "processed_events", "pauses", "limit_usage", "audit",
 }
 
-// names reports whether text names whom or what s is about.
+// names reports whether text names whom or what s is about, as the audit is searched for it.
 func (s ForgetScope) names(text string) bool {
-	low := strings.ToLower(text)
-	return s.TenantID.Valid && strings.Contains(low, s.TenantID.UUID.String()) ||
-		s.EntityType != "" && (strings.Contains(low, strings.ToLower(s.EntityType+"/"+s.EntityID)) ||
-			len(s.EntityID) >= tellingID && strings.Contains(low, strings.ToLower(s.EntityID)))
+	const other = `[^\pL\pN]`
+	var found bool
+	for _, of := range []ForgetScope{{TenantID: s.TenantID}, {EntityType: s.EntityType, EntityID: s.EntityID}} {
+		if of.TenantID.Valid || of.EntityType != "" {
+			found = found || regexp.MustCompile("(?i)"+of.expression(other, regexp.QuoteMeta)).MatchString(text) // always valid
+		}
+	}
+	return found
 }
 
 // tellingID is the length from which the id of an entity is looked for without its type. A shorter one may be anything.
 const tellingID = 8
 
 // pattern is a regular expression of PostgreSQL for texts that name whom or what s is about.
-func (s ForgetScope) pattern() string {
+func (s ForgetScope) pattern() string { return s.expression("[^[:alnum:]]", quotePattern) }
+
+// expression is a regular expression for texts that name the entity of s, or else the tenant. other matches what is neither
+// a letter nor a digit.
+func (s ForgetScope) expression(other string, quote func(string) string) string {
 	if s.EntityType == "" {
-		return s.TenantID.UUID.String()
+		return strings.ReplaceAll(s.TenantID.UUID.String(), "-", "-?")
 	}
-	const edge, between = `(^|[^[:alnum:]])`, `[^[:alnum:]]{1,2}`
-	const end = `([^[:alnum:]]|$)`
-	text := edge + quotePattern(s.EntityType) + between + quotePattern(s.EntityID) + end
-	if len(s.EntityID) >= tellingID {
-		text += "|" + edge + quotePattern(s.EntityID) + end
+	edge, end := "(^|"+other+")", "("+other+"|$)"
+	names := [][2]string{{s.EntityType, s.EntityID}}
+	if inJSON := [2]string{jsonText(s.EntityType), jsonText(s.EntityID)}; inJSON != names[0] {
+		names = append(names, inJSON)
 	}
-	return text
+	var texts []string
+	for _, name := range names {
+		id := quote(name[1]) + end
+		texts = append(texts, edge+quote(name[0])+other+"{1,2}"+id)
+		if len(s.EntityID) >= tellingID {
+			texts = append(texts, edge+id)
+		}
+	}
+	return strings.Join(texts, "|")
+}
+
+// jsonText returns text as it stands in a JSON string.
+func jsonText(text string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // PostgreSQL does not
+	_ = e.Encode(text)     // a string has a JSON form
+	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
 }
 
 // quotePattern returns a regular expression of PostgreSQL that matches text.
@@ -324,7 +355,10 @@ func quotePattern(text string) string {
 
 // auditScope is what the entry of the audit says of a forget. At its end tenant_id and entity_id are removed.
 func (s ForgetScope) auditScope() auditScope {
-	scope := auditScope{Forgot: "tenant", EntityType: s.EntityType, EntityID: s.EntityID, Undelivered: s.Undelivered}
+	scope := auditScope{
+		Forgot: "tenant", EntityType: s.EntityType, EntityID: s.EntityID,
+		Undelivered: s.Undelivered, Processed: s.Processed, AnyTenant: s.AnyTenant,
+	}
 	if s.EntityType != "" {
 		scope.Forgot = "entity"
 	}

@@ -1,8 +1,11 @@
 package admin
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,16 +39,19 @@ func (f *forgetting) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own.Undelivered = false
+	own.Undelivered, own.Processed, own.AnyTenant = false, false, false
 	identity, err := json.Marshal(own)
 	if err != nil {
 		return err
 	}
-	begun, err := f.db.Each(f.pool).ForgetStart(ctx, queries.ForgetStartParams{
-		Identity: identity, Scope: scope, Who: f.act.Who, Why: f.act.Why, Busy: pgvalue.Interval(forgetBusy),
-	})
-	if err != nil {
-		return err
+	var begun queries.ForgetStartRow
+	for begun.No == 0 {
+		begun, err = f.db.Each(f.pool).ForgetStart(ctx, queries.ForgetStartParams{
+			Identity: identity, Scope: scope, Who: f.act.Who, Why: f.act.Why, Busy: pgvalue.Interval(forgetBusy),
+		})
+		if err != nil {
+			return err
+		}
 	}
 	f.no, f.report.Resumed, f.said = begun.No, begun.Resumed > 0, time.Now()
 	if err := f.deleteAll(ctx); err != nil {
@@ -152,33 +158,19 @@ func (f *forgetting) transaction(
 func (f *forgetting) delete() visits {
 	return visits{
 		events: func(ctx context.Context, rows []queries.ForgetEventsScanRow) error {
-			ids := make([]pgtype.UUID, len(rows))
-			for i, r := range rows {
-				ids[i] = r.ID
+			rows = own(f, rows, func(r queries.ForgetEventsScanRow) pgtype.UUID { return r.TenantID })
+			recorded := make(map[pgtype.UUID][]pgtype.UUID, len(rows))
+			for _, r := range rows {
+				recorded[r.ID] = recordIDs(r.ID, r.Namespace, r.Topic, r.DedupeKey)
 			}
-			for chunk := range slices.Chunk(ids, forgetChunk) {
-				if err := f.deleteEvents(ctx, chunk); err != nil {
-					return err
-				}
-			}
-			return nil
+			return f.deleteEvents(ctx, recorded)
 		},
-		log: func(ctx context.Context, rows []queries.ForgetLogScanRow) error {
-			seqs := make([]int64, len(rows))
-			for i, r := range rows {
-				seqs[i] = r.Seq
-			}
-			for chunk := range slices.Chunk(seqs, forgetChunk) {
-				if err := f.deleteLog(ctx, chunk); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		log:    f.deleteLog,
 		dead:   f.deleteDead,
 		parked: f.deleteParked,
 		inbox:  f.deleteInbox,
 		quarantined: func(ctx context.Context, rows []queries.ForgetQuarantinedScanRow) error {
+			rows = own(f, rows, func(r queries.ForgetQuarantinedScanRow) pgtype.UUID { return r.TenantID })
 			for chunk := range slices.Chunk(rows, forgetChunk) {
 				var p queries.ForgetQuarantinedParams
 				for _, r := range chunk {
@@ -195,6 +187,7 @@ func (f *forgetting) delete() visits {
 			return nil
 		},
 		versions: func(ctx context.Context, rows []queries.ForgetVersionsScanRow) error {
+			rows = own(f, rows, func(r queries.ForgetVersionsScanRow) pgtype.UUID { return r.TenantID })
 			for chunk := range slices.Chunk(rows, forgetChunk) {
 				var p queries.ForgetVersionsParams
 				for _, r := range chunk {
@@ -215,70 +208,105 @@ func (f *forgetting) delete() visits {
 	}
 }
 
-// recorded are the consumer groups whose records of events are deleted.
-func (f *forgetting) recorded() []string {
-	if f.scope.Processed {
-		return f.groups
+// deleteRecorded deletes what consumer groups have recorded of the events gone, if that is asked for. recorded has the ids
+// of each.
+func (f *forgetting) deleteRecorded(
+	ctx context.Context, q *queries.Queries, gone []pgtype.UUID, recorded map[pgtype.UUID][]pgtype.UUID,
+) (int64, error) {
+	if !f.scope.Processed || len(gone) == 0 {
+		return 0, nil
 	}
-	return []string{}
+	p := queries.ForgetRecordedParams{Groups: f.groups}
+	for _, id := range gone {
+		p.Ids = append(p.Ids, recorded[id]...)
+	}
+	return q.ForgetRecorded(ctx, p)
 }
 
 // holdTries is how often ForgetHold is repeated in one transaction. Each time some event has changed its state in between.
 const holdTries = 20
 
-// deleteEvents deletes events of queue topics, whose state it locks first.
-func (f *forgetting) deleteEvents(ctx context.Context, ids []pgtype.UUID) error {
-	return f.transaction(ctx, f.inTx, func(ctx context.Context, q *queries.Queries) (deletion, int64, error) {
-		var held []queries.ForgetHoldRow
-		for try := range holdTries {
-			now, err := q.ForgetHold(ctx, ids)
+// deleteEvents deletes events of queue topics, whose state it locks first. recorded has for each the ids under which
+// consumers have recorded it.
+func (f *forgetting) deleteEvents(ctx context.Context, recorded map[pgtype.UUID][]pgtype.UUID) error {
+	all := slices.SortedFunc(maps.Keys(recorded), func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
+	for ids := range slices.Chunk(all, forgetChunk) {
+		err := f.transaction(ctx, f.inTx, func(ctx context.Context, q *queries.Queries) (deletion, int64, error) {
+			var held []queries.ForgetHoldRow
+			for try := range holdTries {
+				now, err := q.ForgetHold(ctx, ids)
+				if err != nil {
+					return nil, 0, err
+				}
+				if try > 0 && slices.Equal(now, held) {
+					break
+				}
+				held = now
+			}
+			r, err := q.ForgetEvents(ctx, queries.ForgetEventsParams{Ids: ids, Undelivered: f.scope.Undelivered})
 			if err != nil {
 				return nil, 0, err
 			}
-			if try > 0 && slices.Equal(now, held) {
-				break
-			}
-			held = now
-		}
-		r, err := q.ForgetEvents(ctx, queries.ForgetEventsParams{
-			Ids: ids, Undelivered: f.scope.Undelivered, Groups: f.recorded(),
+			processed, err := f.deleteRecorded(ctx, q, r.Gone, recorded)
+			return deletion{
+				"events": int64(len(r.Gone)), "queue": r.Queued, "delivered": r.Delivered, "dead_letters": r.DeadLetters,
+				"processed_events": processed,
+			}, r.Kept, err
 		})
-		return deletion{
-			"events": r.Events, "queue": r.Queued, "delivered": r.Delivered, "dead_letters": r.DeadLetters,
-			"processed_events": r.Processed,
-		}, r.Kept, err
-	})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // deleteLog deletes events of the log. Prune, and whatever else moves cursors other than forward, waits for the lock.
-func (f *forgetting) deleteLog(ctx context.Context, seqs []int64) error {
-	var hit int64
-	err := f.transaction(ctx, f.locked, func(ctx context.Context, q *queries.Queries) (deletion, int64, error) {
-		if f.scope.Undelivered {
-			var err error
-			if hit, err = q.ForgetCursors(ctx, queries.ForgetCursorsParams{Seqs: seqs, BatchSize: oneByOneAfterAdmin}); err != nil {
+func (f *forgetting) deleteLog(ctx context.Context, rows []queries.ForgetLogScanRow) error {
+	rows = own(f, rows, func(r queries.ForgetLogScanRow) pgtype.UUID { return r.TenantID })
+	for chunk := range slices.Chunk(rows, forgetChunk) {
+		seqs, recorded := make([]int64, len(chunk)), make(map[pgtype.UUID][]pgtype.UUID, len(chunk))
+		for i, r := range chunk {
+			seqs[i], recorded[r.ID] = r.Seq, recordIDs(r.ID, r.Namespace, r.Topic, r.DedupeKey)
+		}
+		var hit int64
+		err := f.transaction(ctx, f.locked, func(ctx context.Context, q *queries.Queries) (_ deletion, _ int64, err error) {
+			if f.scope.Undelivered {
+				if hit, err = q.ForgetCursors(ctx, queries.ForgetCursorsParams{Seqs: seqs, BatchSize: oneByOneAfterAdmin}); err != nil {
+					return nil, 0, err
+				}
+			}
+			r, err := q.ForgetLog(ctx, queries.ForgetLogParams{Seqs: seqs, Undelivered: f.scope.Undelivered})
+			if err != nil {
 				return nil, 0, err
 			}
-		}
-		r, err := q.ForgetLog(ctx, queries.ForgetLogParams{
-			Seqs: seqs, Undelivered: f.scope.Undelivered, Groups: f.recorded(),
+			processed, err := f.deleteRecorded(ctx, q, r.Gone, recorded)
+			return deletion{
+				"log": int64(len(r.Gone)), "dead_letters": r.DeadLetters, "listener_failures": r.Failures, "processed_events": processed,
+			}, r.Kept, err
 		})
-		return deletion{
-			"log": r.Log, "dead_letters": r.DeadLetters, "listener_failures": r.Failures, "processed_events": r.Processed,
-		}, r.Kept, err
-	})
-	if hit > 0 {
-		f.wakeListeners(ctx)
+		if hit > 0 {
+			f.wakeListeners(ctx)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
-// deleteDead deletes dead letters that are left: copies of events of the log that were pruned. Those of events that are
-// still there go with them, unless the event is undelivered and stays.
+// deleteDead deletes dead letters that are left. Those of listeners are copies of events of the log that were pruned: those
+// of events that are still there go with them. An event of a queue topic has died since the pass looked at it, and goes
+// with its dead letter.
 func (f *forgetting) deleteDead(ctx context.Context, rows []queries.ForgetDeadScanRow) error {
+	rows = own(f, rows, func(r queries.ForgetDeadScanRow) pgtype.UUID { return r.TenantID })
 	var nos []int64
+	died := make(map[pgtype.UUID][]pgtype.UUID)
 	for _, r := range rows {
-		nos = append(nos, r.No)
+		if r.Heard {
+			nos = append(nos, r.No)
+		} else {
+			died[r.ID] = recordIDs(r.ID, r.Namespace, r.Topic, r.DedupeKey)
+		}
 	}
 	for chunk := range slices.Chunk(nos, forgetChunk) {
 		err := f.transaction(ctx, f.inTx, func(ctx context.Context, q *queries.Queries) (deletion, int64, error) {
@@ -289,12 +317,13 @@ func (f *forgetting) deleteDead(ctx context.Context, rows []queries.ForgetDeadSc
 			return err
 		}
 	}
-	return nil
+	return f.deleteEvents(ctx, died)
 }
 
 // deleteParked deletes what listeners have parked, listener by listener. The shards are taken from their holders, which
 // settle parked events by their numbers.
 func (f *forgetting) deleteParked(ctx context.Context, rows []queries.ForgetParkedScanRow) error {
+	rows = own(f, rows, func(r queries.ForgetParkedScanRow) pgtype.UUID { return r.TenantID })
 	if !f.scope.Undelivered {
 		f.left += int64(len(rows))
 		return nil
@@ -336,6 +365,7 @@ func (f *forgetting) deleteParked(ctx context.Context, rows []queries.ForgetPark
 // deleteInbox deletes messages that consumer groups keep. Those behind a parked one become due after the transaction: see
 // InboxMessagePromote.
 func (f *forgetting) deleteInbox(ctx context.Context, rows []queries.ForgetInboxScanRow) error {
+	rows = own(f, rows, func(r queries.ForgetInboxScanRow) pgtype.UUID { return r.TenantID })
 	byGroup := make(map[string][]int64)
 	for _, r := range rows {
 		if r.Status != "dead" && !f.scope.Undelivered {
@@ -379,8 +409,9 @@ func (f *forgetting) auditTexts(ctx context.Context, act bool) (n int64, err err
 		if n += r.Named; err != nil || r.Scanned < forgetPiece {
 			return n, err
 		}
-		if p.AfterNo = r.LastNo; f.beat(ctx) != nil || ctx.Err() != nil {
-			return n, ctx.Err()
+		p.AfterNo = r.LastNo
+		if err := cmp.Or(f.beat(ctx), ctx.Err()); err != nil {
+			return n, err
 		}
 	}
 }

@@ -3,14 +3,13 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -142,12 +141,13 @@ func (f *forgetting) open(ctx context.Context) (bool, error) {
 // count returns visits that count what they see.
 func (f *forgetting) count() visits {
 	return visits{
-		events: func(_ context.Context, rows []queries.ForgetEventsScanRow) error {
+		events: func(ctx context.Context, rows []queries.ForgetEventsScanRow) error {
+			var recorded []pgtype.UUID
 			for _, r := range rows {
+				recorded = append(recorded, recordIDs(r.ID, r.Namespace, r.Topic, r.DedupeKey)...)
 				t := f.topic(r.Namespace, r.Topic, false)
 				t.Events++
 				f.found["events"]++
-				f.found["processed_events"] += r.Processed
 				f.tenant(r.TenantID)
 				switch r.Status {
 				case "pending", "processing":
@@ -166,15 +166,16 @@ func (f *forgetting) count() visits {
 					t.Dead++
 				}
 			}
-			return nil
+			return f.countRecorded(ctx, recorded)
 		},
-		log: func(_ context.Context, rows []queries.ForgetLogScanRow) error {
+		log: func(ctx context.Context, rows []queries.ForgetLogScanRow) error {
+			var recorded []pgtype.UUID
 			for _, r := range rows {
+				recorded = append(recorded, recordIDs(r.ID, r.Namespace, r.Topic, r.DedupeKey)...)
 				t := f.topic(r.Namespace, r.Topic, true)
 				t.Events++
 				f.found["log"]++
 				f.found["listener_failures"] += r.Heard
-				f.found["processed_events"] += r.Processed
 				f.tenant(r.TenantID)
 				if r.Passed {
 					t.Delivered++
@@ -183,7 +184,7 @@ func (f *forgetting) count() visits {
 				t.Undelivered++
 				f.waits(r.ID.Bytes, t.Topic, "log, before a listener")
 			}
-			return nil
+			return f.countRecorded(ctx, recorded)
 		},
 		dead: func(_ context.Context, rows []queries.ForgetDeadScanRow) error {
 			for _, r := range rows {
@@ -213,18 +214,35 @@ func (f *forgetting) count() visits {
 		quarantined: func(_ context.Context, rows []queries.ForgetQuarantinedScanRow) error {
 			f.found["inbox_quarantined"] += int64(len(rows))
 			for _, r := range rows {
-				f.tenantOrNone(r.TenantID)
+				f.tenant(r.TenantID)
 			}
 			return nil
 		},
 		versions: func(_ context.Context, rows []queries.ForgetVersionsScanRow) error {
 			f.found["entity_versions"] += int64(len(rows))
 			for _, r := range rows {
-				f.tenantOrNone(r.TenantID)
+				f.tenant(r.TenantID)
 			}
 			return nil
 		},
 	}
+}
+
+// recordIDs are the ids under which consumer groups may have recorded an event: its own, and that of its dedupe key.
+func recordIDs(id pgtype.UUID, namespace, topic, key string) []pgtype.UUID {
+	if key == "" {
+		return []pgtype.UUID{id}
+	}
+	return []pgtype.UUID{id, pgvalue.UUID(inbox.KeyID(namespace+"."+topic, key))}
+}
+
+func (f *forgetting) countRecorded(ctx context.Context, ids []pgtype.UUID) error {
+	if len(f.groups) == 0 {
+		return nil
+	}
+	n, err := f.db.Each(f.pool).ForgetRecordedCount(ctx, queries.ForgetRecordedCountParams{Groups: f.groups, Ids: ids})
+	f.found["processed_events"] += n
+	return err
 }
 
 func (f *forgetting) topic(namespace, topic string, log bool) *ForgetTopic {
@@ -249,200 +267,20 @@ func (f *forgetting) waits(id uuid.UUID, topic, where string) {
 // maxForgetTenants is how many tenants of an entity are told apart.
 const maxForgetTenants = 5
 
-// tenant notes whose something is.
-func (f *forgetting) tenant(id pgtype.UUID) {
-	t := uuid.NullUUID{UUID: id.Bytes, Valid: id.Valid}
+// tenant notes whose something is, and returns it. In tables of the inbox, the zero UUID means no tenant.
+func (f *forgetting) tenant(id pgtype.UUID) uuid.NullUUID {
+	t := uuid.NullUUID{UUID: id.Bytes, Valid: id.Bytes != uuid.Nil}
 	if f.scope.EntityType != "" && len(f.tenants) < maxForgetTenants && !slices.Contains(f.tenants, t) {
 		f.tenants = append(f.tenants, t)
 	}
+	return t
 }
 
-// tenantOrNone is tenant for the tables of the inbox, where the zero UUID means no tenant.
-func (f *forgetting) tenantOrNone(id pgtype.UUID) {
-	id.Valid = id.Bytes != uuid.Nil
-	if !id.Valid {
-		id.Bytes = uuid.Nil
+// own returns those of rows that the forget is about. An entity whose tenant was not named has one tenant, that of the plan:
+// what another one enqueues meanwhile, of the same name, is not deleted.
+func own[R any](f *forgetting, rows []R, tenant func(R) pgtype.UUID) []R {
+	if f.scope.EntityType == "" || f.scope.TenantID.Valid || f.scope.AnyTenant {
+		return rows
 	}
-	f.tenant(id)
-}
-
-// visits are called with what each piece of a table has.
-type visits struct {
-	events      func(context.Context, []queries.ForgetEventsScanRow) error
-	log         func(context.Context, []queries.ForgetLogScanRow) error
-	dead        func(context.Context, []queries.ForgetDeadScanRow) error
-	parked      func(context.Context, []queries.ForgetParkedScanRow) error
-	inbox       func(context.Context, []queries.ForgetInboxScanRow) error
-	quarantined func(context.Context, []queries.ForgetQuarantinedScanRow) error
-	versions    func(context.Context, []queries.ForgetVersionsScanRow) error
-}
-
-// pass goes through all tables once, in pieces, and calls v.
-func (f *forgetting) pass(ctx context.Context, v visits) error {
-	f.scanned = 0
-	for _, scan := range []func(context.Context, visits) error{
-		f.scanEvents, f.scanLog, f.scanDead, f.scanParked, f.scanInbox, f.scanQuarantined, f.scanVersions,
-	} {
-		if err := scan(ctx, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// pieces reads a table piece by piece. read returns the rows of a piece; the last of them, which does not match, says how
-// many rows the piece had.
-func pieces[R any](
-	ctx context.Context, f *forgetting, read func(context.Context, *queries.Queries) ([]R, error), scanned func(R) int64,
-	visit func(context.Context, []R) error,
-) error {
-	for {
-		rows, err := read(ctx, f.db.Each(f.pool))
-		if err != nil {
-			return err
-		}
-		n := scanned(rows[len(rows)-1])
-		if rows = rows[:len(rows)-1]; len(rows) > 0 {
-			if err := visit(ctx, rows); err != nil {
-				return err
-			}
-		}
-		f.scanned += n
-		f.progress(f.scanned, max(f.size, f.scanned))
-		if err := f.beat(ctx); err != nil || n < forgetPiece {
-			return err
-		}
-	}
-}
-
-func (f *forgetting) scanEvents(ctx context.Context, v visits) error {
-	p := queries.ForgetEventsScanParams{
-		EntityType: f.scope.EntityType, EntityID: f.scope.EntityID, TenantID: pgvalue.NullUUID(f.scope.TenantID),
-		Groups: f.groups, AfterID: pgtype.UUID{Valid: true}, Piece: forgetPiece,
-		AfterAt: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
-	}
-	return pieces(ctx, f, func(ctx context.Context, q *queries.Queries) ([]queries.ForgetEventsScanRow, error) {
-		rows, err := q.ForgetEventsScan(ctx, p)
-		if err == nil {
-			p.AfterID, p.AfterAt = rows[len(rows)-1].ID, rows[len(rows)-1].CreatedAt
-		}
-		return rows, err
-	}, func(r queries.ForgetEventsScanRow) int64 { return r.Scanned }, v.events)
-}
-
-func (f *forgetting) scanLog(ctx context.Context, v visits) error {
-	p := queries.ForgetLogScanParams{
-		EntityType: f.scope.EntityType, EntityID: f.scope.EntityID, TenantID: pgvalue.NullUUID(f.scope.TenantID),
-		Groups: f.groups, AfterSeq: math.MinInt64, Piece: forgetPiece,
-		AfterAt: pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
-	}
-	return pieces(ctx, f, func(ctx context.Context, q *queries.Queries) ([]queries.ForgetLogScanRow, error) {
-		rows, err := q.ForgetLogScan(ctx, p)
-		if err == nil {
-			p.AfterSeq, p.AfterAt = rows[len(rows)-1].Seq, rows[len(rows)-1].CreatedAt
-		}
-		return rows, err
-	}, func(r queries.ForgetLogScanRow) int64 { return r.Scanned }, v.log)
-}
-
-func (f *forgetting) scanDead(ctx context.Context, v visits) error {
-	p := queries.ForgetDeadScanParams{
-		EntityType: f.scope.EntityType, EntityID: f.scope.EntityID, TenantID: pgvalue.NullUUID(f.scope.TenantID),
-		Piece: forgetPiece,
-	}
-	return pieces(ctx, f, func(ctx context.Context, q *queries.Queries) ([]queries.ForgetDeadScanRow, error) {
-		rows, err := q.ForgetDeadScan(ctx, p)
-		if err == nil {
-			p.AfterNo = rows[len(rows)-1].No
-		}
-		return rows, err
-	}, func(r queries.ForgetDeadScanRow) int64 { return r.Scanned }, v.dead)
-}
-
-func (f *forgetting) scanParked(ctx context.Context, v visits) error {
-	p := queries.ForgetParkedScanParams{
-		EntityType: f.scope.EntityType, EntityID: f.scope.EntityID, TenantID: pgvalue.NullUUID(f.scope.TenantID),
-		Piece: forgetPiece,
-	}
-	return pieces(ctx, f, func(ctx context.Context, q *queries.Queries) ([]queries.ForgetParkedScanRow, error) {
-		rows, err := q.ForgetParkedScan(ctx, p)
-		if err == nil {
-			p.AfterNo = rows[len(rows)-1].No
-		}
-		return rows, err
-	}, func(r queries.ForgetParkedScanRow) int64 { return r.Scanned }, v.parked)
-}
-
-// inboxPiece is how many messages one statement reads: with their bodies, which may be large.
-const inboxPiece = 200
-
-func (f *forgetting) scanInbox(ctx context.Context, v visits) error {
-	p := queries.ForgetInboxScanParams{
-		TenantID: pgvalue.NullUUID(f.scope.TenantID), Bodies: f.scope.EntityType != "", Piece: inboxPiece,
-	}
-	return pieces(ctx, f, func(ctx context.Context, q *queries.Queries) ([]queries.ForgetInboxScanRow, error) {
-		rows, err := q.ForgetInboxScan(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		last := rows[len(rows)-1]
-		p.AfterNo = last.No
-		rows = slices.DeleteFunc(rows[:len(rows)-1], func(r queries.ForgetInboxScanRow) bool { return !f.scope.isOf(r) })
-		if last.Scanned == inboxPiece {
-			last.Scanned = forgetPiece // it was a full piece
-		}
-		return append(rows, last), nil
-	}, func(r queries.ForgetInboxScanRow) int64 { return r.Scanned }, v.inbox)
-}
-
-// isOf reports whether a message is about the entity of s: its attributes, its headers or its body say so.
-func (s ForgetScope) isOf(r queries.ForgetInboxScanRow) bool {
-	if s.EntityType == "" {
-		return true
-	}
-	var kind, id string
-	for name, value := range headersOf(r.Envelope) {
-		switch strings.ToLower(name) {
-		case "ce_entitytype", "outbox-entity-type":
-			kind = value
-		case "ce_entityid", "outbox-entity-id":
-			id = value
-		}
-	}
-	if kind == "" {
-		var body struct{ EntityType, EntityID string }
-		_ = json.Unmarshal(r.Body, &body) // what is not JSON has none
-		kind, id = body.EntityType, body.EntityID
-	}
-	return kind == s.EntityType && id == s.EntityID
-}
-
-func (f *forgetting) scanQuarantined(ctx context.Context, v visits) error {
-	p := queries.ForgetQuarantinedScanParams{
-		EntityType: f.scope.EntityType, EntityID: f.scope.EntityID, TenantID: pgvalue.NullUUID(f.scope.TenantID),
-		AfterID: pgtype.UUID{Valid: true}, Piece: forgetPiece,
-	}
-	return pieces(ctx, f, func(ctx context.Context, q *queries.Queries) ([]queries.ForgetQuarantinedScanRow, error) {
-		rows, err := q.ForgetQuarantinedScan(ctx, p)
-		if err == nil {
-			p.AfterGroup, p.AfterID = rows[len(rows)-1].ConsumerGroup, rows[len(rows)-1].EventID
-		}
-		return rows, err
-	}, func(r queries.ForgetQuarantinedScanRow) int64 { return r.Scanned }, v.quarantined)
-}
-
-func (f *forgetting) scanVersions(ctx context.Context, v visits) error {
-	p := queries.ForgetVersionsScanParams{
-		EntityType: f.scope.EntityType, EntityID: f.scope.EntityID, TenantID: pgvalue.NullUUID(f.scope.TenantID),
-		AfterTenant: pgtype.UUID{Valid: true}, Piece: forgetPiece,
-	}
-	return pieces(ctx, f, func(ctx context.Context, q *queries.Queries) ([]queries.ForgetVersionsScanRow, error) {
-		rows, err := q.ForgetVersionsScan(ctx, p)
-		if err == nil {
-			last := rows[len(rows)-1]
-			p.AfterGroup, p.AfterSource, p.AfterTenant = last.ConsumerGroup, last.Source, last.TenantID
-			p.AfterType, p.AfterEntity = last.EntityType, last.EntityID
-		}
-		return rows, err
-	}, func(r queries.ForgetVersionsScanRow) int64 { return r.Scanned }, v.versions)
+	return slices.DeleteFunc(rows, func(r R) bool { return f.tenant(tenant(r)) != f.tenants[0] })
 }

@@ -69,33 +69,38 @@ func TestForgetPlans(t *testing.T) {
 		after := pgtest.Value[uuid.UUID](t, pool, "SELECT id FROM outbox.events ORDER BY id OFFSET 9000 LIMIT 1")
 		at := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 		seq := pgtest.Value[int64](t, pool, "SELECT seq FROM outbox.log ORDER BY seq OFFSET 9000 LIMIT 1")
-		groups := []string{"cards", "mail"}
 		ids := pgtest.Value[[]uuid.UUID](t, pool, "SELECT array_agg(id) FROM (SELECT id FROM outbox.events ORDER BY id OFFSET 500 LIMIT 100) AS e")
 		seqs := pgtest.Value[[]int64](t, pool, "SELECT array_agg(seq) FROM (SELECT seq FROM outbox.log ORDER BY seq OFFSET 500 LIMIT 100) AS g")
 		for _, e := range []pgtest.Explained{
 			{Name: "tenant, events", Reads: piece, Call: func(q *queries.Queries) {
-				_, _ = q.ForgetEventsScan(t.Context(), queries.ForgetEventsScanParams{AfterID: pgvalue.UUID(after), AfterAt: at, Piece: piece, TenantID: tenant, Groups: groups})
+				_, _ = q.ForgetEventsScan(t.Context(), queries.ForgetEventsScanParams{AfterID: pgvalue.UUID(after), AfterAt: at, Piece: piece, TenantID: tenant})
 			}},
 			{Name: "entity, events", Reads: each, Call: func(q *queries.Queries) {
 				_, _ = q.ForgetEventsScan(t.Context(), queries.ForgetEventsScanParams{
-					EntityType: "order", EntityID: "7", AfterID: pgtype.UUID{Valid: true}, AfterAt: at, Piece: piece, Groups: groups,
+					EntityType: "order", EntityID: "7", AfterID: pgtype.UUID{Valid: true}, AfterAt: at, Piece: piece,
 				})
 			}},
 			{Name: "tenant, log", Reads: piece, Call: func(q *queries.Queries) {
-				_, _ = q.ForgetLogScan(t.Context(), queries.ForgetLogScanParams{AfterSeq: seq, AfterAt: at, Piece: piece, TenantID: tenant, Groups: groups})
+				_, _ = q.ForgetLogScan(t.Context(), queries.ForgetLogScanParams{AfterSeq: seq, AfterAt: at, Piece: piece, TenantID: tenant})
 			}},
 			{Name: "entity, log", Reads: each, Call: func(q *queries.Queries) {
-				_, _ = q.ForgetLogScan(t.Context(), queries.ForgetLogScanParams{EntityType: "order", EntityID: "7", AfterAt: at, Piece: piece, Groups: groups})
+				_, _ = q.ForgetLogScan(t.Context(), queries.ForgetLogScanParams{EntityType: "order", EntityID: "7", AfterAt: at, Piece: piece})
 			}},
 			{Name: "hold", Reads: each, Call: func(q *queries.Queries) { _, _ = q.ForgetHold(t.Context(), pgvalue.UUIDs(ids)) }},
 			{Name: "delete events", Reads: 3 * each, Call: func(q *queries.Queries) {
-				_, _ = q.ForgetEvents(t.Context(), queries.ForgetEventsParams{Ids: pgvalue.UUIDs(ids), Groups: groups})
+				_, _ = q.ForgetEvents(t.Context(), queries.ForgetEventsParams{Ids: pgvalue.UUIDs(ids)})
 			}},
 			{Name: "cursors", Reads: each, Call: func(q *queries.Queries) {
 				_, _ = q.ForgetCursors(t.Context(), queries.ForgetCursorsParams{Seqs: seqs, BatchSize: 1})
 			}},
 			{Name: "delete log", Reads: 3 * each, Call: func(q *queries.Queries) {
-				_, _ = q.ForgetLog(t.Context(), queries.ForgetLogParams{Seqs: seqs, Groups: groups})
+				_, _ = q.ForgetLog(t.Context(), queries.ForgetLogParams{Seqs: seqs})
+			}},
+			{Name: "recorded", Reads: each, Call: func(q *queries.Queries) {
+				_, _ = q.ForgetRecordedCount(t.Context(), queries.ForgetRecordedCountParams{Groups: []string{"cards", "mail"}, Ids: pgvalue.UUIDs(ids)})
+			}},
+			{Name: "delete recorded", Reads: 2 * each, Call: func(q *queries.Queries) {
+				_, _ = q.ForgetRecorded(t.Context(), queries.ForgetRecordedParams{Groups: []string{"cards", "mail"}, Ids: pgvalue.UUIDs(ids)})
 			}},
 		} {
 			e.Sorts, e.Tables = piece, []string{"events", "delivered", "log", "dead_letters", "queue", "processed_events"}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/inbox"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
@@ -205,6 +206,50 @@ func TestForgetProcessed(t *testing.T) {
 	require.Equal(t, 4, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.processed_events"))
 }
 
+// TestForgetProcessedByKey: a group that records events by their dedupe keys has recorded those of the tenant, too.
+func TestForgetProcessedByKey(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := runtimetest.AdminOf(t, pool)
+	tenant, other := uuid.New(), uuid.New()
+	said := saidMessage(tenant, "a", 1)
+	said.DedupeKey = tenant.String() + "/said"
+	keyed, theirs := orderMessage(tenant, "1", 1), orderMessage(other, "1", 1)
+	runtimetest.EnqueueAll(t, pool, said)
+	runtimetest.EnqueueAll(t, pool, keyed, theirs)
+	pgtest.Execute(t, pool, `INSERT INTO outbox.processed_events (consumer_group, event_id) VALUES ('ledger', $1), ('ledger', $2), ('ledger', $3), ('ledger', $4)`,
+		inbox.KeyID("test.ping", keyed.DedupeKey), inbox.KeyID("test.said", said.DedupeKey), inbox.KeyID("test.ping", theirs.DedupeKey),
+		inbox.KeyID("test.pong", keyed.DedupeKey))
+	s := undelivered(ofTenant(tenant))
+	plan, err := a.Forget(t.Context(), s, admin.Act{DryRun: true})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, tables(plan, func(table admin.ForgetTable) int64 { return table.Found })["processed_events"])
+	s.Processed = true
+	r := forget(t, a, s)
+	require.EqualValues(t, 2, tables(r, func(table admin.ForgetTable) int64 { return table.Deleted })["processed_events"])
+	require.Equal(t, 2, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.processed_events"))
+	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.processed_events WHERE event_id = $1", inbox.KeyID("test.ping", theirs.DedupeKey)))
+}
+
+// TestForgetKeepsRecordsOfWhatStays: an event that came meanwhile and is left keeps what consumers have recorded of it.
+func TestForgetKeepsRecordsOfWhatStays(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	tenant := uuid.New()
+	putEverywhere(t, pool, tenant)
+	gated, gate := runtimetest.NewGate(t, pool, "name: ForgetStart")
+	var id uuid.UUID
+	inHook(gate, func() {
+		id = runtimetest.EnqueueAll(t, pool, orderMessage(tenant, "1", 60))[0].ID
+		pgtest.Execute(t, pool, "INSERT INTO outbox.processed_events (consumer_group, event_id) VALUES ('cards', $1)", id)
+	})
+	s := ofTenant(tenant)
+	s.Processed = true
+	_, err := runtimetest.AdminOf(t, gated).Forget(t.Context(), s, admin.Act{Who: "ann"})
+	require.ErrorAs(t, err, new(*admin.UndeliveredError))
+	require.Equal(t, id, pgtest.Value[uuid.UUID](t, pool, "SELECT event_id FROM outbox.processed_events"))
+}
+
 // TestForgetRefuses: nothing is changed while something is not delivered, wherever it waits, and each is listed.
 func TestForgetRefuses(t *testing.T) {
 	t.Parallel()
@@ -300,6 +345,93 @@ func TestForgetEntity(t *testing.T) {
 	sound(t, a)
 }
 
+// TestForgetTheEntityOfOneTenant: what another tenant enqueues meanwhile, about an entity of the same name, is not deleted,
+// wherever it is.
+func TestForgetTheEntityOfOneTenant(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	tenant, other := uuid.New(), uuid.New()
+	putEverywhere(t, pool, tenant)
+	runtimetest.EnqueueAll(t, pool, saidMessage(tenant, "4711", 1))
+	var before map[string]int
+	gated, gate := runtimetest.NewGate(t, pool, "name: ForgetStart")
+	inHook(gate, func() {
+		putEverywhere(t, pool, other)
+		runtimetest.EnqueueAll(t, pool, saidMessage(other, "4711", 1))
+		h := runtimetest.NewNotes()
+		h.Fail = runtimetest.FailFor("4711")
+		runtimetest.DrainAll(t, runtimetest.ListenTo(t, pool, listener.Spec{ParkKeys: true, Name: "eyes"}, listener.Config{}, h))
+		pgtest.Execute(t, pool, "DELETE FROM outbox.log WHERE tenant_id = $1 AND partition_key <> '4711'", other)
+		before = traces(t, pool, other.String())
+		require.NotZero(t, before["parked"])
+	})
+	_, err := runtimetest.AdminOf(t, gated).Forget(t.Context(), undelivered(ofOrder("4711")), admin.Act{Who: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, before, traces(t, pool, other.String()))
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events WHERE tenant_id = $1", tenant))
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.log WHERE tenant_id = $1 AND entity_id = '4711'", tenant))
+}
+
+// TestForgetWhatDiesUnderIt: an event that dies while a pass is under way is deleted as a whole, or stays as a whole.
+func TestForgetWhatDiesUnderIt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := runtimetest.AdminOf(t, pool)
+	tenant := uuid.New()
+	putEverywhere(t, pool, tenant)
+	pgtest.Execute(t, pool, "DELETE FROM outbox.pauses")
+	gated, gate := runtimetest.NewGate(t, pool, "Scan :many")
+	var scans, dead, stateless int
+	gate.OnPass(func() {
+		if pgtest.Count(t, pool, "SELECT count(*) FROM outbox.audit WHERE act = 'forget'") == 0 {
+			return // the plan
+		}
+		switch scans++; scans {
+		case 1: // of events
+			runtimetest.EnqueueAll(t, pool, orderMessage(tenant, "1", 60))
+		case 2: // of the log
+			c := runtimetest.ClaimN(t, runtimetest.NewStore(t, pool), 1)
+			_, err := runtimetest.NewStore(t, pool).Nack(t.Context(), queue.Failure{Claimed: c[0], Err: outbox.Permanent(errors.New("no"))})
+			require.NoError(t, err)
+			dead = pgtest.Count(t, pool, "SELECT count(*) FROM outbox.event_status WHERE status = 'dead' AND tenant_id = $1", tenant)
+		case 4: // of parked events, behind that of dead letters
+			stateless = pgtest.Count(t, pool, "SELECT count(*) FROM outbox.event_status WHERE status IS NULL")
+		}
+	})
+	_, err := runtimetest.AdminOf(t, gated).Forget(t.Context(), ofTenant(tenant), admin.Act{Who: "ann"})
+	require.NoError(t, err)
+	require.Equal(t, 1, dead)
+	require.Zero(t, stateless)
+	require.Empty(t, traces(t, pool, tenant.String()))
+	sound(t, a)
+}
+
+// TestForgetTextsOfTheAudit: the audit is searched for the id in each form in which it may be written there. What it cannot
+// remove is an error.
+func TestForgetTextsOfTheAudit(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	a := runtimetest.AdminOf(t, pool)
+	const id = `a"b\c 1`
+	tenant, event := uuid.New(), uuid.New()
+	plain := strings.ReplaceAll(strings.ToUpper(tenant.String()), "-", "")
+	pgtest.Execute(t, pool, `INSERT INTO outbox.audit (who, act, why, scope) VALUES
+		('bob', 'skip', '', jsonb_build_object('key', 'order/' || $1::text, 'selected', jsonb_build_array($2::text))),
+		('bob', 'skip', 'of tenant ' || $3::text, '{}')`, id, event.String(), plain)
+	runtimetest.EnqueueAll(t, pool, orderMessage(tenant, id, 1))
+	forget(t, a, undelivered(ofOrder(id)))
+	require.Empty(t, traces(t, pool, event.String()))
+	require.Equal(t, `{"forgotten": true}`, pgtest.Value[string](t, pool, "SELECT scope::text FROM outbox.audit WHERE act = 'skip' ORDER BY no LIMIT 1"))
+	forget(t, a, ofTenant(tenant))
+	require.Empty(t, traces(t, pool, plain))
+
+	pgtest.Execute(t, pool, "TRUNCATE outbox.audit")
+	pgtest.Execute(t, pool, "INSERT INTO outbox.audit (who, act, why, scope, busy_until) SELECT 'bob', 'forget', '', '{}', 'infinity' FROM generate_series(1, 5001)")
+	pgtest.Execute(t, pool, "ALTER TABLE outbox.audit ADD CHECK (busy_until = 'infinity')")
+	_, err := a.ForgetAuditTexts(t.Context(), ofTenant(tenant), pgtest.Value[int64](t, pool, "SELECT min(no) FROM outbox.audit"))
+	require.ErrorContains(t, err, "violates check constraint")
+}
+
 func TestForgetBadArguments(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -320,7 +452,11 @@ func TestForgetBadArguments(t *testing.T) {
 		{ofTenant(tenant), admin.Act{}, "Who is empty"},
 		{ofTenant(tenant), admin.Act{Who: "ann", Limit: 1}, "Limit and Rate are not for Forget"},
 		{ofTenant(tenant), admin.Act{Who: "ann", Why: "asked by " + strings.ToUpper(tenant.String())}, "do not name the tenant"},
+		{ofTenant(tenant), admin.Act{Who: "ann", Why: "asked by " + strings.ReplaceAll(tenant.String(), "-", "")}, "do not name the tenant"},
 		{ofOrder("4711"), admin.Act{Who: "ann", Why: "order/4711"}, "do not name the tenant"},
+		{ofOrder("4711"), admin.Act{Who: "ann", Why: "Order #4711 is to go"}, "do not name the tenant"},
+		{ofOrder("4711"), admin.Act{Who: "order-4711"}, "do not name the tenant"},
+		{ofOrder("ü.1"), admin.Act{Who: "ann", Why: "ORDER Ü.1"}, "do not name the tenant"},
 		{ofOrder("47110815"), admin.Act{Who: "ann", Why: "47110815"}, "do not name the tenant"},
 	} {
 		_, err := a.Forget(t.Context(), c.scope, c.act)
@@ -359,6 +495,19 @@ func TestForgetRefusesDuringAReplay(t *testing.T) {
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.audit WHERE busy_until IS NOT NULL"))
 }
 
+// unfinished is what Doctor says of forgets that have not ended.
+func unfinished(t testing.TB, a *admin.Admin) (text string) {
+	t.Helper()
+	found, err := a.Doctor(t.Context(), admin.DoctorConfig{})
+	require.NoError(t, err)
+	for _, f := range found {
+		if f.Check == "forget" {
+			text += f.Text + "; " + f.Fix
+		}
+	}
+	return text
+}
+
 // TestForgetGoesOn: one that was broken off is found by Doctor, and the next one ends it, with one entry in the audit.
 func TestForgetGoesOn(t *testing.T) {
 	t.Parallel()
@@ -381,21 +530,25 @@ func TestForgetGoesOn(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.EqualValues(t, 1000, r.Events, "the chunk that was under way is finished")
 	require.Equal(t, 200, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events"))
-	found, err := a.Doctor(t.Context(), admin.DoctorConfig{})
-	require.NoError(t, err)
-	text := ""
-	for _, f := range found {
-		if f.Check == "forget" {
-			text += f.Text + "; " + f.Fix
-		}
-	}
+	text := unfinished(t, a)
 	require.Regexp(t, "^ann began to forget tenant "+tenant.String()+" at .* and did not finish; outboxgen forget --tenant "+tenant.String()+" --undelivered --yes$", text)
 	require.Contains(t, auditText(t, a), "it has not ended: tenant "+tenant.String())
+
+	// Whoever goes on with other options, and is broken off too, leaves these in the entry.
+	pgtest.Execute(t, pool, "UPDATE outbox.audit SET scope = scope - 'undelivered'")
+	ctx, stop = context.WithCancel(t.Context())
+	gate.OnPass(stop)
+	all := undelivered(ofTenant(tenant))
+	all.Processed = true
+	_, err = runtimetest.AdminOf(t, gated).Forget(ctx, all, admin.Act{Who: "ann"})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Regexp(t, "; outboxgen forget --tenant "+tenant.String()+" --undelivered --processed --yes$", unfinished(t, a))
+	runtimetest.EnqueueAll(t, pool, ms[:200]...)
 
 	r = forget(t, a, undelivered(ofTenant(tenant)))
 	require.True(t, r.Resumed)
 	require.EqualValues(t, 200, r.Events)
-	require.Equal(t, "ann|forget||a tenant, 2400 rows|1200", auditText(t, a))
+	require.Equal(t, "ann|forget||a tenant, 2800 rows|1400", auditText(t, a))
 	require.Empty(t, traces(t, pool, tenant.String()))
 	sound(t, a)
 }

@@ -91,7 +91,7 @@ const (
 
 // Life returns what happened to a thing: the events that f selects, in the order of their enqueue, with where they are at
 // listeners and consumers, the acts of operators, and the events that their handlers have enqueued in turn. f usually has
-// an Entity, a Correlation or a Key. An event knows its cause by its headers, so one whose cause was pruned, or that is
+// an Entity, a Correlation, a Causation or a Key. An event knows its cause by its headers, so one whose cause was pruned, or that is
 // in another database, stands on its own.
 func (a *Admin) Life(ctx context.Context, f Filter, page Page) (LifePage, error) {
 	const what = "list life"
@@ -223,16 +223,13 @@ func (l *life) follow(ctx context.Context, q *queries.Queries, roots []*EventLif
 			l.page.More = l.page.More || ofChain[e.Correlation] == maxChain
 		}
 	}
-	known := make(map[string]bool, len(l.events))
-	for id := range selected {
-		known[id.String()] = true
-	}
+	known := maps.Clone(selected)
 	for _, e := range l.sorted() {
 		other := l.page.Next != "" && e.Entity.Type == entity.Type && e.Entity.ID == entity.ID
 		switch {
 		case selected[e.ID]:
-		case known[e.Causation] && !other:
-			known[e.ID.String()] = true
+		case known[causeOf(e.Causation)] && !other:
+			known[e.ID] = true
 		default:
 			delete(l.events, e.ID)
 		}
@@ -244,9 +241,8 @@ func (l *life) follow(ctx context.Context, q *queries.Queries, roots []*EventLif
 func (l *life) join(roots []*EventLife) {
 	shown := make(map[uuid.UUID]bool, len(l.events))
 	for _, e := range l.sorted() {
-		if id, err := uuid.Parse(e.Causation); err == nil && shown[id] {
-			by := l.events[id]
-			by.Caused = append(by.Caused, e)
+		if by := causeOf(e.Causation); shown[by] {
+			l.events[by].Caused = append(l.events[by].Caused, e)
 		} else if slices.Contains(roots, e) {
 			l.page.Events = append(l.page.Events, e)
 		} else {

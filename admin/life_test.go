@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
+	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
 	"github.com/outboxgen/outboxgen/queue"
@@ -151,10 +153,18 @@ func TestLifeOfAnEntity(t *testing.T) {
 	require.Equal(t, second.ID, life.Versions[0].EventID)
 
 	// The same by the chain, from its id, and by a page per event.
-	for _, f := range []admin.Filter{{Correlation: first.ID.String()}, {IDs: []uuid.UUID{first.ID}}} {
-		life, err := ops.Life(t.Context(), f, admin.Page{})
+	viewer := runtimetest.AdminOf(t, runtimetest.RolePools(t, pool)[migrate.Viewer])
+	for _, f := range []admin.Filter{order, {Correlation: first.ID.String()}, {IDs: []uuid.UUID{first.ID}}} {
+		for _, by := range []*admin.Admin{ops, viewer} {
+			life, err := by.Life(t.Context(), f, admin.Page{})
+			require.NoError(t, err)
+			require.Equal(t, whole, told(life.Events))
+		}
+	}
+	for _, by := range []*admin.Admin{ops, viewer} {
+		life, err := by.Life(t.Context(), admin.Filter{Causation: first.ID}, admin.Page{})
 		require.NoError(t, err)
-		require.Equal(t, whole, told(life.Events))
+		require.Len(t, life.Events, 2)
 	}
 	one, err := ops.Life(t.Context(), order, admin.Page{Limit: 1})
 	require.NoError(t, err)
@@ -207,6 +217,102 @@ func TestConsumersThatRecordByKey(t *testing.T) {
 	require.Equal(t, "ledger", d.Consumers[0].Consumer)
 }
 
+// TestFiltersOfAnEntity: what an index leads to is compared with each of the other fields of a filter.
+func TestFiltersOfAnEntity(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	ops := runtimetest.AdminOf(t, pool)
+	tenant := uuid.New()
+	m := orderMessage(tenant, "1", 1)
+	m.PartitionKey = "p"
+	runtimetest.EnqueueAll(t, pool, m)
+	pgtest.Execute(t, pool, `UPDATE outbox.queue SET failures = '[{"at": "2026-05-01T12:00:00Z", "attempt": 1, "error": "the server is away"}]'`)
+	at := pgtest.Value[time.Time](t, pool, "SELECT created_at FROM outbox.events")
+	for _, c := range []struct{ right, wrong admin.Filter }{
+		{admin.Filter{Namespace: "test"}, admin.Filter{Namespace: "shop"}},
+		{admin.Filter{Namespace: "test", Topic: "ping"}, admin.Filter{Namespace: "test", Topic: "pong"}},
+		{admin.Filter{}, admin.Filter{Listener: "ears"}},
+		{admin.Filter{TenantID: outbox.Tenant(tenant)}, admin.Filter{TenantID: outbox.Tenant(uuid.New())}},
+		{admin.Filter{Status: admin.StatusPending}, admin.Filter{Status: admin.StatusDead}},
+		{admin.Filter{Key: m.DedupeKey}, admin.Filter{Key: "k"}},
+		{admin.Filter{Key: "p"}, admin.Filter{Key: "q"}},
+		{admin.Filter{Since: at}, admin.Filter{Since: at.Add(time.Millisecond)}},
+		{admin.Filter{Until: at.Add(time.Millisecond)}, admin.Filter{Until: at}},
+		{admin.Filter{Error: "away"}, admin.Filter{Error: "here"}},
+	} {
+		for want, f := range []admin.Filter{c.wrong, c.right} {
+			f.Entity = m.Entity
+			f.Entity.Version = 0
+			life, err := ops.Life(t.Context(), f, admin.Page{})
+			require.NoError(t, err)
+			require.Len(t, life.Events, want, "%+v", f)
+		}
+	}
+}
+
+// TestLifeOfALongChain: what is left out of a page is said.
+func TestLifeOfALongChain(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	ops := runtimetest.AdminOf(t, pool)
+	put := func(order string, n int) {
+		pgtest.Execute(t, pool, `WITH root AS (
+				INSERT INTO outbox.events (id, namespace, topic, payload, entity_type, entity_id) VALUES (gen_random_uuid(), 'shop', 'placed', '{}', 'order', $1) RETURNING id),
+			caused AS (
+				INSERT INTO outbox.events (id, namespace, topic, payload, created_at, headers)
+				SELECT gen_random_uuid(), 'shop', 'mailed', '{}', now() + interval '1 s', jsonb_build_object('causation_id', id, 'correlation_id', id) FROM root CROSS JOIN generate_series(1, $2::int) RETURNING id)
+			INSERT INTO outbox.delivered (id, namespace, topic, attempts) SELECT id, 'shop', 'placed', 1 FROM root UNION ALL SELECT id, 'shop', 'mailed', 1 FROM caused`, order, n)
+	}
+	put("short", 499)
+	put("long", 500)
+	for range 3 {
+		put("many", 400)
+	}
+	for _, want := range []struct {
+		order  string
+		more   bool
+		caused int
+	}{{"short", false, 499}, {"long", true, 500}, {"many", true, 1000}} {
+		life, err := ops.Life(t.Context(), admin.Filter{Entity: outbox.Entity{Type: "order", ID: want.order}}, admin.Page{})
+		require.NoError(t, err)
+		require.Equal(t, want.more, life.More, want.order)
+		caused := 0
+		for _, e := range life.Events {
+			caused += len(e.Caused)
+		}
+		require.Equal(t, want.caused, caused, want.order)
+	}
+}
+
+// TestLifeAtConsumers: messages that a consumer group keeps, and the version of an entity of a tenant.
+func TestLifeAtConsumers(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	tenant := uuid.New()
+	id := runtimetest.EnqueueAll(t, pool, orderMessage(tenant, "1", 1))[0].ID
+	for group, status := range map[string]string{"a": "parked", "b": "parked", "c": "dead"} {
+		due := map[string]string{"a": "2030-01-01T00:00:00Z", "b": "infinity", "c": "2030-01-01T00:00:00Z"}[group]
+		pgtest.Execute(t, pool, `INSERT INTO outbox.inbox_messages (consumer_group, message_id, place, event_id, type, namespace, topic, version, envelope, body, status, attempts, next_attempt_at, error)
+			VALUES ($1, $2::uuid::text, 'kafka:x/1@1', $2::uuid, 'test.ping', 'test', 'ping', 1, '{}', '{}', $3, 2, $4::text::timestamptz, 'no')`, group, id, status, due)
+	}
+	for _, of := range []uuid.UUID{tenant, uuid.Nil, uuid.New()} {
+		pgtest.Execute(t, pool, `INSERT INTO outbox.entity_versions (consumer_group, source, tenant_id, entity_type, entity_id, version, event_id) VALUES ('a', '/test', $1, 'order', '1', 2, $2)`, of, id)
+	}
+	life, err := runtimetest.AdminOf(t, pool).Life(t.Context(), admin.Filter{Entity: outbox.Entity{Type: "order", ID: "1"}}, admin.Page{})
+	require.NoError(t, err)
+	require.Len(t, life.Events, 1)
+	var got []string
+	for _, c := range life.Events[0].Consumers {
+		got = append(got, fmt.Sprint(c.Consumer, " ", c.Status, " ", c.Attempts, " ", c.NextAttemptAt.Year(), " ", c.LastError))
+	}
+	require.ElementsMatch(t, []string{"a parked 2 2030 no", "b parked 2 1 no", "c dead 2 1 no"}, got)
+	got = nil
+	for _, v := range life.Versions {
+		got = append(got, v.TenantID.UUID.String())
+	}
+	require.ElementsMatch(t, []string{tenant.String(), uuid.Nil.String()}, got, "its own, and that of no tenant")
+}
+
 // TestLifeAfterThePrune: what a listener has kept is found when the log has forgotten it, and an event without its cause
 // stands on its own.
 func TestLifeAfterThePrune(t *testing.T) {
@@ -244,6 +350,65 @@ func TestLifeAfterThePrune(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"dead ears", "dead eyes", "parked nose"}, all)
 }
+
+// TestLifeOfACause: what an event has caused, wherever it and its cause are, and not what its chain has besides.
+func TestLifeOfACause(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	ops := runtimetest.AdminOf(t, pool)
+	// a caused b, c and d. b, an event of the log, caused e in capitals. f is of the same chain and has another cause.
+	ids := make(map[string]uuid.UUID)
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		ids[name] = uuid.Must(uuid.NewV7())
+	}
+	put := func(table, name, cause string) {
+		headers, chain := "", ids["a"].String()
+		if cause != "" {
+			headers = fmt.Sprintf(`{"causation_id": %q, "correlation_id": %q}`, cause, chain)
+		}
+		pgtest.Execute(t, pool, `INSERT INTO outbox.`+table+` (id, namespace, topic, payload, headers, entity_type, entity_id) VALUES ($1, 'shop', $2::text, '{}', nullif($3::text, '')::jsonb, 'order', $2)`, ids[name], name, headers)
+	}
+	put("events", "a", "")
+	put("log", "b", ids["a"].String())
+	put("events", "c", ids["a"].String())
+	put("log", "d", ids["a"].String())
+	put("events", "e", strings.ToUpper(ids["b"].String()))
+	put("events", "f", uuid.NewString())
+	pgtest.Execute(t, pool, "INSERT INTO outbox.delivered (id, namespace, topic, attempts) SELECT id, namespace, topic, 1 FROM outbox.events")
+	pgtest.Execute(t, pool, `INSERT INTO outbox.parked (listener, seq, bucket, key, id, namespace, topic, version, headers, payload, created_at)
+		SELECT 'nose', seq, bucket, 'd', id, namespace, topic, version, headers, payload, created_at FROM outbox.log WHERE topic = 'd'`)
+	caused := func(name string, page admin.Page) (string, string) {
+		life, err := ops.Life(t.Context(), admin.Filter{Causation: ids[name]}, page)
+		require.NoError(t, err)
+		return strings.Join(strings.Fields(regexp.MustCompile(`(?m)shop/(.).*`).ReplaceAllString(told(life.Events), "$1")), " "), life.Next
+	}
+	require.Equal(t, "b e c d", first(caused("a", admin.Page{})), "with what these have caused below them")
+	require.Equal(t, "e", first(caused("b", admin.Page{})))
+	require.Empty(t, first(caused("c", admin.Page{})))
+	var pages []string
+	for page := (admin.Page{Limit: 1}); ; {
+		names, next := caused("a", page)
+		if pages = append(pages, names); next == "" {
+			break
+		}
+		page.After = next
+	}
+	require.Equal(t, []string{"b e", "c", "d", "d"}, pages, "the entry of a listener is one of its own")
+	life, err := ops.Life(t.Context(), admin.Filter{Causation: ids["a"], Topic: "c", Namespace: "shop"}, admin.Page{})
+	require.NoError(t, err)
+	require.Len(t, life.Events, 1)
+
+	life, err = ops.Life(t.Context(), admin.Filter{Correlation: ids["c"].String()}, admin.Page{})
+	require.NoError(t, err)
+	require.Empty(t, life.Events, "no chain began with what has a cause")
+
+	pgtest.Execute(t, pool, "DELETE FROM outbox.log WHERE topic <> 'd'")
+	pgtest.Execute(t, pool, "DELETE FROM outbox.events WHERE topic = 'a'")
+	require.Equal(t, "c d", first(caused("a", admin.Page{})), "the chain began with what is gone")
+	require.Empty(t, first(caused("b", admin.Page{})), "nobody knows any more of which chain it was")
+}
+
+func first(a, _ string) string { return a }
 
 // TestLongLifeIsPaged: each event of an entity is on one page, in order, whatever their times are.
 func TestLongLifeIsPaged(t *testing.T) {
@@ -341,20 +506,22 @@ func TestFiltersThatLeadToEvents(t *testing.T) {
 	require.NoError(t, err)
 	order := outbox.Entity{Type: "order", ID: "1"}
 	for want, f := range map[string]admin.Filter{
-		"Entity needs its Type and its ID":                                  {Entity: outbox.Entity{Type: "order"}},
-		"Entity and Correlation must be UTF-8 without NUL":                  {Correlation: "\x00"},
-		"IDs, Entity and Correlation each lead to events: set one of them":  {Entity: order, Correlation: "c"},
-		"IDs, Entity and Correlation each lead to events: set one of them ": {Entity: order, IDs: []uuid.UUID{uuid.New()}},
-		"Entity and Correlation must be UTF-8 without NUL ":                 {Entity: outbox.Entity{Type: "a", ID: "\xff"}},
-		"Entity needs its Type and its ID ":                                 {Entity: outbox.Entity{ID: "1"}},
-		"Entity needs its Type and its ID  ":                                {Entity: outbox.Entity{Version: 1}},
+		"Entity needs its Type and its ID":                                               {Entity: outbox.Entity{Type: "order"}},
+		"Entity and Correlation must be UTF-8 without NUL":                               {Correlation: "\x00"},
+		"IDs, Entity, Correlation and Causation each lead to events: set one of them":    {Entity: order, Correlation: "c"},
+		"IDs, Entity, Correlation and Causation each lead to events: set one of them ":   {Entity: order, IDs: []uuid.UUID{uuid.New()}},
+		"IDs, Entity, Correlation and Causation each lead to events: set one of them  ":  {Correlation: "c", Causation: uuid.New()},
+		"IDs, Entity, Correlation and Causation each lead to events: set one of them   ": {IDs: []uuid.UUID{uuid.New()}, Causation: uuid.New()},
+		"Entity and Correlation must be UTF-8 without NUL ":                              {Entity: outbox.Entity{Type: "a", ID: "\xff"}},
+		"Entity needs its Type and its ID ":                                              {Entity: outbox.Entity{ID: "1"}},
+		"Entity needs its Type and its ID  ":                                             {Entity: outbox.Entity{Version: 1}},
 	} {
 		_, err := ops.Life(t.Context(), f, admin.Page{})
 		require.EqualError(t, err, "list life: filter: "+strings.TrimSpace(want))
 	}
-	for _, f := range []admin.Filter{{Entity: order}, {Correlation: "c"}} {
+	for _, f := range []admin.Filter{{Entity: order}, {Correlation: "c"}, {Causation: uuid.New()}} {
 		_, err := ops.Replay(t.Context(), f, admin.Act{Who: "ann"})
-		require.EqualError(t, err, "replay: filter: Entity and Correlation select events and not dead letters: pass the IDs of the events")
+		require.EqualError(t, err, "replay: filter: Entity, Correlation and Causation select events and not dead letters: pass the IDs of the events")
 		_, err = ops.Discard(t.Context(), f, admin.Act{Who: "ann", Why: "because"})
 		require.ErrorAs(t, err, new(*admin.ArgumentError))
 	}

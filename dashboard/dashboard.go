@@ -58,6 +58,9 @@ type Config struct {
 	// AuthorizeEnqueue returns an error for somebody who may not enqueue events of "namespace/topic". It is called for
 	// requests that Authorize lets in. Nil means that nobody may.
 	AuthorizeEnqueue func(r *http.Request, topic string) error
+	// AuthorizeForget returns an error for somebody who may not forget a tenant or an entity, which deletes what is kept
+	// of it. It is called for requests that Authorize lets in. Nil means that nobody may.
+	AuthorizeForget func(r *http.Request) error
 	// GoneAfter is how long a process that is gone is shown; 0 means a day.
 	GoneAfter time.Duration
 	// TraceURL is where the trace of an event is shown, with {trace_id} and {span_id} of its header traceparent, like
@@ -101,8 +104,11 @@ type Page struct {
 	groups   *shared[deadGroups]
 	doctor   *shared[[]admin.Finding]
 	history  *history
-	upstream *prometheus
+	// forgetWait is how long somebody waits for the end of a forget. After that it goes on without them.
+	forgetWait time.Duration
+	upstream   *prometheus
 
+	ctx     context.Context // ends what runs without a request
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -128,7 +134,7 @@ func New(cfg Config) (*Page, error) {
 	}
 	ops = ops.WithGoneAfter(cmp.Or(cfg.GoneAfter, admin.DefaultGoneAfter))
 	ctx, stop := context.WithCancel(context.Background())
-	p := &Page{cfg: cfg, ops: ops, origins: http.NewCrossOriginProtection(), history: newHistory(), stop: stop}
+	p := &Page{cfg: cfg, ops: ops, origins: http.NewCrossOriginProtection(), history: newHistory(), ctx: ctx, stop: stop, forgetWait: forgetWait}
 	p.view = newView(p)
 	p.overview = newShared(ctx, &p.running, p.readOverview)
 	p.groups = newShared(ctx, &p.running, p.readGroups)
@@ -147,7 +153,8 @@ func New(cfg Config) (*Page, error) {
 // Path is where the overview is: the prefix, and a slash.
 func (p *Page) Path() string { return p.cfg.Prefix + "/" }
 
-// Close ends the reading of the overview, and waits for it. Requests that come later are answered with the status 503.
+// Close ends the reading of the overview, and waits for it. A forget that is under way ends early: another one of the same
+// tenant or entity goes on with it. Requests that come later are answered with the status 503.
 func (p *Page) Close() {
 	p.stop()
 	p.running.Wait()

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/outboxgen/outboxgen/admin"
 	"github.com/outboxgen/outboxgen/outbox"
 )
@@ -24,6 +26,9 @@ type EnqueueTopic struct {
 	// Message returns the event of a payload, or an error that says what is wrong with the payload, and quotes no value. It
 	// is called by any number of goroutines. TopicForm makes one of a generated topic.
 	Message func(payload json.RawMessage) (outbox.Message, error)
+	// Sealed says that something of the payload is to be sealed. The page then has no form, because only a program that has
+	// the keys can enqueue such an event.
+	Sealed bool
 }
 
 // mayEnqueue returns the topics of which who sends r may enqueue events.
@@ -41,7 +46,7 @@ func (p *Page) mayEnqueue(r *http.Request) (topics []EnqueueTopic) {
 
 // enqueueBody is what the page shows: the topics, or the form of one, or what would be written.
 type enqueueBody struct {
-	Topics  []string
+	Topics  []EnqueueTopic
 	Topic   string
 	Path    string
 	Problem string
@@ -52,6 +57,8 @@ type enqueueBody struct {
 	Hidden  []input
 	Means   string
 }
+
+const sealedText = "This topic has sealed fields. Only a program that has the keys can enqueue its events."
 
 var errEnqueueRefused = errors.New("nobody has allowed you to enqueue events of this topic: AuthorizeEnqueue decides that")
 
@@ -70,17 +77,19 @@ func (p *Page) enqueueTopic(w http.ResponseWriter, r *http.Request) (EnqueueTopi
 			Name: "problem", Title: "Forbidden", Body: problem{errEnqueueRefused.Error(), "Nothing was changed."},
 		})
 		return EnqueueTopic{}, false
+	case p.cfg.Enqueue[i].Sealed:
+		p.show(w, r, http.StatusConflict, frame{
+			Name: "problem", Title: "Enqueue " + name, Body: problem{sealedText, "Nothing was changed."},
+		})
+		return EnqueueTopic{}, false
 	}
 	return p.cfg.Enqueue[i], true
 }
 
 // showEnqueue lists the topics.
 func (p *Page) showEnqueue(w http.ResponseWriter, r *http.Request) {
-	body := enqueueBody{}
-	for _, t := range p.mayEnqueue(r) {
-		body.Topics = append(body.Topics, t.Name)
-	}
-	slices.Sort(body.Topics)
+	body := enqueueBody{Topics: p.mayEnqueue(r)}
+	slices.SortFunc(body.Topics, func(x, y EnqueueTopic) int { return strings.Compare(x.Name, y.Name) })
 	p.show(w, r, http.StatusOK, frame{Name: "enqueue", Title: "Enqueue", Body: body})
 }
 
@@ -142,6 +151,10 @@ func (p *Page) doEnqueue(w http.ResponseWriter, r *http.Request) {
 	who := whoIs(r.Context())
 	act := admin.Act{Who: who, Why: strings.TrimSpace(form.Get("why")), DryRun: !confirmed}
 	receipt, err := p.ops.Enqueue(r.Context(), m, act)
+	if isAboutMessage(err) {
+		p.showForm(w, r, t, http.StatusBadRequest, form, strings.TrimPrefix(err.Error(), "enqueue "+t.Name+": "))
+		return
+	}
 	if err != nil {
 		p.fail(w, r, err)
 		return
@@ -157,6 +170,11 @@ func (p *Page) doEnqueue(w http.ResponseWriter, r *http.Request) {
 	}
 	p.cfg.Logger.InfoContext(r.Context(), "dashboard: acted", "act", did, "who", who, "topic", t.Name, "event_id", receipt.ID)
 	http.Redirect(w, r, p.view.path("events", receipt.ID.String())+"?did="+did, http.StatusSeeOther)
+}
+
+// isAboutMessage reports whether err was found in what somebody has typed, before anything was sent to the database.
+func isAboutMessage(err error) bool {
+	return err != nil && !errors.As(err, new(*pgconn.PgError)) && !isUnavailable(err) && !errors.Is(err, outbox.ErrNotMigrated)
 }
 
 // messageOf returns the event that a form describes.

@@ -10,7 +10,7 @@ import (
 // formField is a field of the form of a topic, for one property of its payload.
 type formField struct {
 	Name, Label, Hint, Value string
-	Kind                     string   // text, number, choice or json
+	Kind                     string   // text, number, choice, bool or json
 	Choices                  []string // of a choice
 	Required                 bool
 }
@@ -25,6 +25,9 @@ type property struct {
 	Enum        []any           `json:"enum"`
 	Format      string          `json:"format"`
 	Description string          `json:"description"`
+	Encoding    string          `json:"contentEncoding"`
+	Properties  json.RawMessage `json:"properties"` // of an object
+	Required    []string        `json:"required"`
 }
 
 // fieldsOf returns the fields for the properties of a schema, in its order. Plain values have a field of their own kind,
@@ -65,21 +68,55 @@ func fieldsOf(schema json.RawMessage) []formField {
 				}
 			}
 		case kind == "boolean":
-			f.Kind, f.Choices = "choice", []string{"true", "false"}
+			f.Kind, f.Choices = "bool", []string{"true", "false"}
 		case kind == "string":
 			f.Kind = "text"
 		case kind == "integer", kind == "number":
 			f.Kind = "number"
 		}
-		if of.Format != "" {
-			f.Hint = strings.TrimSpace(f.Hint + " Format: " + of.Format + ".")
+		if f.Hint != "" && !strings.HasSuffix(f.Hint, ".") {
+			f.Hint += "."
 		}
-		if f.Kind == "json" {
-			f.Hint = strings.TrimSpace(f.Hint + " JSON.")
-		}
+		f.Hint = strings.TrimSpace(f.Hint + " " + of.form(f.Kind))
 		fields = append(fields, f)
 	}
 	return fields
+}
+
+// form says in words what a value of p looks like; "" if its field shows that.
+func (p property) form(kind string) string {
+	switch {
+	case kind == "json" && len(p.Properties) > 0:
+		var parts []string
+		for _, name := range names(p.Properties) {
+			if !slices.Contains(p.Required, name) {
+				name += " (optional)"
+			}
+			parts = append(parts, name)
+		}
+		return "A JSON object with " + strings.Join(parts, ", ") + "."
+	case kind == "json" && string(p.Type) == `"array"`:
+		return "A list in JSON, like [1, 2]."
+	case kind == "json" && string(p.Type) == `"object"`:
+		return "A JSON object."
+	case kind == "json":
+		return "In JSON: a text has quotes."
+	case p.Encoding == "base64":
+		return "Bytes in base64."
+	case p.Format == "uuid":
+		return "A UUID."
+	case p.Format == "date-time":
+		return "A time like 2026-05-01T12:00:00Z."
+	case p.Format == "date":
+		return "A date like 2026-05-01."
+	case kind == "number" && string(p.Type) == `"integer"`:
+		return "A whole number."
+	case kind == "number":
+		return "A number."
+	case p.Format != "" && kind == "text":
+		return "Format: " + p.Format + "."
+	}
+	return ""
 }
 
 // names returns the names of the members of a JSON object, in its order.
@@ -117,14 +154,16 @@ func payloadOf(fields []formField, form interface{ Get(string) string }) (json.R
 			continue
 		}
 		value := []byte(strings.TrimSpace(text))
-		if f.Kind == "text" || f.Kind == "choice" && !slices.Equal(f.Choices, []string{"true", "false"}) {
+		if f.Kind == "text" || f.Kind == "choice" {
 			encoded, err := json.Marshal(text)
 			if err != nil {
 				return nil, err
 			}
 			value = encoded
 		} else if !json.Valid(value) {
-			return nil, bad("%s: it is not valid JSON", f.Label)
+			return nil, bad("%s: %s", f.Label, map[string]string{
+				"number": "it is not a number", "bool": "it is neither true nor false", "json": "it is not valid JSON",
+			}[f.Kind])
 		}
 		if b.Len() > 1 {
 			b.WriteByte(',')

@@ -25,6 +25,7 @@ type mail struct {
 	Loud   bool      `json:"loud,omitempty"`
 	Tags   []string  `json:"tags,omitempty"`
 	Kind   string    `json:"kind,omitempty"`
+	Yes    string    `json:"yes,omitempty"`
 }
 
 func (m mail) Validate() error {
@@ -42,7 +43,7 @@ var mailTopic = outbox.NewTopic[mail](outbox.TopicSpec{
 	},
 })
 
-const mailSchema = `{"type": "object", "required": ["tenant", "to", "n"], "properties": {
+const mailSchema = `{"type": "object", "required": ["tenant", "to", "n"], "properties": {"yes": {"type": "string", "enum": ["true", "false"]},
 	"tenant": {"type": "string", "format": "uuid"}, "to": {"type": "string", "description": "Who gets it."}, "n": {"type": "integer"},
 	"loud": {"type": "boolean"}, "tags": {"type": "array"}, "kind": {"$ref": "#/$defs/kind"}},
 	"$defs": {"kind": {"type": "string", "enum": ["note", "bill"]}}}`
@@ -62,7 +63,7 @@ func TestEnqueueGoesFromFormToRow(t *testing.T) {
 	require.Contains(t, s.ok("/"), ">Enqueue</a>")
 	require.Equal(t, "/enqueue/jobs/mail", s.link("/enqueue", "jobs/mail"))
 	page := s.ok("/enqueue/jobs/mail")
-	for _, part := range []string{`<input name="p_to"`, `<select name="p_loud"`, `<option value="bill">`, `<textarea name="p_tags"`, `inputmode="decimal"`, "Who gets it.", "Format: uuid."} {
+	for _, part := range []string{`<input name="p_to"`, `<select name="p_loud"`, `<option value="bill">`, `<textarea name="p_tags"`, `inputmode="decimal"`, "Who gets it.", "A UUID."} {
 		require.Contains(t, page, part)
 	}
 	send := func(pairs ...string) answer {
@@ -76,7 +77,10 @@ func TestEnqueueGoesFromFormToRow(t *testing.T) {
 	for want, typed := range map[string][]string{
 		"field to is missing":          {"p_tenant", tenant, "p_n", "1"},
 		"n is less than 0":             {"p_tenant", tenant, "p_to", "a", "p_n", "-1"},
-		"n: it is not valid JSON":      {"p_tenant", tenant, "p_to", "a", "p_n", "many"},
+		"n: it is not a number":        {"p_tenant", tenant, "p_to", "a", "p_n", "many"},
+		"loud: it is neither true nor": {"p_tenant", tenant, "p_to", "a", "p_n", "1", "p_loud", "maybe"},
+		"tags: it is not valid JSON":   {"p_tenant", tenant, "p_to", "a", "p_n", "1", "p_tags", "x, y"},
+		"use a value of UTF-8 text":    {"p_tenant", tenant, "p_to", "a", "p_n", "1", "headers", `{"causation_id": "` + "\\u0000" + `"}`},
 		"field n does not fit int64":   {"p_tenant", tenant, "p_to", "a", "p_n", "1.5"},
 		"headers: they are not a JSON": {"p_tenant", tenant, "p_to", "a", "p_n", "1", "headers", "[]"},
 	} {
@@ -88,7 +92,7 @@ func TestEnqueueGoesFromFormToRow(t *testing.T) {
 	}
 	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events"))
 
-	a := send("p_tenant", tenant, "p_to", "ann", "p_n", "9007199254740993", "p_loud", "true", "p_tags", `["x"]`, "headers", `{"a": "b"}`, "why", "ticket 812")
+	a := send("p_tenant", tenant, "p_to", "ann", "p_n", "9007199254740993", "p_loud", "true", "p_tags", `["x"]`, "p_yes", "true", "headers", `{"a": "b"}`, "why", "ticket 812")
 	require.Equal(t, http.StatusOK, a.status, a.body)
 	require.Contains(t, a.body, tenant+"/ann")
 	require.Contains(t, a.body, "{&#34;masked&#34;: true}")
@@ -102,7 +106,7 @@ func TestEnqueueGoesFromFormToRow(t *testing.T) {
 	confirm := func() answer { return s.send(s.request(http.MethodPost, "/enqueue/jobs/mail", form)) }
 	require.Contains(t, said(t, confirm()), "Enqueued.")
 	require.Equal(t, 1, pgtest.Count(t, pool, `SELECT count(*) FROM outbox.events WHERE tenant_id = $1 AND dedupe_key = $1::text || '/ann' AND version = 3
-		AND payload ->> 'n' = '9007199254740993' AND headers ->> 'a' = 'b'`, uuid.MustParse(tenant)))
+		AND payload -> 'yes' = '"true"' AND payload ->> 'n' = '9007199254740993' AND headers ->> 'a' = 'b'`, uuid.MustParse(tenant)))
 	require.Equal(t, "tester enqueue ticket 812 1", audits(t, pool))
 	require.Equal(t, "This event has the dedupe key already: nothing was written.", said(t, confirm()))
 	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events"))
@@ -145,4 +149,33 @@ func TestEnqueueNeedsItsOwnPermission(t *testing.T) {
 	require.Contains(t, s.ok("/enqueue/jobs/mail"), `<textarea name="payload_json"`, "without a schema")
 	_, err := dashboard.New(dashboard.Config{Pool: pool, Enqueue: []dashboard.EnqueueTopic{{Name: "mail"}}})
 	require.ErrorContains(t, err, "topic \"mail\" needs a name")
+}
+
+// secret is a payload with a sealed field.
+type secret struct {
+	IBAN string `json:"iban" outbox:"sealed"`
+}
+
+// TestEnqueueRefusesSealedTopics: only a program that has the keys can enqueue their events.
+func TestEnqueueRefusesSealedTopics(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	topic := outbox.NewTopic[secret](outbox.TopicSpec{Namespace: "jobs", Name: "secret", Sealed: outbox.SealedFields()}).Untyped()
+	s := open(t, dashboard.Config{
+		Pool: pool, Mask: dashboard.Unmasked, AuthorizeEnqueue: func(*http.Request, string) error { return nil },
+		Enqueue: []dashboard.EnqueueTopic{dashboard.TopicForm(topic, nil), dashboard.TopicForm(mailTopic.Untyped(), nil)},
+	})
+	list := s.ok("/enqueue")
+	require.Contains(t, textOf(list), "jobs/secret has sealed fields: only a program that has the keys")
+	require.NotContains(t, list, `href="/enqueue/jobs/secret"`)
+	for _, a := range []answer{
+		s.get("/enqueue/jobs/secret"),
+		s.send(s.request(http.MethodPost, "/enqueue/jobs/secret", url.Values{"payload_json": {`{"iban": "swordfish"}`}})),
+		s.send(s.request(http.MethodPost, "/enqueue/jobs/secret", url.Values{"count": {"1"}, "payload": {`{"iban": "swordfish"}`}})),
+	} {
+		require.Equal(t, http.StatusConflict, a.status)
+		require.Contains(t, a.body, "This topic has sealed fields. Only a program that has the keys can enqueue its events.")
+		require.NotContains(t, a.body, "swordfish")
+	}
+	require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.events"))
 }

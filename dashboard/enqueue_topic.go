@@ -17,7 +17,7 @@ func TopicForm(topic *outbox.UntypedTopic, schema json.RawMessage) EnqueueTopic 
 	of := topic.Payload()
 	decoder := decode.NewDecoder(of, topic.Version(), true)
 	return EnqueueTopic{
-		Name: topic.String(), Schema: schema,
+		Name: topic.String(), Schema: schema, Sealed: !reflect.ValueOf(topic.Spec().Sealed).IsZero(),
 		Message: func(payload json.RawMessage) (outbox.Message, error) {
 			p, err := decoder.Decode(topic.Version(), payload)
 			if err != nil {

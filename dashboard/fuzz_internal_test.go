@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,6 +19,8 @@ func FuzzForm(f *testing.F) {
 	for _, text := range []string{
 		"topic=shop/paid&tenant=x&id=a,b", "id=" + uuid.NewString() + "&since=2h&until=2026-05-01", "topic=a/b&concurrency=-1&rate=1/1s",
 		"topic=a/b&concurrency=99999999999999999999", "topic=a/b&rate=1/24h", "n=-5&of=1e9&because=0&because=9", "until=-1h", "until=2562048h", "%zz=1",
+		"entity=order/4711&undelivered=1&why=x&count=3", "tenant=" + uuid.NewString() + "&entity=a/b/c", "entity=/&any_tenant=1&tenant=x",
+		"p_text=a&p_n=1&p_yes=true&p_list=[1]&p_kind=%22", "p_n=1e400&p_yes=maybe", "p_list={&p_text=%ff", "payload_json=[",
 	} {
 		f.Add(text)
 	}
@@ -49,6 +52,14 @@ func FuzzForm(f *testing.F) {
 		refused(err)
 		_, err = scopeOf(form)
 		refused(err)
+		body := forgetOf(form)
+		forget, err := body.scope()
+		refused(err)
+		require.True(t, err != nil || forget.TenantID.Valid || forget.EntityType != "" && forget.EntityID != "")
+		payload, err := payloadOf(fieldsOf(json.RawMessage(`{"properties": {"text": {"type": "string"}, "n": {"type": "integer"}, "yes": {"type": "boolean"},
+			"list": {"type": "array"}, "kind": {"type": "string", "enum": ["a"]}}}`)), form)
+		refused(err)
+		require.True(t, err != nil || json.Valid(payload), string(payload))
 		r := resultOf(form)
 		require.True(t, r.N >= 0 && r.Of >= 0 && r.Refused >= 0 && len(r.Why) <= len(refusals))
 		require.Equal(t, r, resultOf(r.query("act")))

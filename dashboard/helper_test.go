@@ -36,7 +36,9 @@ func open(t testing.TB, cfg dashboard.Config) *site {
 	if cfg.Authorize == nil {
 		cfg.Authorize = func(*http.Request) (string, error) { return "tester", nil }
 	}
-	cfg.Logger = runtimetest.DiscardLogger()
+	if cfg.Logger == nil {
+		cfg.Logger = runtimetest.DiscardLogger()
+	}
 	page, err := dashboard.New(cfg)
 	require.NoError(t, err)
 	server := httptest.NewServer(page)
@@ -101,10 +103,16 @@ var (
 // form returns what the confirmation of an act would send.
 func (s *site) form(path string) url.Values {
 	s.t.Helper()
-	found := formPattern.FindStringSubmatch(s.ok(path))
-	require.NotNil(s.t, found, "no form on %s", path)
+	return s.formOf(s.ok(path))
+}
+
+// formOf returns the hidden fields of the last form of a page that sends something.
+func (s *site) formOf(source string) url.Values {
+	s.t.Helper()
+	all := formPattern.FindAllStringSubmatch(source, -1)
+	require.NotEmpty(s.t, all, "no form in %s", source)
 	values := url.Values{}
-	for _, in := range hiddenPattern.FindAllStringSubmatch(found[2], -1) {
+	for _, in := range hiddenPattern.FindAllStringSubmatch(all[len(all)-1][2], -1) {
 		values.Set(in[1], html.UnescapeString(in[2]))
 	}
 	return values

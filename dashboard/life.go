@@ -85,7 +85,8 @@ func actText(act admin.EventAct) string {
 }
 
 type lifeBody struct {
-	Of       string // what the page is about
+	Entity   string // as type/id, if it is about one
+	Tenant   string // if it is about one
 	Tree     []node
 	Versions []admin.EntityVersion
 	More     bool
@@ -100,7 +101,10 @@ func (p *Page) showLife(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	body := lifeBody{List: p.view.path("events") + "?" + onlyFilter(query)}
+	body := lifeBody{
+		List:   p.view.path("events") + "?" + onlyFilter(query),
+		Entity: strings.TrimSpace(query.Get("entity")), Tenant: strings.TrimSpace(query.Get("tenant")),
+	}
 	page := admin.Page{Limit: eventsLimit, After: query.Get("after")}
 	var life admin.LifePage
 	for start := time.Now(); ; {
@@ -112,9 +116,12 @@ func (p *Page) showLife(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 	}
-	for _, name := range []string{"entity", "correlation", "key", "tenant"} {
-		if text := strings.TrimSpace(query.Get(name)); text != "" {
-			body.Of = text
+	title := "What happened"
+	for _, of := range []struct{ name, words string }{
+		{"entity", " to "}, {"correlation", " in the chain "}, {"key", " to the key "}, {"tenant", " to the tenant "},
+	} {
+		if text := strings.TrimSpace(query.Get(of.name)); text != "" {
+			title += of.words + shortText(text)
 			break
 		}
 	}
@@ -122,7 +129,7 @@ func (p *Page) showLife(w http.ResponseWriter, r *http.Request) {
 	if life.Next != "" {
 		body.Next = p.view.path("life") + "?" + onlyFilter(query, "after", life.Next)
 	}
-	p.show(w, r, http.StatusOK, frame{Name: "life", Title: "What happened", Live: true, ReadAt: time.Now(), Body: body})
+	p.show(w, r, http.StatusOK, frame{Name: "life", Title: title, Live: true, ReadAt: time.Now(), Body: body})
 }
 
 // chainLimit is how many events of its chain the page of an event shows.

@@ -42,6 +42,8 @@ func (p *Page) routes() *http.ServeMux {
 		get("/enqueue", p.showEnqueue)
 		get("/enqueue/{namespace}/{topic}", p.askEnqueue)
 		mux.HandleFunc("POST "+prefix+"/enqueue/{namespace}/{topic}", p.doEnqueue)
+		get("/forget", p.forgets(p.showForget))
+		mux.HandleFunc("POST "+prefix+"/forget", p.forgets(p.doForget))
 	}
 	mux.HandleFunc("POST "+prefix+"/doctor", p.runDoctor)
 	if prefix != "" {
@@ -73,6 +75,10 @@ func (p *Page) doneText(query url.Values) string {
 		return "Enqueued."
 	case "enqueue-duplicate":
 		return "This event has the dedupe key already: nothing was written."
+	case "forget":
+		return forgotText(resultOf(query))
+	case "forget-runs":
+		return "It takes longer, and goes on by itself. The audit counts the rows that are deleted, and says when it has ended."
 	}
 	for _, a := range p.acts {
 		if a.name == query.Get("did") {

@@ -70,6 +70,7 @@ func (v *view) functions() template.FuncMap {
 		"join":  strings.Join,
 		"add":   func(x, y int) int { return x + y },
 		"args":  func(of ...any) []any { return of },
+		"table": func(name string) string { return forgetTables[name] }, "unreached": func() []string { return forgetUnreached },
 	}
 }
 
@@ -94,6 +95,7 @@ type frame struct {
 	Who      string
 	ReadOnly bool
 	Enqueues bool   // whoever looks may enqueue events
+	Forgets  bool   // whoever looks may forget a tenant or an entity
 	Live     bool   // the page is refreshed
 	Reload   bool   // without a script too, because something is being read
 	Self     string // the URL of the page
@@ -106,7 +108,7 @@ type frame struct {
 // show renders a page. Nothing is sent before it is complete.
 func (p *Page) show(w http.ResponseWriter, r *http.Request, status int, f frame) {
 	f.Site, f.Who, f.ReadOnly = p.cfg.Title, whoIs(r.Context()), p.cfg.ReadOnly
-	f.Enqueues = len(p.mayEnqueue(r)) > 0
+	f.Enqueues, f.Forgets = len(p.mayEnqueue(r)) > 0, p.mayForget(r)
 	query := r.URL.Query()
 	for _, name := range doneFields {
 		query.Del(name)
@@ -158,7 +160,7 @@ func (p *Page) fail(w http.ResponseWriter, r *http.Request, err error) {
 		hint = "The database does not answer. The page works again when the database does."
 	case isForbidden(err):
 		hint = "The role that the page uses may not do this. Looking needs the role of a reader, and acting that of an " +
-			"operator: see `outboxgen migrate get --roles`."
+			"operator. Forgetting a tenant or an entity needs the role of an eraser: see `outboxgen migrate get --roles`."
 	default:
 		p.cfg.Logger.WarnContext(r.Context(), "dashboard: request failed", "path", r.URL.Path, "error", err)
 	}

@@ -27,7 +27,7 @@ const (
 	// Reader reads everything, payloads too, and changes nothing.
 	Reader Role = "reader"
 	// Viewer reads everything but payloads, headers and the messages that consumers keep, and changes nothing. It sees the
-	// texts of errors.
+	// texts of errors, and of headers causation_id and correlation_id.
 	Viewer Role = "viewer"
 )
 
@@ -138,6 +138,7 @@ func Grants(role Role) []Grant {
 			table("delivered", "SELECT", "INSERT", "UPDATE (id)", "DELETE"),
 			table("dead_letters", "SELECT", "INSERT", "UPDATE", "DELETE"),
 			table("event_status", "SELECT"),
+			table("event_links", "SELECT"),
 			table("log", "SELECT", "UPDATE", "DELETE"),
 			logSequence("SELECT", "UPDATE"),
 			table("listeners", "SELECT", "INSERT", "UPDATE", "DELETE"),
@@ -177,8 +178,8 @@ func Grants(role Role) []Grant {
 			table("entity_versions", "SELECT", "DELETE"),
 			table("audit", "SELECT", "INSERT", "UPDATE (why, scope, events, busy_until)"))
 	case Reader:
-		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "log", "listeners",
-			"parked", "listener_failures", "listener_rates",
+		for _, name := range []string{"events", "queue", "delivered", "dead_letters", "event_status", "event_links", "log",
+			"listeners", "parked", "listener_failures", "listener_rates",
 			"processed_events", "entity_versions", "inbox_quarantined", "inbox_messages", "processes", "pauses",
 			"limits", "limits_in_force", "limit_usage", "turn_claim", "audit"} {
 			grants = append(grants, table(name, "SELECT"))
@@ -186,7 +187,7 @@ func Grants(role Role) []Grant {
 		return append(grants, logSequence("SELECT"), function(laneFunction), appliedRecords())
 	case Viewer:
 		for _, name := range []string{"queue", "delivered", "listeners", "listener_failures", "listener_rates", "processed_events",
-			"entity_versions", "processes", "pauses", "limits", "limits_in_force", "limit_usage", "audit"} {
+			"entity_versions", "event_links", "processes", "pauses", "limits", "limits_in_force", "limit_usage", "audit"} {
 			grants = append(grants, table(name, "SELECT"))
 		}
 		for _, name := range slices.Sorted(maps.Keys(withoutPayload)) {
@@ -200,6 +201,8 @@ func Grants(role Role) []Grant {
 // withoutPayload has for each table and view with payloads the columns that a viewer reads.
 var withoutPayload = map[string]string{
 	"events": "id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version, created_at",
+	"event_status": "id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version, " +
+		"created_at, status, attempts, max_attempts, claim_no, next_attempt_at, locked_by, locked_until, last_error, failures, finalized_at",
 	"log": "seq, xid, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, entity_version, " +
 		"bucket, created_at",
 	"dead_letters": "no, listener, seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id, " +
@@ -295,5 +298,5 @@ var roleComments = map[Role]string{
 	Operator:   "Runs outboxgen status, dead, listener, pause, prune and doctor. In the audit it can only add, and count.",
 	Eraser:     "Runs outboxgen forget: it deletes what is known of a tenant or an entity, and removes it from the audit.",
 	Reader:     "Reads everything, payloads too.",
-	Viewer:     "Reads everything but payloads, headers and the messages that consumers keep. It sees texts of errors.",
+	Viewer:     "Reads everything but payloads, headers and the messages that consumers keep. It sees texts of errors, and what caused an event.",
 }

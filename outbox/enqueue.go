@@ -15,14 +15,11 @@ import (
 	"github.com/outboxgen/outboxgen/internal/broker/wireheader"
 	"github.com/outboxgen/outboxgen/internal/call/cause"
 	"github.com/outboxgen/outboxgen/internal/call/isnil"
-	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/internal/postgres/jsonb"
 	"github.com/outboxgen/outboxgen/internal/postgres/ownedtx"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgname"
-	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
-	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 )
 
 // Enqueue writes m into schema ("" means "outbox") with tx: it is delivered if and only if tx commits.
@@ -63,15 +60,11 @@ func enqueue(ctx context.Context, tx Tx, schema string, m Message, wake bool) (R
 	}
 	q := db.OnQuerier(tx)
 	for range insertTries {
-		if m.Log {
-			_, err = q.LogInsert(ctx, logInsert(db, &m, id, headers, wake))
-		} else {
-			_, err = q.EventInsert(ctx, eventInsert(db, &m, id, headers, wake))
-		}
+		err := insert(ctx, q, db, &m, id, headers, wake)
 		if err == nil {
 			return Receipt{ID: id}, nil
 		}
-		if !errors.Is(err, pgx.ErrNoRows) {
+		if m.DedupeKey == "" || !errors.Is(err, pgx.ErrNoRows) {
 			return Receipt{}, db.Wrap(m.what(), err)
 		}
 		rivals, err := owners(ctx, db, q, &m, []string{m.DedupeKey})
@@ -103,35 +96,6 @@ func usable(ctx context.Context, tx Tx) error {
 		return errNoTx
 	}
 	return nil
-}
-
-// eventInsert returns the row of m, checked, for the queue.
-func eventInsert(db *schemadb.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) queries.EventInsertParams {
-	ring := bell.Of(db, m.Namespace)
-	return queries.EventInsertParams{
-		Wake: wake, LockKey: ring.Key, Channel: ring.Channel,
-		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
-		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
-		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
-		Headers: headers, Payload: m.Payload, Lane: m.lane(), Turn: m.turnColumn(), MaxAttempts: int32(m.MaxAttempts),
-		NotBefore: pgvalue.Time(m.NotBefore),
-	}
-}
-
-// lane returns the lane of m in the queue.
-func (m *Message) lane() int32 {
-	if m.turn != "" {
-		return topiclane.OfTurns(m.Topic)
-	}
-	return topiclane.Of(m.Topic)
-}
-
-// turnColumn returns the turn of m, nil if it has none.
-func (m *Message) turnColumn() *string {
-	if m.turn == "" {
-		return nil
-	}
-	return &m.turn
 }
 
 // insertTries is how often an event is inserted whose dedupe key was taken at first, and free again when its owner was
@@ -232,25 +196,7 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*Pending
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.what(), err)
 	}
-	text, args := db.Record(func(q *queries.Queries) {
-		if m.Log {
-			p := logInsert(db, &m, id, headers, wake)
-			_, _ = q.LogQueue(context.Background(), queries.LogQueueParams{
-				Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
-				TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
-				EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Bucket: p.Bucket,
-				Wake: p.Wake, LockKey: p.LockKey, Channel: p.Channel,
-			})
-			return
-		}
-		p := eventInsert(db, &m, id, headers, wake)
-		_, _ = q.EventQueue(context.Background(), queries.EventQueueParams{
-			Namespace: p.Namespace, Topic: p.Topic, DedupeKey: p.DedupeKey, ID: p.ID, Version: p.Version,
-			TenantID: p.TenantID, PartitionKey: p.PartitionKey, EntityType: p.EntityType, EntityID: p.EntityID,
-			EntityVersion: p.EntityVersion, Headers: p.Headers, Payload: p.Payload, Lane: p.Lane, Turn: p.Turn, MaxAttempts: p.MaxAttempts,
-			NotBefore: p.NotBefore, Wake: p.Wake, LockKey: p.LockKey, Channel: p.Channel,
-		})
-	})
+	text, args := db.Record(func(q *queries.Queries) { queue(q, db, &m, id, headers, wake) })
 	m.Payload = nil
 	r := &PendingReceipt{db: db, event: m, id: id}
 	b.Queue(text, args...).QueryRow(r.read)
@@ -258,9 +204,12 @@ func enqueueInBatch(b *pgx.Batch, schema string, m Message, wake bool) (*Pending
 }
 
 func (r *PendingReceipt) read(row pgx.Row) error {
-	var written bool
-	var rival pgtype.UUID
-	if err := row.Scan(&written, &rival); err != nil {
+	written, rival := true, pgtype.UUID{}
+	into := []any{&written, &rival}
+	if r.event.DedupeKey == "" { // it cannot be a duplicate
+		into = []any{new(bool)}
+	}
+	if err := row.Scan(into...); err != nil {
 		r.err = r.db.Wrap(r.event.what(), err)
 		return r.err
 	}

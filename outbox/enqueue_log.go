@@ -5,10 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outboxgen/outboxgen/internal/postgres/bell"
-	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
-	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
 // buckets is the number of buckets. The events of a log are sharded by bucket.
@@ -27,25 +24,13 @@ func bucketOf(m *Message, id uuid.UUID) int16 {
 	return int16((sum ^ sum>>15) % buckets)
 }
 
-// logInsert returns the row of m, checked, for the log.
-func logInsert(db *schemadb.Schema, m *Message, id uuid.UUID, headers []byte, wake bool) queries.LogInsertParams {
-	ring := bell.OfLog(db)
-	return queries.LogInsertParams{
-		Wake: wake, LockKey: ring.Key, Channel: ring.Channel,
-		ID: pgvalue.UUID(id), Namespace: m.Namespace, Topic: m.Topic, Version: int32(m.Version),
-		TenantID: pgvalue.NullUUID(m.TenantID), DedupeKey: m.DedupeKey, PartitionKey: m.PartitionKey,
-		EntityType: m.Entity.Type, EntityID: m.Entity.ID, EntityVersion: m.Entity.Version,
-		Headers: headers, Payload: m.Payload, Bucket: bucketOf(m, id),
-	}
-}
-
 // logInsertMany turns the rows of part from those of a queue into those of the log.
 func logInsertMany(p queries.EventInsertManyParams, ms []Message, part []int) queries.LogInsertManyParams {
 	q := queries.LogInsertManyParams{
 		Namespace: p.Namespace, Topic: p.Topic, Version: p.Version, Ids: p.Ids, TenantIds: p.TenantIds,
 		DedupeKeys: p.DedupeKeys, PartitionKeys: p.PartitionKeys, EntityTypes: p.EntityTypes, EntityIds: p.EntityIds,
 		EntityVersions: p.EntityVersions, Headers: p.Headers, Payloads: p.Payloads,
-		Wake: p.Wake, LockKey: p.LockKey, Channel: p.Channel,
+		LockKey: p.LockKey, Channel: p.Channel,
 	}
 	q.Buckets, q.Places = make([]int16, len(part)), make([]int32, len(part))
 	for n, i := range part {

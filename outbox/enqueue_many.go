@@ -165,7 +165,7 @@ func (e *manyEvents) rows(part []int) queries.EventInsertManyParams {
 	}
 	return queries.EventInsertManyParams{
 		Namespace: first.Namespace, Topic: first.Topic, Version: int32(first.Version),
-		Wake: e.wake, LockKey: ring.Key, Channel: ring.Channel,
+		LockKey: lockKey(ring, e.wake), Channel: ring.Channel,
 		Ids: column(part, func(i int) (pgtype.UUID, bool) { return pgvalue.UUID(e.receipts[i].ID), true }),
 		TenantIds: column(part, func(i int) (pgtype.UUID, bool) {
 			id := ms[i].TenantID

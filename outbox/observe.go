@@ -101,12 +101,27 @@ type observerKey struct{}
 // functions. Call it once, at the root: Enqueuing and Enqueued get the context of each enqueue. They run in the
 // caller's goroutine. EnqueueInBatch has no context and is not observed.
 func ContextWithObserver(ctx context.Context, o *Observer) context.Context {
-	return context.WithValue(ctx, observerKey{}, o)
+	if o == nil {
+		return context.WithValue(ctx, observerKey{}, (*observing)(nil))
+	}
+	return context.WithValue(ctx, observerKey{}, &observing{o, logObserver})
+}
+
+// observing is what a context keeps of an observer. Only ContextWithObserver refers to what logs a panic, so that programs
+// without an observer do not link it.
+type observing struct {
+	*Observer
+	panicked func(e Enqueued, what string, err error)
+}
+
+func logObserver(e Enqueued, what string, err error) {
+	usercode.Logger(slog.Default()).Error("observer panicked", "hook", what, "namespace", e.Namespace, "topic", e.Topic,
+		"stack", err.Error())
 }
 
 // observation is one call that enqueues. A nil one tells nobody.
 type observation struct {
-	o     *Observer
+	o     *observing
 	ctx   context.Context
 	began time.Time
 	e     Enqueued
@@ -117,7 +132,7 @@ func observe(ctx context.Context, namespace, topic string, events int) (context.
 	if ctx == nil {
 		return nil, nil
 	}
-	o, _ := ctx.Value(observerKey{}).(*Observer)
+	o, _ := ctx.Value(observerKey{}).(*observing)
 	if o == nil || o.Enqueuing == nil && o.Enqueued == nil {
 		return ctx, nil
 	}
@@ -160,7 +175,6 @@ func (ob *observation) endOne(r Receipt, err error) {
 // call calls a function of the observer. A panic is logged, and the enqueue continues.
 func (ob *observation) call(what string, call func()) {
 	if crashed := usercode.Recover("observer's function "+what, func() error { call(); return nil }); crashed != nil {
-		usercode.Logger(slog.Default()).Error("observer panicked", "hook", what, "namespace", ob.e.Namespace, "topic",
-			ob.e.Topic, "stack", crashed.Error())
+		ob.o.panicked(ob.e, what, crashed)
 	}
 }

@@ -2,15 +2,16 @@
 -- Writes one event and its state unless its dedupe key is taken. Then there is no row, and never an error that would abort
 -- the caller's transaction. An insert that meets an uncommitted event with its key waits for that transaction to end.
 -- woke reports whether a NOTIFY was sent. The shared lock is refused only while a dispatcher sleeps with the
--- exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
+-- exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then. Without a lock_key
+-- nobody is woken.
+-- What an event does not have is sent as NULL, because PostgreSQL prepares every expression of a statement each time it runs.
 WITH inserted AS (
     INSERT INTO outbox_schema.events (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload)
     VALUES (
-        @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
-        nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
-        CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload)
+        @id, @namespace, @topic, @version, @tenant_id, @dedupe_key::text, sqlc.narg('partition_key')::text,
+        sqlc.narg('entity_type')::text, sqlc.narg('entity_id')::text, sqlc.narg('entity_version')::bigint, @headers, @payload)
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
 )
@@ -20,8 +21,28 @@ SELECT i.id, @namespace, @topic, @version, @tenant_id, @lane, sqlc.narg('turn'):
 FROM inserted AS i
 RETURNING
     (CASE
-        WHEN NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
+        WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify(@channel::text, '') IS NOT NULL
+    END)::boolean AS woke;
+
+-- name: EventInsertKeyless :one
+-- EventInsert of an event without a dedupe key. Nothing can conflict, so it needs no ON CONFLICT, which costs the row a lock
+-- and a second record in the WAL, and the state need not wait for what was inserted.
+WITH inserted AS (
+    INSERT INTO outbox_schema.events (
+        id, namespace, topic, version, tenant_id, partition_key, entity_type, entity_id,
+        entity_version, headers, payload)
+    VALUES (
+        @id, @namespace, @topic, @version, @tenant_id, sqlc.narg('partition_key')::text,
+        sqlc.narg('entity_type')::text, sqlc.narg('entity_id')::text, sqlc.narg('entity_version')::bigint, @headers, @payload)
+)
+INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
+VALUES (
+    @id, @namespace, @topic, @version, @tenant_id, @lane, sqlc.narg('turn')::text, @max_attempts,
+    coalesce(sqlc.narg('not_before')::timestamptz, statement_timestamp()))
+RETURNING
+    (CASE
+        WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS woke;
 
@@ -73,8 +94,8 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality(@ids::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted;
@@ -120,8 +141,8 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality(@ids::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted;
@@ -129,15 +150,14 @@ FROM inserted;
 -- name: EventQueue :one
 -- EventInsert as a single statement of the caller's own batch, where no second statement can follow to read the first
 -- event. On a duplicate it returns the id that its snapshot sees. That is null if the other transaction committed
--- while this statement waited for it.
+-- while this statement waited for it. An event without a dedupe key is written by EventInsertKeyless.
 WITH inserted AS (
     INSERT INTO outbox_schema.events (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload)
     VALUES (
-        @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
-        nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
-        CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload)
+        @id, @namespace, @topic, @version, @tenant_id, @dedupe_key::text, sqlc.narg('partition_key')::text,
+        sqlc.narg('entity_type')::text, sqlc.narg('entity_id')::text, sqlc.narg('entity_version')::bigint, @headers, @payload)
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
 ),
@@ -148,8 +168,7 @@ queued AS (
     FROM inserted AS i
     RETURNING
         CASE
-            WHEN NOT @wake::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
+            WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
             ELSE pg_notify(@channel::text, '') IS NOT NULL
         END AS woke
 )

@@ -2,11 +2,11 @@
 -- Scans events of queue topics, with what has become of them. Like each scan of a forget it reads a piece of its table, in
 -- the order of the primary key, and returns what is of the scope: of a tenant, of an entity, or of both. The row that does
 -- not match comes last. It says where the piece ended, and how many rows it had. With an entity, its index finds the events, in the order of
--- their time. processed counts what the consumer groups of groups have recorded of an event. States are looked up by ranges
--- of one id, in its order: for an equality the planner may walk another index, which looks free while the table is empty.
+-- their time. States are looked up by ranges of one id, in its order: for an equality the planner may walk another index,
+-- which looks free while the table is empty.
 WITH piece AS MATERIALIZED (
     (
-        SELECT e.id, e.namespace, e.topic, e.tenant_id, e.created_at
+        SELECT e.id, e.namespace, e.topic, e.tenant_id, e.dedupe_key, e.created_at
         FROM outbox_schema.events AS e
         WHERE @entity_type::text = ''
           AND e.id > @after_id
@@ -15,7 +15,7 @@ WITH piece AS MATERIALIZED (
     )
     UNION ALL
     (
-        SELECT e.id, e.namespace, e.topic, e.tenant_id, e.created_at
+        SELECT e.id, e.namespace, e.topic, e.tenant_id, e.dedupe_key, e.created_at
         FROM outbox_schema.events AS e
         WHERE @entity_type::text <> ''
           AND e.entity_type = @entity_type::text
@@ -26,7 +26,7 @@ WITH piece AS MATERIALIZED (
     )
 )
 SELECT true AS matches, p.id::uuid AS id, p.namespace::text AS namespace, p.topic::text AS topic, p.tenant_id::uuid AS tenant_id,
-    p.created_at::timestamptz AS created_at,
+    coalesce(p.dedupe_key, '')::text AS dedupe_key, p.created_at::timestamptz AS created_at,
     (CASE
         WHEN q.id IS NOT NULL THEN CASE WHEN q.locked_until IS NULL THEN 'pending' ELSE 'processing' END
         WHEN (SELECT d.id FROM outbox_schema.delivered AS d WHERE d.id = p.id LIMIT 1) IS NOT NULL THEN 'delivered'
@@ -40,12 +40,7 @@ SELECT true AS matches, p.id::uuid AS id, p.namespace::text AS namespace, p.topi
             LIMIT 1
         ) IS NOT NULL THEN 'dead'
         ELSE ''
-    END)::text AS status,
-    (SELECT count(*) FROM unnest(@groups::text[]) AS g (name)
-        CROSS JOIN LATERAL (
-            SELECT FROM outbox_schema.processed_events AS r WHERE r.consumer_group = g.name AND r.event_id = p.id LIMIT 1
-        ) AS r)::bigint AS processed,
-    0::bigint AS scanned
+    END)::text AS status, 0::bigint AS scanned
 FROM piece AS p
 LEFT JOIN LATERAL (
     SELECT o.id, o.locked_until
@@ -58,7 +53,7 @@ LEFT JOIN LATERAL (
 WHERE sqlc.narg('tenant_id')::uuid IS NULL
    OR p.tenant_id = sqlc.narg('tenant_id')::uuid
 UNION ALL
-SELECT false, coalesce(l.id, @after_id), '', '', NULL, coalesce(l.created_at, @after_at::timestamptz), '', 0, n.scanned
+SELECT false, coalesce(l.id, @after_id), '', '', NULL, '', coalesce(l.created_at, @after_at::timestamptz), '', n.scanned
 FROM (SELECT count(*) AS scanned FROM piece) AS n
 LEFT JOIN LATERAL (
     SELECT p.id, p.created_at
@@ -72,7 +67,7 @@ LEFT JOIN LATERAL (
 -- parked it. heard counts the failed attempts of listeners that are kept.
 WITH piece AS MATERIALIZED (
     (
-        SELECT g.seq, g.xid, g.id, g.namespace, g.topic, g.tenant_id, g.created_at
+        SELECT g.seq, g.xid, g.id, g.namespace, g.topic, g.tenant_id, g.dedupe_key, g.created_at
         FROM outbox_schema.log AS g
         WHERE @entity_type::text = ''
           AND g.seq > @after_seq
@@ -81,7 +76,7 @@ WITH piece AS MATERIALIZED (
     )
     UNION ALL
     (
-        SELECT g.seq, g.xid, g.id, g.namespace, g.topic, g.tenant_id, g.created_at
+        SELECT g.seq, g.xid, g.id, g.namespace, g.topic, g.tenant_id, g.dedupe_key, g.created_at
         FROM outbox_schema.log AS g
         WHERE @entity_type::text <> ''
           AND g.entity_type = @entity_type::text
@@ -92,7 +87,7 @@ WITH piece AS MATERIALIZED (
     )
 )
 SELECT true AS matches, p.seq::bigint AS seq, p.id::uuid AS id, p.namespace::text AS namespace, p.topic::text AS topic,
-    p.tenant_id::uuid AS tenant_id, p.created_at::timestamptz AS created_at,
+    p.tenant_id::uuid AS tenant_id, coalesce(p.dedupe_key, '')::text AS dedupe_key, p.created_at::timestamptz AS created_at,
     (
         NOT EXISTS (
             SELECT
@@ -103,17 +98,13 @@ SELECT true AS matches, p.seq::bigint AS seq, p.id::uuid AS id, p.namespace::tex
         AND (SELECT k.no FROM outbox_schema.parked AS k WHERE k.seq = p.seq LIMIT 1) IS NULL
     )::boolean AS passed,
     (SELECT count(*) FROM outbox_schema.listener_failures AS f WHERE f.id = p.id)::bigint AS heard,
-    (SELECT count(*) FROM unnest(@groups::text[]) AS g (name)
-        CROSS JOIN LATERAL (
-            SELECT FROM outbox_schema.processed_events AS r WHERE r.consumer_group = g.name AND r.event_id = p.id LIMIT 1
-        ) AS r)::bigint AS processed,
     0::bigint AS scanned
 FROM piece AS p
 WHERE sqlc.narg('tenant_id')::uuid IS NULL
    OR p.tenant_id = sqlc.narg('tenant_id')::uuid
 UNION ALL
-SELECT false, coalesce(l.seq, @after_seq), '00000000-0000-0000-0000-000000000000', '', '', NULL,
-    coalesce(l.created_at, @after_at::timestamptz), false, 0, 0, n.scanned
+SELECT false, coalesce(l.seq, @after_seq), '00000000-0000-0000-0000-000000000000', '', '', NULL, '',
+    coalesce(l.created_at, @after_at::timestamptz), false, 0, n.scanned
 FROM (SELECT count(*) AS scanned FROM piece) AS n
 LEFT JOIN LATERAL (
     SELECT p.seq, p.created_at
@@ -125,19 +116,20 @@ LEFT JOIN LATERAL (
 -- name: ForgetDeadScan :many
 -- Scans dead letters, of queue topics and of listeners.
 WITH piece AS MATERIALIZED (
-    SELECT d.no, d.listener, d.id, d.namespace, d.topic, d.tenant_id, d.entity_type, d.entity_id
+    SELECT d.no, d.listener, d.id, d.namespace, d.topic, d.tenant_id, d.dedupe_key, d.entity_type, d.entity_id
     FROM outbox_schema.dead_letters AS d
     WHERE d.no > @after_no
     ORDER BY d.no
     LIMIT @piece::integer
 )
 SELECT true AS matches, p.no::bigint AS no, (p.listener IS NOT NULL)::boolean AS heard, p.id::uuid AS id,
-    p.namespace::text AS namespace, p.topic::text AS topic, p.tenant_id::uuid AS tenant_id, 0::bigint AS scanned
+    p.namespace::text AS namespace, p.topic::text AS topic, p.tenant_id::uuid AS tenant_id,
+    coalesce(p.dedupe_key, '')::text AS dedupe_key, 0::bigint AS scanned
 FROM piece AS p
 WHERE (sqlc.narg('tenant_id')::uuid IS NULL OR p.tenant_id = sqlc.narg('tenant_id')::uuid)
   AND (@entity_type::text = '' OR p.entity_type = @entity_type::text AND p.entity_id = @entity_id::text)
 UNION ALL
-SELECT false, coalesce(max(p.no), @after_no), false, '00000000-0000-0000-0000-000000000000', '', '', NULL, count(*)
+SELECT false, coalesce(max(p.no), @after_no), false, '00000000-0000-0000-0000-000000000000', '', '', NULL, '', count(*)
 FROM piece AS p;
 
 -- name: ForgetParkedScan :many
@@ -294,8 +286,8 @@ FROM (
 ORDER BY 1, 2;
 
 -- name: ForgetEvents :one
--- Deletes events of queue topics with their state. Those that are queued stay, unless undelivered says otherwise: kept counts
--- them. What consumers have recorded of the events goes too, for the groups of groups.
+-- Deletes events of queue topics with their state, and returns which. Those that are queued stay, unless undelivered says
+-- otherwise: kept counts them.
 WITH want AS MATERIALIZED (
     SELECT w.id
     FROM (SELECT unnest(@ids::uuid[]) AS id) AS w
@@ -339,20 +331,12 @@ gone AS (
     USING want AS w
     WHERE e.id = w.id
     RETURNING e.id
-),
-recorded AS (
-    DELETE FROM outbox_schema.processed_events AS r
-    USING want AS w, (SELECT unnest(@groups::text[]) AS name) AS g
-    WHERE r.consumer_group = g.name
-      AND r.event_id = w.id
-    RETURNING r.event_id
 )
 SELECT
-    (SELECT count(*) FROM gone) AS events,
+    coalesce((SELECT array_agg(g.id) FROM gone AS g), '{}')::uuid[] AS gone,
     (SELECT count(*) FROM queued) AS queued,
     (SELECT count(*) FROM done) AS delivered,
     (SELECT count(*) FROM dead) AS dead_letters,
-    (SELECT count(*) FROM recorded) AS processed,
     (cardinality(@ids::uuid[]) - (SELECT count(*) FROM want))::bigint AS kept;
 
 -- name: ForgetCursors :execrows
@@ -408,7 +392,7 @@ WHERE l.listener = h.listener
   AND l.shard = h.shard;
 
 -- name: ForgetLog :one
--- Deletes events of the log, with the dead letters and the failed attempts of listeners at them. Those that some listener has
+-- Deletes events of the log, with the dead letters and the failed attempts of listeners at them, and returns which. Those that some listener has
 -- not passed, or has parked, stay, unless undelivered says otherwise: kept counts them. The caller has the lock of the
 -- cursors, as for LogPrune, and has called ForgetCursors.
 WITH doomed AS MATERIALIZED (
@@ -428,7 +412,7 @@ gone AS (
     DELETE FROM outbox_schema.log AS g
     USING doomed AS d
     WHERE g.seq = d.seq
-    RETURNING g.seq
+    RETURNING g.id
 ),
 letters AS MATERIALIZED (
     SELECT x.no
@@ -453,29 +437,49 @@ failed AS (
     USING doomed AS d
     WHERE f.id = d.id
     RETURNING f.id
-),
-recorded AS (
-    DELETE FROM outbox_schema.processed_events AS r
-    USING doomed AS d, (SELECT unnest(@groups::text[]) AS name) AS g
-    WHERE r.consumer_group = g.name
-      AND r.event_id = d.id
-    RETURNING r.event_id
 )
 SELECT
-    (SELECT count(*) FROM gone) AS log,
+    coalesce((SELECT array_agg(g.id) FROM gone AS g), '{}')::uuid[] AS gone,
     (SELECT count(*) FROM dead) AS dead_letters,
     (SELECT count(*) FROM failed) AS failures,
-    (SELECT count(*) FROM recorded) AS processed,
     ((SELECT count(*) FROM (SELECT unnest(@seqs::bigint[]) AS seq) AS w JOIN outbox_schema.log AS g ON g.seq = w.seq)
         - (SELECT count(*) FROM doomed))::bigint AS kept;
 
+-- name: ForgetRecordedCount :one
+-- Counts what consumer groups have recorded under ids, which are looked up one by one.
+SELECT count(*)
+FROM unnest(@groups::text[]) AS g (name)
+CROSS JOIN unnest(@ids::uuid[]) AS w (id)
+CROSS JOIN LATERAL (
+    SELECT FROM outbox_schema.processed_events AS p WHERE p.consumer_group = g.name AND p.event_id = w.id LIMIT 1
+) AS r;
+
+-- name: ForgetRecorded :execrows
+-- Deletes what consumer groups have recorded under ids, which are looked up likewise: a join could read all that a group has.
+WITH found AS MATERIALIZED (
+    SELECT r.consumer_group, r.event_id
+    FROM unnest(@groups::text[]) AS g (name)
+    CROSS JOIN unnest(@ids::uuid[]) AS w (id)
+    CROSS JOIN LATERAL (
+        SELECT p.consumer_group, p.event_id
+        FROM outbox_schema.processed_events AS p
+        WHERE p.consumer_group = g.name
+          AND p.event_id = w.id
+        LIMIT 1
+    ) AS r
+)
+DELETE FROM outbox_schema.processed_events AS r
+USING found AS f
+WHERE r.consumer_group = f.consumer_group
+  AND r.event_id = f.event_id;
+
 -- name: ForgetDead :one
--- Deletes dead letters, with the failed attempts of listeners at their events. The event of a queue topic is left: without
--- its dead letter, ForgetEvents deletes it.
+-- Deletes dead letters of listeners, with their failed attempts at the events.
 WITH letters AS MATERIALIZED (
     SELECT d.no
     FROM (SELECT unnest(@nos::bigint[]) AS no) AS w
     JOIN outbox_schema.dead_letters AS d ON d.no = w.no
+    WHERE d.listener IS NOT NULL
     ORDER BY d.no
     FOR UPDATE OF d
 ),
@@ -596,7 +600,7 @@ named AS MATERIALIZED (
 ),
 changed AS (
     UPDATE outbox_schema.audit AS a
-    SET scope = a.scope - '{tenant_id,key,error,group,id,ids,more_ids,entity_id}'::text[] || '{"forgotten": true}',
+    SET scope = a.scope - '{tenant_id,key,error,group,id,ids,more_ids,selected,entity_id}'::text[] || '{"forgotten": true}',
         why = ''::text
     FROM named AS n
     WHERE a.no = n.no
@@ -610,15 +614,25 @@ SELECT
     (SELECT count(*) FROM changed) AS changed;
 
 -- name: ForgetStart :one
--- Begins the entry of a forget in the audit, or goes on with that of one that was broken off: of the same scope.
+-- Begins the entry of a forget in the audit, or goes on with that of one that was broken off: of the same scope, whose options
+-- it adds to the entry. no is 0 if another forget has ended that one at this moment: then the caller tries again.
 WITH unfinished AS (
     SELECT a.no
     FROM outbox_schema.audit AS a
     WHERE a.busy_until IS NOT NULL
       AND a.act = 'forget'
-      AND a.scope - 'rows' - 'undelivered' = @identity
+      AND a.scope - '{rows,undelivered,processed,any_tenant}'::text[] = @identity
     ORDER BY a.no
     LIMIT 1
+),
+resumed AS (
+    UPDATE outbox_schema.audit AS a
+    SET scope = a.scope || @scope,
+        busy_until = clock_timestamp() + @busy::interval
+    FROM unfinished AS u
+    WHERE a.no = u.no
+      AND a.busy_until IS NOT NULL
+    RETURNING a.no
 ),
 began AS (
     INSERT INTO outbox_schema.audit (who, act, why, scope, events, busy_until)
@@ -627,8 +641,8 @@ began AS (
     RETURNING no
 )
 SELECT
-    coalesce((SELECT u.no FROM unfinished AS u), (SELECT b.no FROM began AS b))::bigint AS no,
-    (SELECT count(*) FROM unfinished)::bigint AS resumed;
+    coalesce((SELECT r.no FROM resumed AS r), (SELECT b.no FROM began AS b), 0)::bigint AS no,
+    (SELECT count(*) FROM resumed)::bigint AS resumed;
 
 -- name: ForgetCount :exec
 -- Adds to the entry of a forget that runs, and says until when the next piece is expected.

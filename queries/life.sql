@@ -7,9 +7,10 @@
 SELECT f.id, f.created_at, f.seq
 FROM (
     (
-        SELECT e.id, e.created_at, 0::bigint AS seq
-        FROM outbox_schema.events AS e
-        WHERE e.entity_type = @entity_type::text
+        SELECT e.id, e.created_at, e.seq
+        FROM outbox_schema.event_links AS e
+        WHERE e.place IN ('queue', 'log')
+          AND e.entity_type = @entity_type::text
           AND e.entity_id = @entity_id::text
           AND e.created_at >= @after_at::timestamptz
           AND (e.created_at > @after_at::timestamptz OR e.id > @after_id::uuid)
@@ -18,36 +19,14 @@ FROM (
     )
     UNION
     (
-        SELECT g.id, g.created_at, g.seq
-        FROM outbox_schema.log AS g
-        WHERE g.entity_type = @entity_type::text
-          AND g.entity_id = @entity_id::text
-          AND g.created_at >= @after_at::timestamptz
-          AND (g.created_at > @after_at::timestamptz OR g.id > @after_id::uuid)
-        ORDER BY g.created_at -- the order of the index: with the id all may be sorted
-        FETCH FIRST (@event_limit::integer) ROWS WITH TIES
-    )
-    UNION
-    (
-        SELECT DISTINCT d.id, d.created_at, d.seq
-        FROM outbox_schema.dead_letters AS d
-        WHERE d.entity_type = @entity_type::text
-          AND d.entity_id = @entity_id::text
-          AND d.created_at >= @after_at::timestamptz
-          AND (d.created_at > @after_at::timestamptz OR d.id > @after_id::uuid)
-          AND d.listener IS NOT NULL
-        ORDER BY d.created_at, d.id, d.seq
-        LIMIT @event_limit::integer
-    )
-    UNION
-    (
-        SELECT DISTINCT p.id, p.created_at, p.seq
-        FROM outbox_schema.parked AS p
-        WHERE p.entity_type = @entity_type::text
-          AND p.entity_id = @entity_id::text
-          AND p.created_at >= @after_at::timestamptz
-          AND (p.created_at > @after_at::timestamptz OR p.id > @after_id::uuid)
-        ORDER BY p.created_at, p.id, p.seq
+        SELECT DISTINCT e.id, e.created_at, e.seq
+        FROM outbox_schema.event_links AS e
+        WHERE e.place IN ('dead', 'parked')
+          AND e.entity_type = @entity_type::text
+          AND e.entity_id = @entity_id::text
+          AND e.created_at >= @after_at::timestamptz
+          AND (e.created_at > @after_at::timestamptz OR e.id > @after_id::uuid)
+        ORDER BY e.created_at, e.id, e.seq
         LIMIT @event_limit::integer
     )
 ) AS f
@@ -61,10 +40,11 @@ SELECT f.id, f.created_at, f.seq
 FROM unnest(@correlations::text[]) AS c(correlation)
 CROSS JOIN LATERAL (
     (
-        SELECT e.id, e.created_at, 0::bigint AS seq
-        FROM outbox_schema.events AS e
-        WHERE left(e.headers ->> 'correlation_id', 100) COLLATE "C" = left(c.correlation, 100)
-          AND e.headers ->> 'correlation_id' = c.correlation
+        SELECT e.id, e.created_at, e.seq
+        FROM outbox_schema.event_links AS e
+        WHERE e.place IN ('queue', 'log')
+          AND left(e.correlation_id, 100) COLLATE "C" = left(c.correlation, 100)
+          AND e.correlation_id = c.correlation
           AND e.created_at >= @after_at::timestamptz
           AND (e.created_at > @after_at::timestamptz OR e.id > @after_id::uuid)
         ORDER BY e.created_at -- the order of the index: with the id all may be sorted
@@ -72,36 +52,14 @@ CROSS JOIN LATERAL (
     )
     UNION
     (
-        SELECT g.id, g.created_at, g.seq
-        FROM outbox_schema.log AS g
-        WHERE left(g.headers ->> 'correlation_id', 100) COLLATE "C" = left(c.correlation, 100)
-          AND g.headers ->> 'correlation_id' = c.correlation
-          AND g.created_at >= @after_at::timestamptz
-          AND (g.created_at > @after_at::timestamptz OR g.id > @after_id::uuid)
-        ORDER BY g.created_at -- the order of the index: with the id all may be sorted
-        FETCH FIRST (@event_limit::integer) ROWS WITH TIES
-    )
-    UNION
-    (
-        SELECT DISTINCT d.id, d.created_at, d.seq
-        FROM outbox_schema.dead_letters AS d
-        WHERE left(d.headers ->> 'correlation_id', 100) COLLATE "C" = left(c.correlation, 100)
-          AND d.headers ->> 'correlation_id' = c.correlation
-          AND d.created_at >= @after_at::timestamptz
-          AND (d.created_at > @after_at::timestamptz OR d.id > @after_id::uuid)
-          AND d.listener IS NOT NULL
-        ORDER BY d.created_at, d.id, d.seq
-        LIMIT @event_limit::integer
-    )
-    UNION
-    (
-        SELECT DISTINCT p.id, p.created_at, p.seq
-        FROM outbox_schema.parked AS p
-        WHERE left(p.headers ->> 'correlation_id', 100) COLLATE "C" = left(c.correlation, 100)
-          AND p.headers ->> 'correlation_id' = c.correlation
-          AND p.created_at >= @after_at::timestamptz
-          AND (p.created_at > @after_at::timestamptz OR p.id > @after_id::uuid)
-        ORDER BY p.created_at, p.id, p.seq
+        SELECT DISTINCT e.id, e.created_at, e.seq
+        FROM outbox_schema.event_links AS e
+        WHERE e.place IN ('dead', 'parked')
+          AND left(e.correlation_id, 100) COLLATE "C" = left(c.correlation, 100)
+          AND e.correlation_id = c.correlation
+          AND e.created_at >= @after_at::timestamptz
+          AND (e.created_at > @after_at::timestamptz OR e.id > @after_id::uuid)
+        ORDER BY e.created_at, e.id, e.seq
         LIMIT @event_limit::integer
     )
 ) AS f
@@ -109,36 +67,26 @@ ORDER BY f.created_at, f.id
 LIMIT @all_limit::integer;
 
 -- name: EventFacts :many
--- Reads what events are about, and the headers that say what has caused them: of queue topics by id, of the log by position, and
--- of the copies of listeners by id. So an event may be in it several times, with the same facts. The list keeps the planner from
--- starting parallel workers, when statistics are missing, for the few rows that it reads.
-WITH wanted AS MATERIALIZED (
-    SELECT DISTINCT unnest(@ids::uuid[]) AS id
-)
-SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
-    coalesce(e.entity_version, 0)::bigint AS entity_version,
-    coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM wanted AS w
-JOIN outbox_schema.events AS e ON e.id = w.id
+-- Reads what events are about, and the headers that say what has caused them: of queue topics and of the copies of listeners by
+-- id, which all have the same facts, and of the log by position.
+SELECT l.id, coalesce(l.entity_type, '')::text AS entity_type, coalesce(l.entity_id, '')::text AS entity_id,
+    coalesce(l.entity_version, 0)::bigint AS entity_version, coalesce(l.causation_id, '')::text AS causation,
+    coalesce(l.correlation_id, '')::text AS correlation
+FROM unnest(@ids::uuid[]) AS w(id)
+CROSS JOIN LATERAL (
+    SELECT e.id, e.entity_type, e.entity_id, e.entity_version, e.causation_id, e.correlation_id
+    FROM outbox_schema.event_links AS e
+    WHERE e.place IN ('queue', 'dead', 'parked')
+      AND e.id = w.id
+    LIMIT 1 -- so that each is looked up by its key
+) AS l
 UNION ALL
 SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
-    coalesce(e.entity_version, 0)::bigint AS entity_version,
-    coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM outbox_schema.log AS e
-WHERE e.seq = ANY (@seqs::bigint[])
-UNION ALL
-SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
-    coalesce(e.entity_version, 0)::bigint AS entity_version,
-    coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM wanted AS w
-JOIN outbox_schema.dead_letters AS e ON e.id = w.id
-WHERE e.listener IS NOT NULL
-UNION ALL
-SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
-    coalesce(e.entity_version, 0)::bigint AS entity_version,
-    coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM wanted AS w
-JOIN outbox_schema.parked AS e ON e.id = w.id;
+    coalesce(e.entity_version, 0)::bigint AS entity_version, coalesce(e.causation_id, '')::text AS causation,
+    coalesce(e.correlation_id, '')::text AS correlation
+FROM outbox_schema.event_links AS e
+WHERE e.place = 'log'
+  AND e.seq = ANY (@seqs::bigint[]);
 
 -- name: EntityTypeList :many
 -- Lists the types of entities that events have, by jumps from one to the next.

@@ -5,14 +5,26 @@ INSERT INTO outbox_schema.log (
     id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
     entity_version, headers, payload, bucket)
 VALUES (
-    @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
-    nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
-    CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload, @bucket)
+    @id, @namespace, @topic, @version, @tenant_id, @dedupe_key::text, sqlc.narg('partition_key')::text,
+    sqlc.narg('entity_type')::text, sqlc.narg('entity_id')::text, sqlc.narg('entity_version')::bigint, @headers, @payload, @bucket)
 ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
 RETURNING
     (CASE
-        WHEN NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
+        WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify(@channel::text, '') IS NOT NULL
+    END)::boolean AS woke;
+
+-- name: LogInsertKeyless :one
+-- EventInsertKeyless for a log topic.
+INSERT INTO outbox_schema.log (
+    id, namespace, topic, version, tenant_id, partition_key, entity_type, entity_id,
+    entity_version, headers, payload, bucket)
+VALUES (
+    @id, @namespace, @topic, @version, @tenant_id, sqlc.narg('partition_key')::text,
+    sqlc.narg('entity_type')::text, sqlc.narg('entity_id')::text, sqlc.narg('entity_version')::bigint, @headers, @payload, @bucket)
+RETURNING
+    (CASE
+        WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS woke;
 
@@ -63,8 +75,8 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality(@ids::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted;
@@ -102,8 +114,8 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality(@ids::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT @wake::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
         ELSE pg_notify(@channel::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted;
@@ -115,14 +127,12 @@ WITH inserted AS (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload, bucket)
     VALUES (
-        @id, @namespace, @topic, @version, @tenant_id, nullif(@dedupe_key::text, ''),
-        nullif(@partition_key::text, ''), nullif(@entity_type::text, ''), nullif(@entity_id::text, ''),
-        CASE WHEN @entity_type::text <> '' THEN @entity_version::bigint END, @headers, @payload, @bucket)
+        @id, @namespace, @topic, @version, @tenant_id, @dedupe_key::text, sqlc.narg('partition_key')::text,
+        sqlc.narg('entity_type')::text, sqlc.narg('entity_id')::text, sqlc.narg('entity_version')::bigint, @headers, @payload, @bucket)
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING
         CASE
-            WHEN NOT @wake::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared(@lock_key::bigint) THEN false
+            WHEN pg_try_advisory_xact_lock_shared(sqlc.narg('lock_key')::bigint) IS NOT FALSE THEN false
             ELSE pg_notify(@channel::text, '') IS NOT NULL
         END AS woke
 )

@@ -1,5 +1,6 @@
 DROP FUNCTION outbox_schema.enqueue_log;
 DROP FUNCTION outbox_schema.bucket;
+DROP VIEW outbox_schema.event_links;
 DROP TABLE outbox_schema.listener_failures;
 DROP TABLE outbox_schema.listener_rates;
 DROP TABLE outbox_schema.parked;

@@ -216,6 +216,33 @@ COMMENT ON COLUMN outbox_schema.listener_failures.id IS 'Id of the event.';
 COMMENT ON COLUMN outbox_schema.listener_failures.worker IS 'worker_id of the process that made the attempt.';
 COMMENT ON COLUMN outbox_schema.listener_failures.error IS 'At most 2 KiB.';
 
+-- What each event is about, and what has caused it, for people: of queue topics, of the log, and of the copies of listeners,
+-- which may outlive the event in the log. It shows two headers and no others. Like every view it has the privileges of its
+-- owner, so that a role which reads no headers can follow a chain. Index scans serve each part, if place is compared too.
+CREATE VIEW outbox_schema.event_links AS
+SELECT 'queue'::text AS place, e.id, 0::bigint AS seq, e.created_at, e.entity_type, e.entity_id, e.entity_version,
+    e.headers ->> 'causation_id' AS causation_id, e.headers ->> 'correlation_id' AS correlation_id
+FROM outbox_schema.events AS e
+UNION ALL
+SELECT 'log', g.id, g.seq, g.created_at, g.entity_type, g.entity_id, g.entity_version,
+    g.headers ->> 'causation_id', g.headers ->> 'correlation_id'
+FROM outbox_schema.log AS g
+UNION ALL
+SELECT 'dead', d.id, d.seq, d.created_at, d.entity_type, d.entity_id, d.entity_version,
+    d.headers ->> 'causation_id', d.headers ->> 'correlation_id'
+FROM outbox_schema.dead_letters AS d
+WHERE d.listener IS NOT NULL
+UNION ALL
+SELECT 'parked', p.id, p.seq, p.created_at, p.entity_type, p.entity_id, p.entity_version,
+    p.headers ->> 'causation_id', p.headers ->> 'correlation_id'
+FROM outbox_schema.parked AS p;
+
+COMMENT ON VIEW outbox_schema.event_links IS 'Entity, cause and chain of each event. Its owner reads the headers, so give SELECT on it only to roles that may see all tenants.';
+COMMENT ON COLUMN outbox_schema.event_links.place IS 'queue, log, or that of a copy: dead or parked, at a listener.';
+COMMENT ON COLUMN outbox_schema.event_links.seq IS 'Position in the log; 0 for queue topics.';
+COMMENT ON COLUMN outbox_schema.event_links.causation_id IS 'The header causation_id: the id of the event whose handler has enqueued this one.';
+COMMENT ON COLUMN outbox_schema.event_links.correlation_id IS 'The header correlation_id: the same for all events of a chain but the first.';
+
 -- The bucket of an event: the FNV-1a hash of its partition key, or of its id. Go computes the same.
 CREATE FUNCTION outbox_schema.bucket(partition_key text, id uuid) RETURNS smallint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$

@@ -79,8 +79,8 @@ func BenchmarkEnqueue(b *testing.B) {
 			return err
 		}
 		var woke bool
-		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsert), "shop", "order_paid", 1, nil, int64(topiclane.Of("order_paid")), 25, nil, true, ring.Key, ring.Channel,
-			id.String(), "", "", "", "", 0, nil, string(payload)).Scan(&woke)
+		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsertKeyless), id.String(), "shop", "order_paid", 1, nil, int64(topiclane.Of("order_paid")), 25, nil,
+			ring.Key, ring.Channel, nil, nil, nil, nil, nil, string(payload)).Scan(&woke)
 	}, func(ctx context.Context, tx *sql.Tx) error {
 		p := one()
 		_, err := topic.Enqueue(ctx, sqltx.Wrap(tx), &p)
@@ -99,7 +99,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		var written int
 		var known sql.NullString
 		var woke bool
-		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, ring.Key, ring.Channel, nil, nil, nil, nil, nil, nil, nil,
+		return tx.QueryRowContext(ctx, schema.Text(queries.EventInsertManyKeyless), ids, ring.Key, ring.Channel, nil, nil, nil, nil, nil, nil, nil,
 			payloads, attempts, nil, "shop", "order_paid", 1, int64(topiclane.Of("order_paid"))).Scan(&written, &known, &woke)
 	}
 	// What sqltx adds, and what EnqueueMany adds, which checks and encodes the events, through any driver.
@@ -116,7 +116,7 @@ func BenchmarkEnqueue(b *testing.B) {
 		var known []pgtype.UUID
 		var woke bool
 		var none []string
-		return sqltx.Wrap(tx).QueryRow(ctx, schema.Text(queries.EventInsertManyKeyless), ids, true, ring.Key, ring.Channel, none, none, none, none, none, []int64(nil), none,
+		return sqltx.Wrap(tx).QueryRow(ctx, schema.Text(queries.EventInsertManyKeyless), ids, ring.Key, ring.Channel, none, none, none, none, none, []int64(nil), none,
 			payloads, attempts, []pgtype.Timestamptz(nil), "shop", "order_paid", int32(1), int64(topiclane.Of("order_paid"))).Scan(&written, &known, &woke)
 	})
 	compare("many/EnqueueMany", byHand, func(ctx context.Context, tx *sql.Tx) error {

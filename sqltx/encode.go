@@ -25,6 +25,10 @@ func encode(args []any) ([]any, error) {
 			if v != nil {
 				values[i] = *v
 			}
+		case *int64:
+			if v != nil {
+				values[i] = *v
+			}
 		case json.RawMessage:
 			if v != nil {
 				values[i] = string(v)

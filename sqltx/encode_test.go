@@ -17,7 +17,7 @@ func TestEncode(t *testing.T) {
 	const idText, atText = "01000000-0000-0000-0000-0000000000ff", "0001-02-03 05:05:06.123456Z"
 	text := ""
 	for _, c := range []struct{ arg, want any }{
-		{&text, ""}, {(*string)(nil), nil}, {"a", "a"}, {true, true}, {int64(1) << 62, int64(1) << 62}, {int32(-7), int64(-7)}, {int16(7), int64(7)},
+		{&text, ""}, {(*string)(nil), nil}, {new(int64), int64(0)}, {(*int64)(nil), nil}, {"a", "a"}, {true, true}, {int64(1) << 62, int64(1) << 62}, {int32(-7), int64(-7)}, {int16(7), int64(7)},
 		{json.RawMessage(`{"a":1}`), `{"a":1}`}, {json.RawMessage(nil), nil},
 		{id, idText}, {pgtype.UUID{}, nil}, {at, atText}, {pgtype.Timestamptz{}, nil},
 		{[]string(nil), nil}, {[]string{}, "{}"}, {[]string{"", "NULL", `a"b\`, "{,}", "é\n"}, `{"","NULL","a\"b\\","{,}","é` + "\n" + `"}`},

@@ -242,8 +242,28 @@ func (tb *tab) follow(selector string) {
 // fill types into a field.
 func (tb *tab) fill(name, text string) {
 	tb.t.Helper()
-	tb.click(fmt.Sprintf(`main input[name=%q]:not([type="hidden"])`, name))
+	tb.click(fmt.Sprintf(`main [name=%q]:not([type="hidden"])`, name))
 	tb.press(text)
+}
+
+// tabTo presses the tab key until the focus is on an element of a selector.
+func (tb *tab) tabTo(selector string) {
+	tb.t.Helper()
+	for range 100 {
+		tb.press(tabKey)
+		if value[bool](tb, fmt.Sprintf("document.activeElement.matches(%q)", selector)) {
+			return
+		}
+	}
+	require.FailNow(tb.t, "the tab key does not lead there", selector)
+}
+
+// enter presses the enter key and waits for the page that it leads to.
+func (tb *tab) enter() {
+	tb.t.Helper()
+	value[bool](tb, "window.seen = true")
+	tb.press(enterKey)
+	tb.until(`!window.seen && document.readyState === "complete"`)
 }
 
 func (tb *tab) press(keys string) {

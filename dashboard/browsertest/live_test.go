@@ -210,7 +210,7 @@ func TestTwoViewers(t *testing.T) {
 func TestPagesWithoutScript(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	tb := open(t, serve(t, dashboard.Config{Pool: w.pool, Mask: dashboard.Unmasked}))
+	tb := open(t, serve(t, dashboard.Config{Pool: w.pool, Mask: dashboard.Unmasked, AuthorizeForget: anybody, AuthorizeEnqueue: anyTopic, Enqueue: topicForms(t)}))
 	tb.noScript()
 	for _, path := range w.pages {
 		tb.visit(path)

@@ -30,7 +30,7 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("run by make screenshots")
 	}
 	pool := demo(t)
-	url := serve(t, dashboard.Config{Pool: pool, Title: "production", Mask: maskDemo, TraceURL: "https://traces.example.com/trace/{trace_id}", Prometheus: lastHour(t)})
+	url := serve(t, dashboard.Config{Pool: pool, Title: "production", Mask: maskDemo, TraceURL: "https://traces.example.com/trace/{trace_id}", Prometheus: lastHour(t), AuthorizeForget: anybody})
 	dead := pgtest.Value[string](t, pool, "SELECT id::text FROM outbox.dead_letters WHERE topic = 'order_placed' ORDER BY no LIMIT 1")
 	for _, shot := range []struct {
 		name, path    string
@@ -44,7 +44,12 @@ func TestScreenshots(t *testing.T) {
 		{"listener", "/listeners/fraud_detection", 1280, 0, true},
 		{"limits", "/limits", 1280, 0, true},
 		{"phone", "/", 390, 844, false},
+		{"life", "/life?entity=order/4711", 1280, 0, true},
+		{"forget", "/life?entity=order/4711", 1280, 0, true},
 	} {
+		if shot.name == "life" {
+			seedOrder(t, pool) // the overview is the same without it
+		}
 		for _, scheme := range []string{"light", "dark"} {
 			if scheme == "dark" && !shot.both {
 				continue
@@ -54,6 +59,11 @@ func TestScreenshots(t *testing.T) {
 			freshen(t, pool)
 			tb.visit(shot.path)
 			tb.until(`document.readyState === "complete" && document.querySelector("#live .read")`)
+			if shot.name == "forget" {
+				tb.follow(`form[action="/forget"] button`)
+				tb.click(`input[name="undelivered"]`)
+				tb.follow("main button")
+			}
 			// The font of most machines is not on one without a screen.
 			value[bool](tb, `document.body.style.fontFamily = "Inter, system-ui, sans-serif", document.fonts.ready.then(function () { return true; })`)
 			name := "dashboard-" + shot.name

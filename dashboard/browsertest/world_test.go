@@ -143,9 +143,12 @@ func newWorld(t testing.TB) *world {
 			UNION ALL SELECT c.n + 1, gen_random_uuid(), c.id FROM c WHERE c.n < 12
 		) INSERT INTO outbox.events (id, namespace, topic, payload, entity_type, entity_id, entity_version, headers, created_at)
 		SELECT id, 'jobs', 'due', '{}', $1, $2, n, jsonb_build_object('correlation_id', 'deep', 'causation_id', by), now() + n * interval '1 ms' FROM c`, kind, longText[:400])
-	w.pages = append(w.pages, "/life?correlation=deep", "/life?entity="+url.QueryEscape(kind+"/"+longText[:400]), "/life?entity="+url.QueryEscape(script+"/"+noNUL), "/search", "/search?q=a/"+longText)
+	w.pages = append(w.pages, "/life?correlation=deep", "/life?entity="+url.QueryEscape(kind+"/"+longText[:400]), "/life?entity="+url.QueryEscape(script+"/"+noNUL), "/search", "/search?q=a/"+longText, "/search?q=deep")
+	pgtest.Execute(t, pool, `SELECT seed.event('jobs', 'due', 'pending', '1 min', '{"dedupe": "deep"}')`) // so that the text names two things
 	w.pages = append(w.pages, "/events/"+pgtest.Value[string](t, pool, "SELECT id::text FROM outbox.events WHERE headers ->> 'correlation_id' = 'deep' AND entity_version = 5"))
 
+	gone := pgtest.Value[string](t, pool, "SELECT worker_id::text FROM outbox.processes WHERE name = 'gone'")
+	w.pages = append(w.pages, "/acts/forget-process?process="+gone, "/forget", "/enqueue", "/enqueue/catalog/required", "/enqueue/catalog/optional", "/enqueue/catalog/hostile")
 	w.pages = append(w.pages, "/", "/events", "/events?status=dead", "/events?topic=jobs/nothing", "/dead", "/dead?error=refused", "/listeners", "/doctor", "/audit", "/audit?who=nobody",
 		"/acts/replay?topic=jobs/broken", "/acts/discard?topic=jobs/broken", "/acts/pause?topic=jobs/due", "/acts/resume?topic=jobs/paused", "/acts/resume?topic=jobs/due",
 		"/acts/skip?listener=blocked", "/acts/rewind?listener=blocked", "/acts/rewind?listener=blocked&to=earliest", "/acts/detach?listener="+url.QueryEscape(name))

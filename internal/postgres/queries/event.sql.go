@@ -1053,9 +1053,8 @@ WITH inserted AS (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload)
     VALUES (
-        $12, $1, $2, $3, $4, nullif($13::text, ''),
-        nullif($14::text, ''), nullif($15::text, ''), nullif($16::text, ''),
-        CASE WHEN $15::text <> '' THEN $17::bigint END, $18, $19)
+        $11, $1, $2, $3, $4, $12::text, $13::text,
+        $14::text, $15::text, $16::bigint, $17, $18)
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
 )
@@ -1065,9 +1064,8 @@ SELECT i.id, $1, $2, $3, $4, $5, $6::text, $7,
 FROM inserted AS i
 RETURNING
     (CASE
-        WHEN NOT $9::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($10::bigint) THEN false
-        ELSE pg_notify($11::text, '') IS NOT NULL
+        WHEN pg_try_advisory_xact_lock_shared($9::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($10::text, '') IS NOT NULL
     END)::boolean AS woke
 `
 
@@ -1080,15 +1078,14 @@ type EventInsertParams struct {
 	Turn          *string
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
-	Wake          bool
-	LockKey       int64
+	LockKey       *int64
 	Channel       string
 	ID            pgtype.UUID
 	DedupeKey     string
-	PartitionKey  string
-	EntityType    string
-	EntityID      string
-	EntityVersion int64
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
 	Headers       json.RawMessage
 	Payload       json.RawMessage
 }
@@ -1096,7 +1093,9 @@ type EventInsertParams struct {
 // Writes one event and its state unless its dedupe key is taken. Then there is no row, and never an error that would abort
 // the caller's transaction. An insert that meets an uncommitted event with its key waits for that transaction to end.
 // woke reports whether a NOTIFY was sent. The shared lock is refused only while a dispatcher sleeps with the
-// exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then.
+// exclusive one. So NOTIFY, which makes commits queue on one lock of the cluster, is sent only then. Without a lock_key
+// nobody is woken.
+// What an event does not have is sent as NULL, because PostgreSQL prepares every expression of a statement each time it runs.
 func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool, error) {
 	row := q.db.QueryRow(ctx, EventInsert,
 		arg.Namespace,
@@ -1107,7 +1106,6 @@ func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool,
 		arg.Turn,
 		arg.MaxAttempts,
 		arg.NotBefore,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 		arg.ID,
@@ -1124,28 +1122,95 @@ func (q *Queries) EventInsert(ctx context.Context, arg EventInsertParams) (bool,
 	return woke, err
 }
 
+const EventInsertKeyless = `-- name: EventInsertKeyless :one
+WITH inserted AS (
+    INSERT INTO outbox_schema.events (
+        id, namespace, topic, version, tenant_id, partition_key, entity_type, entity_id,
+        entity_version, headers, payload)
+    VALUES (
+        $1, $2, $3, $4, $5, $12::text,
+        $13::text, $14::text, $15::bigint, $16, $17)
+)
+INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
+VALUES (
+    $1, $2, $3, $4, $5, $6, $7::text, $8,
+    coalesce($9::timestamptz, statement_timestamp()))
+RETURNING
+    (CASE
+        WHEN pg_try_advisory_xact_lock_shared($10::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($11::text, '') IS NOT NULL
+    END)::boolean AS woke
+`
+
+type EventInsertKeylessParams struct {
+	ID            pgtype.UUID
+	Namespace     string
+	Topic         string
+	Version       int32
+	TenantID      pgtype.UUID
+	Lane          int32
+	Turn          *string
+	MaxAttempts   int32
+	NotBefore     pgtype.Timestamptz
+	LockKey       *int64
+	Channel       string
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
+	Headers       json.RawMessage
+	Payload       json.RawMessage
+}
+
+// EventInsert of an event without a dedupe key. Nothing can conflict, so it needs no ON CONFLICT, which costs the row a lock
+// and a second record in the WAL, and the state need not wait for what was inserted.
+func (q *Queries) EventInsertKeyless(ctx context.Context, arg EventInsertKeylessParams) (bool, error) {
+	row := q.db.QueryRow(ctx, EventInsertKeyless,
+		arg.ID,
+		arg.Namespace,
+		arg.Topic,
+		arg.Version,
+		arg.TenantID,
+		arg.Lane,
+		arg.Turn,
+		arg.MaxAttempts,
+		arg.NotBefore,
+		arg.LockKey,
+		arg.Channel,
+		arg.PartitionKey,
+		arg.EntityType,
+		arg.EntityID,
+		arg.EntityVersion,
+		arg.Headers,
+		arg.Payload,
+	)
+	var woke bool
+	err := row.Scan(&woke)
+	return woke, err
+}
+
 const EventInsertMany = `-- name: EventInsertMany :one
 WITH wanted AS (
     SELECT
         pg_catalog.unnest($1::uuid[]) AS id,
-        pg_catalog.unnest($5::uuid[]) AS tenant_id,
-        pg_catalog.unnest($6::text[]) AS dedupe_key,
-        pg_catalog.unnest($7::text[]) AS partition_key,
-        pg_catalog.unnest($8::text[]) AS entity_type,
-        pg_catalog.unnest($9::text[]) AS entity_id,
-        pg_catalog.unnest($10::bigint[]) AS entity_version,
-        pg_catalog.unnest($11::jsonb[]) AS headers,
-        pg_catalog.unnest($12::jsonb[]) AS payload,
-        pg_catalog.unnest($13::text[]) AS turn,
-        pg_catalog.unnest($14::integer[]) AS max_attempts,
-        pg_catalog.unnest($15::timestamptz[]) AS not_before
+        pg_catalog.unnest($4::uuid[]) AS tenant_id,
+        pg_catalog.unnest($5::text[]) AS dedupe_key,
+        pg_catalog.unnest($6::text[]) AS partition_key,
+        pg_catalog.unnest($7::text[]) AS entity_type,
+        pg_catalog.unnest($8::text[]) AS entity_id,
+        pg_catalog.unnest($9::bigint[]) AS entity_version,
+        pg_catalog.unnest($10::jsonb[]) AS headers,
+        pg_catalog.unnest($11::jsonb[]) AS payload,
+        pg_catalog.unnest($12::text[]) AS turn,
+        pg_catalog.unnest($13::integer[]) AS max_attempts,
+        pg_catalog.unnest($14::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload)
     SELECT
-        w.id, $16, $17, $18, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload
@@ -1156,7 +1221,7 @@ inserted AS (
 ),
 queued AS (
     INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
-    SELECT w.id, $16, $17, $18, w.tenant_id, CASE WHEN w.turn IS NULL THEN $19::integer ELSE $20::integer END, w.turn,
+    SELECT w.id, $15, $16, $17, w.tenant_id, CASE WHEN w.turn IS NULL THEN $18::integer ELSE $19::integer END, w.turn,
         w.max_attempts,
         coalesce(w.not_before, statement_timestamp())
     FROM wanted AS w
@@ -1166,17 +1231,16 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT $2::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
-        ELSE pg_notify($4::text, '') IS NOT NULL
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared($2::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($3::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted
 `
 
 type EventInsertManyParams struct {
 	Ids            []pgtype.UUID
-	Wake           bool
-	LockKey        int64
+	LockKey        *int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -1211,7 +1275,6 @@ type EventInsertManyRow struct {
 func (q *Queries) EventInsertMany(ctx context.Context, arg EventInsertManyParams) (EventInsertManyRow, error) {
 	row := q.db.QueryRow(ctx, EventInsertMany,
 		arg.Ids,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
@@ -1240,24 +1303,24 @@ const EventInsertManyKeyless = `-- name: EventInsertManyKeyless :one
 WITH wanted AS (
     SELECT
         pg_catalog.unnest($1::uuid[]) AS id,
-        pg_catalog.unnest($5::uuid[]) AS tenant_id,
-        pg_catalog.unnest($6::text[]) AS dedupe_key,
-        pg_catalog.unnest($7::text[]) AS partition_key,
-        pg_catalog.unnest($8::text[]) AS entity_type,
-        pg_catalog.unnest($9::text[]) AS entity_id,
-        pg_catalog.unnest($10::bigint[]) AS entity_version,
-        pg_catalog.unnest($11::jsonb[]) AS headers,
-        pg_catalog.unnest($12::jsonb[]) AS payload,
-        pg_catalog.unnest($13::text[]) AS turn,
-        pg_catalog.unnest($14::integer[]) AS max_attempts,
-        pg_catalog.unnest($15::timestamptz[]) AS not_before
+        pg_catalog.unnest($4::uuid[]) AS tenant_id,
+        pg_catalog.unnest($5::text[]) AS dedupe_key,
+        pg_catalog.unnest($6::text[]) AS partition_key,
+        pg_catalog.unnest($7::text[]) AS entity_type,
+        pg_catalog.unnest($8::text[]) AS entity_id,
+        pg_catalog.unnest($9::bigint[]) AS entity_version,
+        pg_catalog.unnest($10::jsonb[]) AS headers,
+        pg_catalog.unnest($11::jsonb[]) AS payload,
+        pg_catalog.unnest($12::text[]) AS turn,
+        pg_catalog.unnest($13::integer[]) AS max_attempts,
+        pg_catalog.unnest($14::timestamptz[]) AS not_before
 ),
 inserted AS (
     INSERT INTO outbox_schema.events (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload)
     SELECT
-        w.id, $16, $17, $18, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload
@@ -1266,7 +1329,7 @@ inserted AS (
 ),
 queued AS (
     INSERT INTO outbox_schema.queue (id, namespace, topic, version, tenant_id, lane, turn, max_attempts, next_attempt_at)
-    SELECT w.id, $16, $17, $18, w.tenant_id, CASE WHEN w.turn IS NULL THEN $19::integer ELSE $20::integer END, w.turn,
+    SELECT w.id, $15, $16, $17, w.tenant_id, CASE WHEN w.turn IS NULL THEN $18::integer ELSE $19::integer END, w.turn,
         w.max_attempts,
         coalesce(w.not_before, statement_timestamp())
     FROM wanted AS w
@@ -1275,17 +1338,16 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT $2::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
-        ELSE pg_notify($4::text, '') IS NOT NULL
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared($2::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($3::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted
 `
 
 type EventInsertManyKeylessParams struct {
 	Ids            []pgtype.UUID
-	Wake           bool
-	LockKey        int64
+	LockKey        *int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -1316,7 +1378,6 @@ type EventInsertManyKeylessRow struct {
 func (q *Queries) EventInsertManyKeyless(ctx context.Context, arg EventInsertManyKeylessParams) (EventInsertManyKeylessRow, error) {
 	row := q.db.QueryRow(ctx, EventInsertManyKeyless,
 		arg.Ids,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
@@ -1707,9 +1768,8 @@ WITH inserted AS (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload)
     VALUES (
-        $4, $1, $2, $5, $6, nullif($3::text, ''),
-        nullif($7::text, ''), nullif($8::text, ''), nullif($9::text, ''),
-        CASE WHEN $8::text <> '' THEN $10::bigint END, $11, $12)
+        $4, $1, $2, $5, $6, $3::text, $7::text,
+        $8::text, $9::text, $10::bigint, $11, $12)
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING events.id
 ),
@@ -1720,9 +1780,8 @@ queued AS (
     FROM inserted AS i
     RETURNING
         CASE
-            WHEN NOT $17::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared($18::bigint) THEN false
-            ELSE pg_notify($19::text, '') IS NOT NULL
+            WHEN pg_try_advisory_xact_lock_shared($17::bigint) IS NOT FALSE THEN false
+            ELSE pg_notify($18::text, '') IS NOT NULL
         END AS woke
 )
 SELECT
@@ -1744,18 +1803,17 @@ type EventQueueParams struct {
 	ID            pgtype.UUID
 	Version       int32
 	TenantID      pgtype.UUID
-	PartitionKey  string
-	EntityType    string
-	EntityID      string
-	EntityVersion int64
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
 	Headers       json.RawMessage
 	Payload       json.RawMessage
 	Lane          int32
 	Turn          *string
 	MaxAttempts   int32
 	NotBefore     pgtype.Timestamptz
-	Wake          bool
-	LockKey       int64
+	LockKey       *int64
 	Channel       string
 }
 
@@ -1766,7 +1824,7 @@ type EventQueueRow struct {
 
 // EventInsert as a single statement of the caller's own batch, where no second statement can follow to read the first
 // event. On a duplicate it returns the id that its snapshot sees. That is null if the other transaction committed
-// while this statement waited for it.
+// while this statement waited for it. An event without a dedupe key is written by EventInsertKeyless.
 func (q *Queries) EventQueue(ctx context.Context, arg EventQueueParams) (EventQueueRow, error) {
 	row := q.db.QueryRow(ctx, EventQueue,
 		arg.Namespace,
@@ -1785,7 +1843,6 @@ func (q *Queries) EventQueue(ctx context.Context, arg EventQueueParams) (EventQu
 		arg.Turn,
 		arg.MaxAttempts,
 		arg.NotBefore,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 	)

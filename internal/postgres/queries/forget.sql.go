@@ -28,7 +28,7 @@ named AS MATERIALIZED (
 ),
 changed AS (
     UPDATE outbox_schema.audit AS a
-    SET scope = a.scope - '{tenant_id,key,error,group,id,ids,more_ids,entity_id}'::text[] || '{"forgotten": true}',
+    SET scope = a.scope - '{tenant_id,key,error,group,id,ids,more_ids,selected,entity_id}'::text[] || '{"forgotten": true}',
         why = ''::text
     FROM named AS n
     WHERE a.no = n.no
@@ -215,6 +215,7 @@ WITH letters AS MATERIALIZED (
     SELECT d.no
     FROM (SELECT unnest($1::bigint[]) AS no) AS w
     JOIN outbox_schema.dead_letters AS d ON d.no = w.no
+    WHERE d.listener IS NOT NULL
     ORDER BY d.no
     FOR UPDATE OF d
 ),
@@ -239,8 +240,7 @@ type ForgetDeadRow struct {
 	Failures    int64
 }
 
-// Deletes dead letters, with the failed attempts of listeners at their events. The event of a queue topic is left: without
-// its dead letter, ForgetEvents deletes it.
+// Deletes dead letters of listeners, with their failed attempts at the events.
 func (q *Queries) ForgetDead(ctx context.Context, nos []int64) (ForgetDeadRow, error) {
 	row := q.db.QueryRow(ctx, ForgetDead, nos)
 	var i ForgetDeadRow
@@ -250,19 +250,20 @@ func (q *Queries) ForgetDead(ctx context.Context, nos []int64) (ForgetDeadRow, e
 
 const ForgetDeadScan = `-- name: ForgetDeadScan :many
 WITH piece AS MATERIALIZED (
-    SELECT d.no, d.listener, d.id, d.namespace, d.topic, d.tenant_id, d.entity_type, d.entity_id
+    SELECT d.no, d.listener, d.id, d.namespace, d.topic, d.tenant_id, d.dedupe_key, d.entity_type, d.entity_id
     FROM outbox_schema.dead_letters AS d
     WHERE d.no > $1
     ORDER BY d.no
     LIMIT $2::integer
 )
 SELECT true AS matches, p.no::bigint AS no, (p.listener IS NOT NULL)::boolean AS heard, p.id::uuid AS id,
-    p.namespace::text AS namespace, p.topic::text AS topic, p.tenant_id::uuid AS tenant_id, 0::bigint AS scanned
+    p.namespace::text AS namespace, p.topic::text AS topic, p.tenant_id::uuid AS tenant_id,
+    coalesce(p.dedupe_key, '')::text AS dedupe_key, 0::bigint AS scanned
 FROM piece AS p
 WHERE ($3::uuid IS NULL OR p.tenant_id = $3::uuid)
   AND ($4::text = '' OR p.entity_type = $4::text AND p.entity_id = $5::text)
 UNION ALL
-SELECT false, coalesce(max(p.no), $1), false, '00000000-0000-0000-0000-000000000000', '', '', NULL, count(*)
+SELECT false, coalesce(max(p.no), $1), false, '00000000-0000-0000-0000-000000000000', '', '', NULL, '', count(*)
 FROM piece AS p
 `
 
@@ -282,6 +283,7 @@ type ForgetDeadScanRow struct {
 	Namespace string
 	Topic     string
 	TenantID  pgtype.UUID
+	DedupeKey string
 	Scanned   int64
 }
 
@@ -309,6 +311,7 @@ func (q *Queries) ForgetDeadScan(ctx context.Context, arg ForgetDeadScanParams) 
 			&i.Namespace,
 			&i.Topic,
 			&i.TenantID,
+			&i.DedupeKey,
 			&i.Scanned,
 		); err != nil {
 			return nil, err
@@ -378,49 +381,38 @@ gone AS (
     USING want AS w
     WHERE e.id = w.id
     RETURNING e.id
-),
-recorded AS (
-    DELETE FROM outbox_schema.processed_events AS r
-    USING want AS w, (SELECT unnest($3::text[]) AS name) AS g
-    WHERE r.consumer_group = g.name
-      AND r.event_id = w.id
-    RETURNING r.event_id
 )
 SELECT
-    (SELECT count(*) FROM gone) AS events,
+    coalesce((SELECT array_agg(g.id) FROM gone AS g), '{}')::uuid[] AS gone,
     (SELECT count(*) FROM queued) AS queued,
     (SELECT count(*) FROM done) AS delivered,
     (SELECT count(*) FROM dead) AS dead_letters,
-    (SELECT count(*) FROM recorded) AS processed,
     (cardinality($1::uuid[]) - (SELECT count(*) FROM want))::bigint AS kept
 `
 
 type ForgetEventsParams struct {
 	Ids         []pgtype.UUID
 	Undelivered bool
-	Groups      []string
 }
 
 type ForgetEventsRow struct {
-	Events      int64
+	Gone        []pgtype.UUID
 	Queued      int64
 	Delivered   int64
 	DeadLetters int64
-	Processed   int64
 	Kept        int64
 }
 
-// Deletes events of queue topics with their state. Those that are queued stay, unless undelivered says otherwise: kept counts
-// them. What consumers have recorded of the events goes too, for the groups of groups.
+// Deletes events of queue topics with their state, and returns which. Those that are queued stay, unless undelivered says
+// otherwise: kept counts them.
 func (q *Queries) ForgetEvents(ctx context.Context, arg ForgetEventsParams) (ForgetEventsRow, error) {
-	row := q.db.QueryRow(ctx, ForgetEvents, arg.Ids, arg.Undelivered, arg.Groups)
+	row := q.db.QueryRow(ctx, ForgetEvents, arg.Ids, arg.Undelivered)
 	var i ForgetEventsRow
 	err := row.Scan(
-		&i.Events,
+		&i.Gone,
 		&i.Queued,
 		&i.Delivered,
 		&i.DeadLetters,
-		&i.Processed,
 		&i.Kept,
 	)
 	return i, err
@@ -429,7 +421,7 @@ func (q *Queries) ForgetEvents(ctx context.Context, arg ForgetEventsParams) (For
 const ForgetEventsScan = `-- name: ForgetEventsScan :many
 WITH piece AS MATERIALIZED (
     (
-        SELECT e.id, e.namespace, e.topic, e.tenant_id, e.created_at
+        SELECT e.id, e.namespace, e.topic, e.tenant_id, e.dedupe_key, e.created_at
         FROM outbox_schema.events AS e
         WHERE $1::text = ''
           AND e.id > $2
@@ -438,7 +430,7 @@ WITH piece AS MATERIALIZED (
     )
     UNION ALL
     (
-        SELECT e.id, e.namespace, e.topic, e.tenant_id, e.created_at
+        SELECT e.id, e.namespace, e.topic, e.tenant_id, e.dedupe_key, e.created_at
         FROM outbox_schema.events AS e
         WHERE $1::text <> ''
           AND e.entity_type = $1::text
@@ -449,7 +441,7 @@ WITH piece AS MATERIALIZED (
     )
 )
 SELECT true AS matches, p.id::uuid AS id, p.namespace::text AS namespace, p.topic::text AS topic, p.tenant_id::uuid AS tenant_id,
-    p.created_at::timestamptz AS created_at,
+    coalesce(p.dedupe_key, '')::text AS dedupe_key, p.created_at::timestamptz AS created_at,
     (CASE
         WHEN q.id IS NOT NULL THEN CASE WHEN q.locked_until IS NULL THEN 'pending' ELSE 'processing' END
         WHEN (SELECT d.id FROM outbox_schema.delivered AS d WHERE d.id = p.id LIMIT 1) IS NOT NULL THEN 'delivered'
@@ -463,12 +455,7 @@ SELECT true AS matches, p.id::uuid AS id, p.namespace::text AS namespace, p.topi
             LIMIT 1
         ) IS NOT NULL THEN 'dead'
         ELSE ''
-    END)::text AS status,
-    (SELECT count(*) FROM unnest($6::text[]) AS g (name)
-        CROSS JOIN LATERAL (
-            SELECT FROM outbox_schema.processed_events AS r WHERE r.consumer_group = g.name AND r.event_id = p.id LIMIT 1
-        ) AS r)::bigint AS processed,
-    0::bigint AS scanned
+    END)::text AS status, 0::bigint AS scanned
 FROM piece AS p
 LEFT JOIN LATERAL (
     SELECT o.id, o.locked_until
@@ -478,10 +465,10 @@ LEFT JOIN LATERAL (
     ORDER BY o.id
     LIMIT 1
 ) AS q ON true
-WHERE $7::uuid IS NULL
-   OR p.tenant_id = $7::uuid
+WHERE $6::uuid IS NULL
+   OR p.tenant_id = $6::uuid
 UNION ALL
-SELECT false, coalesce(l.id, $2), '', '', NULL, coalesce(l.created_at, $5::timestamptz), '', 0, n.scanned
+SELECT false, coalesce(l.id, $2), '', '', NULL, '', coalesce(l.created_at, $5::timestamptz), '', n.scanned
 FROM (SELECT count(*) AS scanned FROM piece) AS n
 LEFT JOIN LATERAL (
     SELECT p.id, p.created_at
@@ -497,7 +484,6 @@ type ForgetEventsScanParams struct {
 	Piece      int32
 	EntityID   string
 	AfterAt    pgtype.Timestamptz
-	Groups     []string
 	TenantID   pgtype.UUID
 }
 
@@ -507,17 +493,17 @@ type ForgetEventsScanRow struct {
 	Namespace string
 	Topic     string
 	TenantID  pgtype.UUID
+	DedupeKey string
 	CreatedAt pgtype.Timestamptz
 	Status    string
-	Processed int64
 	Scanned   int64
 }
 
 // Scans events of queue topics, with what has become of them. Like each scan of a forget it reads a piece of its table, in
 // the order of the primary key, and returns what is of the scope: of a tenant, of an entity, or of both. The row that does
 // not match comes last. It says where the piece ended, and how many rows it had. With an entity, its index finds the events, in the order of
-// their time. processed counts what the consumer groups of groups have recorded of an event. States are looked up by ranges
-// of one id, in its order: for an equality the planner may walk another index, which looks free while the table is empty.
+// their time. States are looked up by ranges of one id, in its order: for an equality the planner may walk another index,
+// which looks free while the table is empty.
 func (q *Queries) ForgetEventsScan(ctx context.Context, arg ForgetEventsScanParams) ([]ForgetEventsScanRow, error) {
 	rows, err := q.db.Query(ctx, ForgetEventsScan,
 		arg.EntityType,
@@ -525,7 +511,6 @@ func (q *Queries) ForgetEventsScan(ctx context.Context, arg ForgetEventsScanPara
 		arg.Piece,
 		arg.EntityID,
 		arg.AfterAt,
-		arg.Groups,
 		arg.TenantID,
 	)
 	if err != nil {
@@ -541,9 +526,9 @@ func (q *Queries) ForgetEventsScan(ctx context.Context, arg ForgetEventsScanPara
 			&i.Namespace,
 			&i.Topic,
 			&i.TenantID,
+			&i.DedupeKey,
 			&i.CreatedAt,
 			&i.Status,
-			&i.Processed,
 			&i.Scanned,
 		); err != nil {
 			return nil, err
@@ -775,7 +760,7 @@ gone AS (
     DELETE FROM outbox_schema.log AS g
     USING doomed AS d
     WHERE g.seq = d.seq
-    RETURNING g.seq
+    RETURNING g.id
 ),
 letters AS MATERIALIZED (
     SELECT x.no
@@ -800,19 +785,11 @@ failed AS (
     USING doomed AS d
     WHERE f.id = d.id
     RETURNING f.id
-),
-recorded AS (
-    DELETE FROM outbox_schema.processed_events AS r
-    USING doomed AS d, (SELECT unnest($3::text[]) AS name) AS g
-    WHERE r.consumer_group = g.name
-      AND r.event_id = d.id
-    RETURNING r.event_id
 )
 SELECT
-    (SELECT count(*) FROM gone) AS log,
+    coalesce((SELECT array_agg(g.id) FROM gone AS g), '{}')::uuid[] AS gone,
     (SELECT count(*) FROM dead) AS dead_letters,
     (SELECT count(*) FROM failed) AS failures,
-    (SELECT count(*) FROM recorded) AS processed,
     ((SELECT count(*) FROM (SELECT unnest($1::bigint[]) AS seq) AS w JOIN outbox_schema.log AS g ON g.seq = w.seq)
         - (SELECT count(*) FROM doomed))::bigint AS kept
 `
@@ -820,28 +797,25 @@ SELECT
 type ForgetLogParams struct {
 	Seqs        []int64
 	Undelivered bool
-	Groups      []string
 }
 
 type ForgetLogRow struct {
-	Log         int64
+	Gone        []pgtype.UUID
 	DeadLetters int64
 	Failures    int64
-	Processed   int64
 	Kept        int64
 }
 
-// Deletes events of the log, with the dead letters and the failed attempts of listeners at them. Those that some listener has
+// Deletes events of the log, with the dead letters and the failed attempts of listeners at them, and returns which. Those that some listener has
 // not passed, or has parked, stay, unless undelivered says otherwise: kept counts them. The caller has the lock of the
 // cursors, as for LogPrune, and has called ForgetCursors.
 func (q *Queries) ForgetLog(ctx context.Context, arg ForgetLogParams) (ForgetLogRow, error) {
-	row := q.db.QueryRow(ctx, ForgetLog, arg.Seqs, arg.Undelivered, arg.Groups)
+	row := q.db.QueryRow(ctx, ForgetLog, arg.Seqs, arg.Undelivered)
 	var i ForgetLogRow
 	err := row.Scan(
-		&i.Log,
+		&i.Gone,
 		&i.DeadLetters,
 		&i.Failures,
-		&i.Processed,
 		&i.Kept,
 	)
 	return i, err
@@ -850,7 +824,7 @@ func (q *Queries) ForgetLog(ctx context.Context, arg ForgetLogParams) (ForgetLog
 const ForgetLogScan = `-- name: ForgetLogScan :many
 WITH piece AS MATERIALIZED (
     (
-        SELECT g.seq, g.xid, g.id, g.namespace, g.topic, g.tenant_id, g.created_at
+        SELECT g.seq, g.xid, g.id, g.namespace, g.topic, g.tenant_id, g.dedupe_key, g.created_at
         FROM outbox_schema.log AS g
         WHERE $1::text = ''
           AND g.seq > $2
@@ -859,7 +833,7 @@ WITH piece AS MATERIALIZED (
     )
     UNION ALL
     (
-        SELECT g.seq, g.xid, g.id, g.namespace, g.topic, g.tenant_id, g.created_at
+        SELECT g.seq, g.xid, g.id, g.namespace, g.topic, g.tenant_id, g.dedupe_key, g.created_at
         FROM outbox_schema.log AS g
         WHERE $1::text <> ''
           AND g.entity_type = $1::text
@@ -870,7 +844,7 @@ WITH piece AS MATERIALIZED (
     )
 )
 SELECT true AS matches, p.seq::bigint AS seq, p.id::uuid AS id, p.namespace::text AS namespace, p.topic::text AS topic,
-    p.tenant_id::uuid AS tenant_id, p.created_at::timestamptz AS created_at,
+    p.tenant_id::uuid AS tenant_id, coalesce(p.dedupe_key, '')::text AS dedupe_key, p.created_at::timestamptz AS created_at,
     (
         NOT EXISTS (
             SELECT
@@ -881,17 +855,13 @@ SELECT true AS matches, p.seq::bigint AS seq, p.id::uuid AS id, p.namespace::tex
         AND (SELECT k.no FROM outbox_schema.parked AS k WHERE k.seq = p.seq LIMIT 1) IS NULL
     )::boolean AS passed,
     (SELECT count(*) FROM outbox_schema.listener_failures AS f WHERE f.id = p.id)::bigint AS heard,
-    (SELECT count(*) FROM unnest($6::text[]) AS g (name)
-        CROSS JOIN LATERAL (
-            SELECT FROM outbox_schema.processed_events AS r WHERE r.consumer_group = g.name AND r.event_id = p.id LIMIT 1
-        ) AS r)::bigint AS processed,
     0::bigint AS scanned
 FROM piece AS p
-WHERE $7::uuid IS NULL
-   OR p.tenant_id = $7::uuid
+WHERE $6::uuid IS NULL
+   OR p.tenant_id = $6::uuid
 UNION ALL
-SELECT false, coalesce(l.seq, $2), '00000000-0000-0000-0000-000000000000', '', '', NULL,
-    coalesce(l.created_at, $5::timestamptz), false, 0, 0, n.scanned
+SELECT false, coalesce(l.seq, $2), '00000000-0000-0000-0000-000000000000', '', '', NULL, '',
+    coalesce(l.created_at, $5::timestamptz), false, 0, n.scanned
 FROM (SELECT count(*) AS scanned FROM piece) AS n
 LEFT JOIN LATERAL (
     SELECT p.seq, p.created_at
@@ -907,7 +877,6 @@ type ForgetLogScanParams struct {
 	Piece      int32
 	EntityID   string
 	AfterAt    pgtype.Timestamptz
-	Groups     []string
 	TenantID   pgtype.UUID
 }
 
@@ -918,10 +887,10 @@ type ForgetLogScanRow struct {
 	Namespace string
 	Topic     string
 	TenantID  pgtype.UUID
+	DedupeKey string
 	CreatedAt pgtype.Timestamptz
 	Passed    bool
 	Heard     int64
-	Processed int64
 	Scanned   int64
 }
 
@@ -934,7 +903,6 @@ func (q *Queries) ForgetLogScan(ctx context.Context, arg ForgetLogScanParams) ([
 		arg.Piece,
 		arg.EntityID,
 		arg.AfterAt,
-		arg.Groups,
 		arg.TenantID,
 	)
 	if err != nil {
@@ -951,10 +919,10 @@ func (q *Queries) ForgetLogScan(ctx context.Context, arg ForgetLogScanParams) ([
 			&i.Namespace,
 			&i.Topic,
 			&i.TenantID,
+			&i.DedupeKey,
 			&i.CreatedAt,
 			&i.Passed,
 			&i.Heard,
-			&i.Processed,
 			&i.Scanned,
 		); err != nil {
 			return nil, err
@@ -1176,6 +1144,61 @@ func (q *Queries) ForgetQuarantinedScan(ctx context.Context, arg ForgetQuarantin
 	return items, nil
 }
 
+const ForgetRecorded = `-- name: ForgetRecorded :execrows
+WITH found AS MATERIALIZED (
+    SELECT r.consumer_group, r.event_id
+    FROM unnest($1::text[]) AS g (name)
+    CROSS JOIN unnest($2::uuid[]) AS w (id)
+    CROSS JOIN LATERAL (
+        SELECT p.consumer_group, p.event_id
+        FROM outbox_schema.processed_events AS p
+        WHERE p.consumer_group = g.name
+          AND p.event_id = w.id
+        LIMIT 1
+    ) AS r
+)
+DELETE FROM outbox_schema.processed_events AS r
+USING found AS f
+WHERE r.consumer_group = f.consumer_group
+  AND r.event_id = f.event_id
+`
+
+type ForgetRecordedParams struct {
+	Groups []string
+	Ids    []pgtype.UUID
+}
+
+// Deletes what consumer groups have recorded under ids, which are looked up likewise: a join could read all that a group has.
+func (q *Queries) ForgetRecorded(ctx context.Context, arg ForgetRecordedParams) (int64, error) {
+	result, err := q.db.Exec(ctx, ForgetRecorded, arg.Groups, arg.Ids)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const ForgetRecordedCount = `-- name: ForgetRecordedCount :one
+SELECT count(*)
+FROM unnest($1::text[]) AS g (name)
+CROSS JOIN unnest($2::uuid[]) AS w (id)
+CROSS JOIN LATERAL (
+    SELECT FROM outbox_schema.processed_events AS p WHERE p.consumer_group = g.name AND p.event_id = w.id LIMIT 1
+) AS r
+`
+
+type ForgetRecordedCountParams struct {
+	Groups []string
+	Ids    []pgtype.UUID
+}
+
+// Counts what consumer groups have recorded under ids, which are looked up one by one.
+func (q *Queries) ForgetRecordedCount(ctx context.Context, arg ForgetRecordedCountParams) (int64, error) {
+	row := q.db.QueryRow(ctx, ForgetRecordedCount, arg.Groups, arg.Ids)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const ForgetReplays = `-- name: ForgetReplays :many
 SELECT a.at, a.who, coalesce(a.scope ->> 'tenant_id', '')::text AS tenant_id
 FROM outbox_schema.audit AS a
@@ -1237,27 +1260,36 @@ WITH unfinished AS (
     FROM outbox_schema.audit AS a
     WHERE a.busy_until IS NOT NULL
       AND a.act = 'forget'
-      AND a.scope - 'rows' - 'undelivered' = $1
+      AND a.scope - '{rows,undelivered,processed,any_tenant}'::text[] = $1
     ORDER BY a.no
     LIMIT 1
 ),
+resumed AS (
+    UPDATE outbox_schema.audit AS a
+    SET scope = a.scope || $2,
+        busy_until = clock_timestamp() + $3::interval
+    FROM unfinished AS u
+    WHERE a.no = u.no
+      AND a.busy_until IS NOT NULL
+    RETURNING a.no
+),
 began AS (
     INSERT INTO outbox_schema.audit (who, act, why, scope, events, busy_until)
-    SELECT $2, 'forget', $3, $4, 0, clock_timestamp() + $5::interval
+    SELECT $4, 'forget', $5, $2, 0, clock_timestamp() + $3::interval
     WHERE NOT EXISTS (SELECT FROM unfinished)
     RETURNING no
 )
 SELECT
-    coalesce((SELECT u.no FROM unfinished AS u), (SELECT b.no FROM began AS b))::bigint AS no,
-    (SELECT count(*) FROM unfinished)::bigint AS resumed
+    coalesce((SELECT r.no FROM resumed AS r), (SELECT b.no FROM began AS b), 0)::bigint AS no,
+    (SELECT count(*) FROM resumed)::bigint AS resumed
 `
 
 type ForgetStartParams struct {
 	Identity json.RawMessage
-	Who      string
-	Why      string
 	Scope    json.RawMessage
 	Busy     pgtype.Interval
+	Who      string
+	Why      string
 }
 
 type ForgetStartRow struct {
@@ -1265,14 +1297,15 @@ type ForgetStartRow struct {
 	Resumed int64
 }
 
-// Begins the entry of a forget in the audit, or goes on with that of one that was broken off: of the same scope.
+// Begins the entry of a forget in the audit, or goes on with that of one that was broken off: of the same scope, whose options
+// it adds to the entry. no is 0 if another forget has ended that one at this moment: then the caller tries again.
 func (q *Queries) ForgetStart(ctx context.Context, arg ForgetStartParams) (ForgetStartRow, error) {
 	row := q.db.QueryRow(ctx, ForgetStart,
 		arg.Identity,
-		arg.Who,
-		arg.Why,
 		arg.Scope,
 		arg.Busy,
+		arg.Who,
+		arg.Why,
 	)
 	var i ForgetStartRow
 	err := row.Scan(&i.No, &i.Resumed)

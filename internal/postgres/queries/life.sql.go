@@ -225,33 +225,24 @@ func (q *Queries) EntityVersionList(ctx context.Context, arg EntityVersionListPa
 }
 
 const EventFacts = `-- name: EventFacts :many
-WITH wanted AS MATERIALIZED (
-    SELECT DISTINCT unnest($1::uuid[]) AS id
-)
-SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
-    coalesce(e.entity_version, 0)::bigint AS entity_version,
-    coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM wanted AS w
-JOIN outbox_schema.events AS e ON e.id = w.id
+SELECT l.id, coalesce(l.entity_type, '')::text AS entity_type, coalesce(l.entity_id, '')::text AS entity_id,
+    coalesce(l.entity_version, 0)::bigint AS entity_version, coalesce(l.causation_id, '')::text AS causation,
+    coalesce(l.correlation_id, '')::text AS correlation
+FROM unnest($1::uuid[]) AS w(id)
+CROSS JOIN LATERAL (
+    SELECT e.id, e.entity_type, e.entity_id, e.entity_version, e.causation_id, e.correlation_id
+    FROM outbox_schema.event_links AS e
+    WHERE e.place IN ('queue', 'dead', 'parked')
+      AND e.id = w.id
+    LIMIT 1 -- so that each is looked up by its key
+) AS l
 UNION ALL
 SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
-    coalesce(e.entity_version, 0)::bigint AS entity_version,
-    coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM outbox_schema.log AS e
-WHERE e.seq = ANY ($2::bigint[])
-UNION ALL
-SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
-    coalesce(e.entity_version, 0)::bigint AS entity_version,
-    coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM wanted AS w
-JOIN outbox_schema.dead_letters AS e ON e.id = w.id
-WHERE e.listener IS NOT NULL
-UNION ALL
-SELECT e.id, coalesce(e.entity_type, '')::text AS entity_type, coalesce(e.entity_id, '')::text AS entity_id,
-    coalesce(e.entity_version, 0)::bigint AS entity_version,
-    coalesce(e.headers ->> 'causation_id', '')::text AS causation, coalesce(e.headers ->> 'correlation_id', '')::text AS correlation
-FROM wanted AS w
-JOIN outbox_schema.parked AS e ON e.id = w.id
+    coalesce(e.entity_version, 0)::bigint AS entity_version, coalesce(e.causation_id, '')::text AS causation,
+    coalesce(e.correlation_id, '')::text AS correlation
+FROM outbox_schema.event_links AS e
+WHERE e.place = 'log'
+  AND e.seq = ANY ($2::bigint[])
 `
 
 type EventFactsParams struct {
@@ -268,9 +259,8 @@ type EventFactsRow struct {
 	Correlation   string
 }
 
-// Reads what events are about, and the headers that say what has caused them: of queue topics by id, of the log by position, and
-// of the copies of listeners by id. So an event may be in it several times, with the same facts. The list keeps the planner from
-// starting parallel workers, when statistics are missing, for the few rows that it reads.
+// Reads what events are about, and the headers that say what has caused them: of queue topics and of the copies of listeners by
+// id, which all have the same facts, and of the log by position.
 func (q *Queries) EventFacts(ctx context.Context, arg EventFactsParams) ([]EventFactsRow, error) {
 	rows, err := q.db.Query(ctx, EventFacts, arg.Ids, arg.Seqs)
 	if err != nil {
@@ -303,10 +293,11 @@ SELECT f.id, f.created_at, f.seq
 FROM unnest($1::text[]) AS c(correlation)
 CROSS JOIN LATERAL (
     (
-        SELECT e.id, e.created_at, 0::bigint AS seq
-        FROM outbox_schema.events AS e
-        WHERE left(e.headers ->> 'correlation_id', 100) COLLATE "C" = left(c.correlation, 100)
-          AND e.headers ->> 'correlation_id' = c.correlation
+        SELECT e.id, e.created_at, e.seq
+        FROM outbox_schema.event_links AS e
+        WHERE e.place IN ('queue', 'log')
+          AND left(e.correlation_id, 100) COLLATE "C" = left(c.correlation, 100)
+          AND e.correlation_id = c.correlation
           AND e.created_at >= $2::timestamptz
           AND (e.created_at > $2::timestamptz OR e.id > $3::uuid)
         ORDER BY e.created_at -- the order of the index: with the id all may be sorted
@@ -314,36 +305,14 @@ CROSS JOIN LATERAL (
     )
     UNION
     (
-        SELECT g.id, g.created_at, g.seq
-        FROM outbox_schema.log AS g
-        WHERE left(g.headers ->> 'correlation_id', 100) COLLATE "C" = left(c.correlation, 100)
-          AND g.headers ->> 'correlation_id' = c.correlation
-          AND g.created_at >= $2::timestamptz
-          AND (g.created_at > $2::timestamptz OR g.id > $3::uuid)
-        ORDER BY g.created_at -- the order of the index: with the id all may be sorted
-        FETCH FIRST ($4::integer) ROWS WITH TIES
-    )
-    UNION
-    (
-        SELECT DISTINCT d.id, d.created_at, d.seq
-        FROM outbox_schema.dead_letters AS d
-        WHERE left(d.headers ->> 'correlation_id', 100) COLLATE "C" = left(c.correlation, 100)
-          AND d.headers ->> 'correlation_id' = c.correlation
-          AND d.created_at >= $2::timestamptz
-          AND (d.created_at > $2::timestamptz OR d.id > $3::uuid)
-          AND d.listener IS NOT NULL
-        ORDER BY d.created_at, d.id, d.seq
-        LIMIT $4::integer
-    )
-    UNION
-    (
-        SELECT DISTINCT p.id, p.created_at, p.seq
-        FROM outbox_schema.parked AS p
-        WHERE left(p.headers ->> 'correlation_id', 100) COLLATE "C" = left(c.correlation, 100)
-          AND p.headers ->> 'correlation_id' = c.correlation
-          AND p.created_at >= $2::timestamptz
-          AND (p.created_at > $2::timestamptz OR p.id > $3::uuid)
-        ORDER BY p.created_at, p.id, p.seq
+        SELECT DISTINCT e.id, e.created_at, e.seq
+        FROM outbox_schema.event_links AS e
+        WHERE e.place IN ('dead', 'parked')
+          AND left(e.correlation_id, 100) COLLATE "C" = left(c.correlation, 100)
+          AND e.correlation_id = c.correlation
+          AND e.created_at >= $2::timestamptz
+          AND (e.created_at > $2::timestamptz OR e.id > $3::uuid)
+        ORDER BY e.created_at, e.id, e.seq
         LIMIT $4::integer
     )
 ) AS f
@@ -398,9 +367,10 @@ const FindByEntity = `-- name: FindByEntity :many
 SELECT f.id, f.created_at, f.seq
 FROM (
     (
-        SELECT e.id, e.created_at, 0::bigint AS seq
-        FROM outbox_schema.events AS e
-        WHERE e.entity_type = $1::text
+        SELECT e.id, e.created_at, e.seq
+        FROM outbox_schema.event_links AS e
+        WHERE e.place IN ('queue', 'log')
+          AND e.entity_type = $1::text
           AND e.entity_id = $2::text
           AND e.created_at >= $3::timestamptz
           AND (e.created_at > $3::timestamptz OR e.id > $4::uuid)
@@ -409,36 +379,14 @@ FROM (
     )
     UNION
     (
-        SELECT g.id, g.created_at, g.seq
-        FROM outbox_schema.log AS g
-        WHERE g.entity_type = $1::text
-          AND g.entity_id = $2::text
-          AND g.created_at >= $3::timestamptz
-          AND (g.created_at > $3::timestamptz OR g.id > $4::uuid)
-        ORDER BY g.created_at -- the order of the index: with the id all may be sorted
-        FETCH FIRST ($5::integer) ROWS WITH TIES
-    )
-    UNION
-    (
-        SELECT DISTINCT d.id, d.created_at, d.seq
-        FROM outbox_schema.dead_letters AS d
-        WHERE d.entity_type = $1::text
-          AND d.entity_id = $2::text
-          AND d.created_at >= $3::timestamptz
-          AND (d.created_at > $3::timestamptz OR d.id > $4::uuid)
-          AND d.listener IS NOT NULL
-        ORDER BY d.created_at, d.id, d.seq
-        LIMIT $5::integer
-    )
-    UNION
-    (
-        SELECT DISTINCT p.id, p.created_at, p.seq
-        FROM outbox_schema.parked AS p
-        WHERE p.entity_type = $1::text
-          AND p.entity_id = $2::text
-          AND p.created_at >= $3::timestamptz
-          AND (p.created_at > $3::timestamptz OR p.id > $4::uuid)
-        ORDER BY p.created_at, p.id, p.seq
+        SELECT DISTINCT e.id, e.created_at, e.seq
+        FROM outbox_schema.event_links AS e
+        WHERE e.place IN ('dead', 'parked')
+          AND e.entity_type = $1::text
+          AND e.entity_id = $2::text
+          AND e.created_at >= $3::timestamptz
+          AND (e.created_at > $3::timestamptz OR e.id > $4::uuid)
+        ORDER BY e.created_at, e.id, e.seq
         LIMIT $5::integer
     )
 ) AS f

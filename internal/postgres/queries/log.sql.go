@@ -62,15 +62,13 @@ INSERT INTO outbox_schema.log (
     id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
     entity_version, headers, payload, bucket)
 VALUES (
-    $1, $2, $3, $4, $5, nullif($6::text, ''),
-    nullif($7::text, ''), nullif($8::text, ''), nullif($9::text, ''),
-    CASE WHEN $8::text <> '' THEN $10::bigint END, $11, $12, $13)
+    $1, $2, $3, $4, $5, $6::text, $7::text,
+    $8::text, $9::text, $10::bigint, $11, $12, $13)
 ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
 RETURNING
     (CASE
-        WHEN NOT $14::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($15::bigint) THEN false
-        ELSE pg_notify($16::text, '') IS NOT NULL
+        WHEN pg_try_advisory_xact_lock_shared($14::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($15::text, '') IS NOT NULL
     END)::boolean AS woke
 `
 
@@ -81,15 +79,14 @@ type LogInsertParams struct {
 	Version       int32
 	TenantID      pgtype.UUID
 	DedupeKey     string
-	PartitionKey  string
-	EntityType    string
-	EntityID      string
-	EntityVersion int64
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
 	Headers       json.RawMessage
 	Payload       json.RawMessage
 	Bucket        int16
-	Wake          bool
-	LockKey       int64
+	LockKey       *int64
 	Channel       string
 }
 
@@ -110,7 +107,60 @@ func (q *Queries) LogInsert(ctx context.Context, arg LogInsertParams) (bool, err
 		arg.Headers,
 		arg.Payload,
 		arg.Bucket,
-		arg.Wake,
+		arg.LockKey,
+		arg.Channel,
+	)
+	var woke bool
+	err := row.Scan(&woke)
+	return woke, err
+}
+
+const LogInsertKeyless = `-- name: LogInsertKeyless :one
+INSERT INTO outbox_schema.log (
+    id, namespace, topic, version, tenant_id, partition_key, entity_type, entity_id,
+    entity_version, headers, payload, bucket)
+VALUES (
+    $1, $2, $3, $4, $5, $6::text,
+    $7::text, $8::text, $9::bigint, $10, $11, $12)
+RETURNING
+    (CASE
+        WHEN pg_try_advisory_xact_lock_shared($13::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($14::text, '') IS NOT NULL
+    END)::boolean AS woke
+`
+
+type LogInsertKeylessParams struct {
+	ID            pgtype.UUID
+	Namespace     string
+	Topic         string
+	Version       int32
+	TenantID      pgtype.UUID
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
+	Headers       json.RawMessage
+	Payload       json.RawMessage
+	Bucket        int16
+	LockKey       *int64
+	Channel       string
+}
+
+// EventInsertKeyless for a log topic.
+func (q *Queries) LogInsertKeyless(ctx context.Context, arg LogInsertKeylessParams) (bool, error) {
+	row := q.db.QueryRow(ctx, LogInsertKeyless,
+		arg.ID,
+		arg.Namespace,
+		arg.Topic,
+		arg.Version,
+		arg.TenantID,
+		arg.PartitionKey,
+		arg.EntityType,
+		arg.EntityID,
+		arg.EntityVersion,
+		arg.Headers,
+		arg.Payload,
+		arg.Bucket,
 		arg.LockKey,
 		arg.Channel,
 	)
@@ -123,16 +173,16 @@ const LogInsertMany = `-- name: LogInsertMany :one
 WITH wanted AS (
     SELECT
         pg_catalog.unnest($1::uuid[]) AS id,
-        pg_catalog.unnest($5::uuid[]) AS tenant_id,
-        pg_catalog.unnest($6::text[]) AS dedupe_key,
-        pg_catalog.unnest($7::text[]) AS partition_key,
-        pg_catalog.unnest($8::text[]) AS entity_type,
-        pg_catalog.unnest($9::text[]) AS entity_id,
-        pg_catalog.unnest($10::bigint[]) AS entity_version,
-        pg_catalog.unnest($11::jsonb[]) AS headers,
-        pg_catalog.unnest($12::jsonb[]) AS payload,
-        pg_catalog.unnest($13::smallint[]) AS bucket,
-        pg_catalog.unnest($14::integer[]) AS place
+        pg_catalog.unnest($4::uuid[]) AS tenant_id,
+        pg_catalog.unnest($5::text[]) AS dedupe_key,
+        pg_catalog.unnest($6::text[]) AS partition_key,
+        pg_catalog.unnest($7::text[]) AS entity_type,
+        pg_catalog.unnest($8::text[]) AS entity_id,
+        pg_catalog.unnest($9::bigint[]) AS entity_version,
+        pg_catalog.unnest($10::jsonb[]) AS headers,
+        pg_catalog.unnest($11::jsonb[]) AS payload,
+        pg_catalog.unnest($12::smallint[]) AS bucket,
+        pg_catalog.unnest($13::integer[]) AS place
 ),
 numbered AS MATERIALIZED (
     SELECT
@@ -151,7 +201,7 @@ inserted AS (
         seq, id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload, bucket)
     SELECT
-        w.seq, w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.seq, w.id, $14, $15, $16, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload, w.bucket
@@ -164,17 +214,16 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT $2::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
-        ELSE pg_notify($4::text, '') IS NOT NULL
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared($2::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($3::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted
 `
 
 type LogInsertManyParams struct {
 	Ids            []pgtype.UUID
-	Wake           bool
-	LockKey        int64
+	LockKey        *int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -202,7 +251,6 @@ type LogInsertManyRow struct {
 func (q *Queries) LogInsertMany(ctx context.Context, arg LogInsertManyParams) (LogInsertManyRow, error) {
 	row := q.db.QueryRow(ctx, LogInsertMany,
 		arg.Ids,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
@@ -228,23 +276,23 @@ const LogInsertManyKeyless = `-- name: LogInsertManyKeyless :one
 WITH wanted AS (
     SELECT
         pg_catalog.unnest($1::uuid[]) AS id,
-        pg_catalog.unnest($5::uuid[]) AS tenant_id,
-        pg_catalog.unnest($6::text[]) AS dedupe_key,
-        pg_catalog.unnest($7::text[]) AS partition_key,
-        pg_catalog.unnest($8::text[]) AS entity_type,
-        pg_catalog.unnest($9::text[]) AS entity_id,
-        pg_catalog.unnest($10::bigint[]) AS entity_version,
-        pg_catalog.unnest($11::jsonb[]) AS headers,
-        pg_catalog.unnest($12::jsonb[]) AS payload,
-        pg_catalog.unnest($13::smallint[]) AS bucket,
-        pg_catalog.unnest($14::integer[]) AS place
+        pg_catalog.unnest($4::uuid[]) AS tenant_id,
+        pg_catalog.unnest($5::text[]) AS dedupe_key,
+        pg_catalog.unnest($6::text[]) AS partition_key,
+        pg_catalog.unnest($7::text[]) AS entity_type,
+        pg_catalog.unnest($8::text[]) AS entity_id,
+        pg_catalog.unnest($9::bigint[]) AS entity_version,
+        pg_catalog.unnest($10::jsonb[]) AS headers,
+        pg_catalog.unnest($11::jsonb[]) AS payload,
+        pg_catalog.unnest($12::smallint[]) AS bucket,
+        pg_catalog.unnest($13::integer[]) AS place
 ),
 inserted AS (
     INSERT INTO outbox_schema.log (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload, bucket)
     SELECT
-        w.id, $15, $16, $17, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
+        w.id, $14, $15, $16, w.tenant_id, nullif(w.dedupe_key, ''), nullif(w.partition_key, ''),
         nullif(w.entity_type, ''), nullif(w.entity_id, ''),
         CASE WHEN w.entity_type <> '' THEN w.entity_version END,
         w.headers, w.payload, w.bucket
@@ -256,17 +304,16 @@ SELECT
     count(*) AS written,
     (CASE WHEN count(*) < pg_catalog.cardinality($1::uuid[]) THEN (SELECT pg_catalog.array_agg(i.id) FROM inserted AS i) END)::uuid[] AS ids,
     (CASE
-        WHEN count(*) = 0 OR NOT $2::boolean THEN false
-        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN false
-        ELSE pg_notify($4::text, '') IS NOT NULL
+        WHEN count(*) = 0 THEN false
+        WHEN pg_try_advisory_xact_lock_shared($2::bigint) IS NOT FALSE THEN false
+        ELSE pg_notify($3::text, '') IS NOT NULL
     END)::boolean AS woke
 FROM inserted
 `
 
 type LogInsertManyKeylessParams struct {
 	Ids            []pgtype.UUID
-	Wake           bool
-	LockKey        int64
+	LockKey        *int64
 	Channel        string
 	TenantIds      []pgtype.UUID
 	DedupeKeys     []string
@@ -293,7 +340,6 @@ type LogInsertManyKeylessRow struct {
 func (q *Queries) LogInsertManyKeyless(ctx context.Context, arg LogInsertManyKeylessParams) (LogInsertManyKeylessRow, error) {
 	row := q.db.QueryRow(ctx, LogInsertManyKeyless,
 		arg.Ids,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 		arg.TenantIds,
@@ -403,15 +449,13 @@ WITH inserted AS (
         id, namespace, topic, version, tenant_id, dedupe_key, partition_key, entity_type, entity_id,
         entity_version, headers, payload, bucket)
     VALUES (
-        $4, $1, $2, $5, $6, nullif($3::text, ''),
-        nullif($7::text, ''), nullif($8::text, ''), nullif($9::text, ''),
-        CASE WHEN $8::text <> '' THEN $10::bigint END, $11, $12, $13)
+        $4, $1, $2, $5, $6, $3::text, $7::text,
+        $8::text, $9::text, $10::bigint, $11, $12, $13)
     ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING
     RETURNING
         CASE
-            WHEN NOT $14::boolean THEN false
-            WHEN pg_try_advisory_xact_lock_shared($15::bigint) THEN false
-            ELSE pg_notify($16::text, '') IS NOT NULL
+            WHEN pg_try_advisory_xact_lock_shared($14::bigint) IS NOT FALSE THEN false
+            ELSE pg_notify($15::text, '') IS NOT NULL
         END AS woke
 )
 SELECT
@@ -433,15 +477,14 @@ type LogQueueParams struct {
 	ID            pgtype.UUID
 	Version       int32
 	TenantID      pgtype.UUID
-	PartitionKey  string
-	EntityType    string
-	EntityID      string
-	EntityVersion int64
+	PartitionKey  *string
+	EntityType    *string
+	EntityID      *string
+	EntityVersion *int64
 	Headers       json.RawMessage
 	Payload       json.RawMessage
 	Bucket        int16
-	Wake          bool
-	LockKey       int64
+	LockKey       *int64
 	Channel       string
 }
 
@@ -466,7 +509,6 @@ func (q *Queries) LogQueue(ctx context.Context, arg LogQueueParams) (LogQueueRow
 		arg.Headers,
 		arg.Payload,
 		arg.Bucket,
-		arg.Wake,
 		arg.LockKey,
 		arg.Channel,
 	)

@@ -42,8 +42,8 @@ func statements(t *testing.T) map[string]string {
 	return all
 }
 
-// TestKeylessInsertsAreTheOthersWithoutKeys holds two pairs of statements together: the inserts for events without dedupe
-// keys are those for all events, less what dedupe keys need.
+// TestKeylessInsertsAreTheOthersWithoutKeys holds pairs of statements together: the inserts for events without dedupe
+// keys are the others, less what dedupe keys need.
 func TestKeylessInsertsAreTheOthersWithoutKeys(t *testing.T) {
 	t.Parallel()
 	all := statements(t)
@@ -67,28 +67,35 @@ func TestKeylessInsertsAreTheOthersWithoutKeys(t *testing.T) {
 	require.Equal(t, without(text[:from]+text[to:],
 		keyed, "\n    ORDER BY w.place", "FROM numbered AS w", "FROM wanted AS w", "        seq, id,", "        id,", "        w.seq, w.id,", "        w.id,",
 	), all["LogInsertManyKeyless"])
+
+	const one = "\n    ON CONFLICT (namespace, topic, dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING"
+	require.Equal(t, without(all["EventInsert"], " dedupe_key, partition_key", " partition_key", " @dedupe_key::text,", "",
+		one+"\n    RETURNING events.id", "", "\nSELECT i.id,", "\nVALUES (\n    @id,", "\nFROM inserted AS i", ")"),
+		all["EventInsertKeyless"])
+	require.Equal(t, without(all["LogInsert"], " dedupe_key, partition_key", " partition_key", " @dedupe_key::text,", "",
+		strings.ReplaceAll(one, "    ", ""), ""), all["LogInsertKeyless"])
 }
 
 // TestWakeUpIsOneText checks that every insert decides with the same expression whether it wakes a sleeper.
 func TestWakeUpIsOneText(t *testing.T) {
 	t.Parallel()
-	expression := regexp.MustCompile(`(?s)CASE\s+WHEN (?:count\(\*\) = 0 OR )?NOT @wake.*?END`)
+	expression := regexp.MustCompile(`(?s)CASE\s+(?:WHEN count\(\*\) = 0 THEN false\s+)?WHEN pg_try_advisory_xact_lock_shared.*?END`)
 	text := ""
 	found := 0
 	for name, statement := range statements(t) {
-		if !strings.Contains(statement, "@wake") {
+		if !strings.Contains(statement, "pg_notify(@channel") {
 			continue
 		}
 		for _, e := range expression.FindAllString(statement, -1) {
 			found++
-			e = strings.Join(strings.Fields(strings.Replace(e, "count(*) = 0 OR ", "", 1)), " ")
+			e = strings.Join(strings.Fields(strings.Replace(e, "WHEN count(*) = 0 THEN false", "", 1)), " ")
 			if text == "" {
 				text = e
 			}
 			require.Equal(t, text, e, name)
 		}
 	}
-	require.Equal(t, 8, found, "one event, many, many without keys, in the caller's batch; for queue and log")
+	require.Equal(t, 10, found, "one event and many, with keys and without, and one in the caller's batch; for queue and log")
 }
 
 // TestScannersReadTheColumnsOfTheirStatements checks functions that scan rows by hand: what they scan into is named like the

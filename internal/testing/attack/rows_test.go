@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
@@ -74,7 +75,9 @@ func TestTenantSeesItsOwnRows(t *testing.T) {
 			require.False(t, allowed(t, reader, write), write)
 		}
 	}
-	require.False(t, allowed(t, reader, "SELECT FROM outbox.event_status"), "the view has the privileges of its owner")
+	for _, view := range []string{"event_status", "event_links"} {
+		require.False(t, allowed(t, reader, "SELECT FROM outbox."+view), "the view has the privileges of its owner")
+	}
 
 	enqueue := func(ms ...outbox.Message) error {
 		return pgx.BeginFunc(t.Context(), producer, func(tx pgx.Tx) error {
@@ -96,9 +99,37 @@ func TestTenantSeesItsOwnRows(t *testing.T) {
 		require.NoError(t, enqueue(owned("jobs", uuid.NullUUID{}, log)))
 		as(producer, mine.UUID.String())
 	}
+	_, err := producer.Exec(t.Context(), "INSERT INTO outbox.queue (id, namespace, topic, tenant_id) VALUES (gen_random_uuid(), 'jobs', 'one', $1)", other)
+	require.ErrorContains(t, err, "row-level security", "the state of an event without the event")
 	var foreign int
 	require.NoError(t, producer.QueryRow(t.Context(), "SELECT count(*) FROM outbox.events WHERE dedupe_key LIKE $1", other.UUID.String()+"%").Scan(&foreign))
 	require.Zero(t, foreign)
+}
+
+// otherDispatcher is one of another team, which has nothing to do.
+func otherDispatcher(t testing.TB, pool *pgxpool.Pool) *queue.Dispatcher {
+	t.Helper()
+	topic := outbox.NewTopic[runtimetest.Job](outbox.TopicSpec{Namespace: "secret", Name: "never"})
+	return runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, runtimetest.Succeed))
+}
+
+// TestOtherRolesKeepAllRows: with roles that see a part of the rows, the others work as before.
+func TestOtherRolesKeepAllRows(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Plain(t)
+	prefix := runtimetest.MakeMoreRoles(t, pool, partial)
+	producer := runtimetest.Sessions(t, pool, prefix+"producer")
+	runtimetest.EnqueueAll(t, producer, owned("jobs", someTenant(), false))
+	runtimetest.EnqueueAll(t, producer, owned("secret", someTenant(), false))
+	runtimetest.EnqueueAll(t, producer, owned("jobs", someTenant(), true))
+	for _, role := range []migrate.Role{migrate.Dispatcher, migrate.Operator, migrate.Eraser, migrate.Reader, migrate.Viewer} {
+		conn := session(t, runtimetest.Sessions(t, pool, prefix+string(role)))
+		for table, want := range map[string]int{"events": 2, "queue": 2, "log": 1} {
+			var n int
+			require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(id) FROM outbox."+table).Scan(&n), role)
+			require.Equal(t, want, n, "%s of %s", table, role)
+		}
+	}
 }
 
 // TestDispatcherOfANamespace: the role runs a dispatcher of its namespace with turns, limits, failures, dead letters and
@@ -119,6 +150,15 @@ func TestDispatcherOfANamespace(t *testing.T) {
 	runtimetest.EnqueueAll(t, pool, owned("secret", someTenant(), true))
 	pgtest.Execute(t, pool, `INSERT INTO outbox.dead_letters (id, namespace, topic, version, payload, created_at, attempts, error)
 		SELECT gen_random_uuid(), namespace, topic, 1, '1', now(), 1, 'refused' FROM unnest(ARRAY['jobs', 'secret']) AS n (namespace), unnest(ARRAY['two']) AS t (topic)`)
+
+	// What another team has, and what listeners have of this namespace.
+	pgtest.Execute(t, pool, "INSERT INTO outbox.limits (namespace, topic, per, counted_as, nth, tag, part, concurrency) VALUES ('secret', 'one', '', 'one', 1, 'a', 0, 3)")
+	pgtest.Execute(t, pool, "INSERT INTO outbox.limit_usage (namespace, topic, per, key, updated_at) VALUES ('secret', 'one', 'tenant', 'k', now())")
+	pgtest.Execute(t, pool, "INSERT INTO outbox.pauses (namespace, who, until) VALUES ('secret', 'ann', now() + interval '1 h')")
+	pgtest.Execute(t, pool, `INSERT INTO outbox.dead_letters (listener, seq, bucket, id, namespace, topic, version, payload, created_at, attempts, error)
+		VALUES ('ears', 1, 0, gen_random_uuid(), 'jobs', 'said', 1, '1', now(), 1, 'refused')`)
+	stopOther := runtimetest.StartDispatcher(t, otherDispatcher(t, pool))
+	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.processes WHERE name = 'secret'")
 
 	failures := 0
 	handler := func(_ context.Context, d outbox.Delivery[runtimetest.Job]) error {
@@ -146,8 +186,16 @@ func TestDispatcherOfANamespace(t *testing.T) {
 	spy := runtimetest.NewLogSpy()
 	cfg.Logger = spy.Logger()
 	stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, worker, cfg, runtimetest.OnJob(runtimetest.JobTopic("one"), handler)))
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.processes")
+	pgtest.Settles(t, pool, 2, "SELECT count(*) FROM outbox.processes")
+	foreignRows := func(sql string) (n int) {
+		require.NoError(t, worker.QueryRow(t.Context(), sql).Scan(&n))
+		return n
+	}
+	require.Zero(t, foreignRows("SELECT count(*) FROM outbox.processes WHERE name <> 'jobs' OR kind <> 'dispatcher'"))
+	require.Zero(t, foreignRows("SELECT count(*) FROM outbox.pauses WHERE namespace NOT IN ('', 'jobs')"))
+	require.Zero(t, foreignRows("SELECT count(*) FROM outbox.dead_letters WHERE listener IS NOT NULL"))
 	require.NoError(t, stop())
+	require.NoError(t, stopOther())
 	require.NotContains(t, spy.String(), "permission denied")
 	require.NotContains(t, spy.String(), "row-level security")
 
@@ -169,7 +217,7 @@ func TestDispatcherOfANamespace(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, tag.RowsAffected(), table)
 	}
-	for _, table := range []string{"log", "listeners", "parked", "processed_events", "inbox_messages", "audit", "event_status"} {
+	for _, table := range []string{"log", "listeners", "parked", "processed_events", "inbox_messages", "audit", "event_status", "event_links"} {
 		require.False(t, allowed(t, conn, "SELECT FROM outbox."+table), table)
 	}
 	require.False(t, allowed(t, conn, "INSERT INTO outbox.dead_letters (id, namespace, topic, version, payload, created_at, attempts, error) VALUES (gen_random_uuid(), 'secret', 'one', 1, '1', now(), 1, 'x')"))

@@ -39,7 +39,7 @@ type dashboardFlags struct {
 	tlsKey, prefix, title, trace, metricURL string
 	readOnly, payload                       bool
 	goneAfter                               time.Duration
-	allowEnqueue                            bool
+	allowEnqueue, allowForget               bool
 }
 
 func (a *app) dashboardCommand() *cobra.Command {
@@ -49,8 +49,8 @@ func (a *app) dashboardCommand() *cobra.Command {
 		Short: "Serve a web page that shows topics, listeners and events, and acts on them",
 		Long: `dashboard serves a web page until Ctrl-C, and prints its address on stdout. The page shows what status, events,
 dead, listener, doctor and audit show, and does what pause, resume, dead replay, dead discard, listener skip, listener
-rewind and listener detach do, and with --allow-enqueue what enqueue does. It asks before each act, shows how many events are concerned, and records the act in the
-audit.
+rewind and listener detach do. It also does what enqueue and forget do, if --allow-enqueue and --allow-forget say so. It
+asks before each act, shows how many events are concerned, and records the act in the audit.
 
 Without a password the page is for this machine only: it refuses other addresses, and requests that a proxy has passed
 on. With a password, from ` + passwordVar + ` or --password-file, it asks for it together with a name. The name goes
@@ -67,6 +67,7 @@ Payloads are masked as outbox.yaml says. Without that file they are only shown w
 	c.Flags().BoolVar(&f.readOnly, "read-only", false, "leave out everything that changes something")
 	c.Flags().BoolVar(&f.allowEnqueue, "allow-enqueue", false,
 		"let whoever may act enqueue events of the topics in outbox.yaml, with a form")
+	c.Flags().BoolVar(&f.allowForget, "allow-forget", false, "let whoever may act forget a tenant or an entity")
 	c.Flags().BoolVar(&f.payload, "payload", false, "show payloads as they are, with their sensitive fields")
 	c.Flags().StringVar(&f.who, "who", "",
 		"`name` for the table audit if there is no password (default: user@host of the operating system)")
@@ -93,6 +94,9 @@ Payloads are masked as outbox.yaml says. Without that file they are only shown w
 		}
 		if f.allowEnqueue && f.readOnly {
 			return errors.New("--allow-enqueue and --read-only exclude each other")
+		}
+		if f.allowForget && f.readOnly {
+			return errors.New("--allow-forget and --read-only exclude each other")
 		}
 		if (f.tlsCert == "") != (f.tlsKey == "") {
 			return errors.New("--tls-cert and --tls-key belong together")
@@ -148,7 +152,8 @@ func (a *app) serveDashboard(ctx context.Context, f *dashboardFlags, m *model.Mo
 	page, err := dashboard.New(dashboard.Config{
 		Pool: pool, Schema: schema, Authorize: authorize, ReadOnly: f.readOnly, Prefix: f.prefix, Title: f.title,
 		Mask: f.mask(m), GoneAfter: f.goneAfter, Enqueue: topics,
-		AuthorizeEnqueue: allowed, TraceURL: f.trace, Prometheus: f.metricURL, Logger: slog.New(slog.NewTextHandler(a.Stderr, nil)),
+		AuthorizeEnqueue: allowed, AuthorizeForget: f.forget(), TraceURL: f.trace, Prometheus: f.metricURL,
+		Logger: slog.New(slog.NewTextHandler(a.Stderr, nil)),
 	})
 	if err != nil {
 		return usage(err)
@@ -244,7 +249,8 @@ func (f *dashboardFlags) enqueue(m *model.Model) (
 			if err != nil {
 				return nil, nil, err
 			}
-			topics = append(topics, dashboard.EnqueueTopic{Name: t.FullName(), Schema: schema,
+			topics = append(topics, dashboard.EnqueueTopic{
+				Name: t.FullName(), Schema: schema, Sealed: t.Sealed || model.HasSealed(t.Fields),
 				Message: func(data json.RawMessage) (msg outbox.Message, err error) {
 					e, found := compose.Of(t, data)
 					if len(found) > 0 {
@@ -253,10 +259,19 @@ func (f *dashboardFlags) enqueue(m *model.Model) (
 					msg.Namespace, msg.Topic = n.Name, t.Name
 					fill(&msg, t, e)
 					return msg, nil
-				}})
+				},
+			})
 		}
 	}
 	return topics, func(*http.Request, string) error { return nil }, nil
+}
+
+// forget returns who may forget a tenant or an entity: everybody, if the flag says so.
+func (f *dashboardFlags) forget() func(*http.Request) error {
+	if !f.allowForget {
+		return nil
+	}
+	return func(*http.Request) error { return nil }
 }
 
 // mask returns what masks payloads; nil if nothing of them may be shown.

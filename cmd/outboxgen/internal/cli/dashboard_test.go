@@ -65,6 +65,21 @@ func TestDashboardServesThisMachine(t *testing.T) {
 	require.Contains(t, body, `<p class="who">ann</p>`)
 }
 
+// TestDashboardForgetsWithAFlagOnly: the page that forgets somebody is not there without --allow-forget.
+func TestDashboardForgetsWithAFlagOnly(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	args := []string{"--addr", "127.0.0.1:0", "--database-url", pgtest.URL(t, pool)}
+	url := serve(t, nil, args...)
+	status, _ := get(t, url+"forget", "", "")
+	require.Equal(t, http.StatusForbidden, status)
+	_, body := get(t, url, "", "")
+	require.NotContains(t, body, "/forget")
+	status, body = get(t, serve(t, nil, append(args, "--allow-forget")...)+"forget", "", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, body, "Forget a tenant or an entity")
+}
+
 func TestDashboardAsksForAPassword(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
@@ -91,11 +106,12 @@ func TestDashboardRefusesToListenForOthers(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))
 	for want, args := range map[string][]string{
 		"can be reached from other machines: set OUTBOXGEN_DASHBOARD_PASSWORD or --password-file, or listen on 127.0.0.1": {"--addr", "0.0.0.0:0"},
-		"--addr: :0 can be reached": {"--addr", ":0"},
-		`"8088" is not host:port`:   {"--addr", "8088"},
-		"--tls-cert and --tls-key":  {"--tls-cert", "x"},
-		"empty is empty":            {"--password-file", empty},
-		"no such file":              {"--password-file", empty + "/x"},
+		"--addr: :0 can be reached":                         {"--addr", ":0"},
+		`"8088" is not host:port`:                           {"--addr", "8088"},
+		"--tls-cert and --tls-key":                          {"--tls-cert", "x"},
+		"--allow-forget and --read-only exclude each other": {"--allow-forget", "--read-only"},
+		"empty is empty":                                    {"--password-file", empty},
+		"no such file":                                      {"--password-file", empty + "/x"},
 	} {
 		var stdout, stderr bytes.Buffer
 		code := cli.Run(t.Context(), cli.Env{Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }}, append([]string{"dashboard"}, args...))

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/generator/diag"
 	"github.com/outboxgen/outboxgen/generator/model"
 	"github.com/outboxgen/outboxgen/internal/tool/compose"
 	"github.com/outboxgen/outboxgen/internal/tool/yamlmask"
@@ -77,7 +78,9 @@ The role needs to be a producer and an operator: see outboxgen migrate get --rol
 		}
 		t := topicOf(spec, m.Namespace, m.Topic)
 		if t == nil {
-			return usage(fmt.Errorf("%s has no topic %s/%s; it has %s", db.config, m.Namespace, m.Topic, namesText(topicNames(spec))))
+			name, names := m.Namespace+"/"+m.Topic, topicNames(spec)
+			return usage(fmt.Errorf("%s has no topic %s%s; it has %s", db.config, name,
+				diag.NewReporter("").DidYouMean(name, names), namesText(names)))
 		}
 		data, err := f.read(a.Stdin)
 		if err != nil {

@@ -29,13 +29,17 @@ func (a *app) eventsCommand() *cobra.Command {
 		`events shows the events of queue topics and of log topics. It changes nothing. Sensitive fields of payloads are
 masked, as outbox.yaml marks them; without that file show needs --payload to print a payload.
 
-With --entity, --correlation, --key or --tenant it prints what happened to a thing: its events over all topics, in
-the order of their enqueue, with where each is at its listeners and at the consumers of this database, what
+With --entity, --correlation, --causation, --key or --tenant it prints what happened to a thing: its events over all
+topics, in the order of their enqueue, with where each is at its listeners and at the consumers of this database, what
 operators did, and below each event those that its handlers have enqueued. An index leads to entities,
-correlation ids and dedupe keys. Other filters are compared with one event after another.`,
+correlation ids, causes and dedupe keys. Other filters are compared with one event after another.
+
+--causation looks in the chain of the event. If that event was pruned, and the chain did not begin with it, give
+the id of the chain with --correlation instead.`,
 		a.eventsList(&db), a.eventsShow(&db))
 	c.Example = `  outboxgen events --entity order/4711
-  outboxgen events --correlation 0198f2a4-6b1e-7c3d-9a55-3f0d2c8e1b42 --json`
+  outboxgen events --correlation 0198f2a4-6b1e-7c3d-9a55-3f0d2c8e1b42 --json
+  outboxgen events --causation 0198f2a4-6b1e-7c3d-9a55-3f0d2c8e1b42`
 	a.life(c, &db)
 	db.flags(c)
 	return c
@@ -126,9 +130,9 @@ STATUS  pending, processing (a process has claimed it), delivered, dead, parked 
         failed event of its key), logged (in the log, where each listener has its own position: see show)
 DUE     when it is attempted next, or when it was delivered or died
 
-Events of an entity or of a chain are in the order of their enqueue instead. If there are more events, the command
-for the next page is printed on stderr. An index leads to events by status, topic, id, dedupe key, entity and
-correlation id. Other filters are compared with one event after another. Where they match little, a page may end
+Events of an entity, a chain or a cause are in the order of their enqueue instead. If there are more events, the
+command for the next page is printed on stderr. An index leads to events by status, topic, id, dedupe key, entity,
+correlation id and cause. Other filters are compared with one event after another. Where they match little, a page may end
 before its limit, after some ten seconds, and the next one continues.`,
 		Example: `  outboxgen events list --topic mini_chat/turn_finalized --status pending
   outboxgen events list --status dead --since 2h --error timeout
@@ -218,20 +222,10 @@ func (a *app) nextCommand(after string) string {
 			i++
 		case strings.HasPrefix(arg, "--after="):
 		default:
-			words = append(words, quoteWord(arg))
+			words = append(words, errtext.Word(arg))
 		}
 	}
 	return strings.Join(append(words, "--after", after), " ")
-}
-
-// quoteWord quotes a word for a shell if it needs to be.
-func quoteWord(word string) string {
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+", r)
-	}) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 func eventTable(events []admin.EventStatus) [][]any {
@@ -310,7 +304,7 @@ in it, the payload is only printed with --payload, which masks nothing.`,
 			_ = a.printf("\nchain\n")
 			err = a.printTree(life.Events, 0, e.ID)
 			if life.Next != "" {
-				a.notef("the chain has more events: outboxgen events --correlation %s", quoteWord(chain))
+				a.notef("the chain has more events: outboxgen events --correlation %s", errtext.Word(chain))
 			}
 			return err
 		})

@@ -19,18 +19,27 @@ import (
 )
 
 // thingFlags select the events of a thing.
-type thingFlags struct{ entity, correlation string }
+type thingFlags struct{ entity, correlation, causation string }
 
 func (f *thingFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.entity, "entity", "",
 		"only events about this entity, as `type/id`, in the order of their enqueue")
 	c.Flags().StringVar(&f.correlation, "correlation", "",
 		"only events of the chain with this correlation `id`, or that began with the event of this id, in the order of their enqueue")
+	c.Flags().StringVar(&f.causation, "causation", "",
+		"only events that the handlers of the event with this `id` have enqueued, in the order of their enqueue")
 }
 
 // set adds to a filter what f selects.
 func (f *thingFlags) set(filter *admin.Filter) error {
 	filter.Correlation = f.correlation
+	if f.causation != "" {
+		id, err := parseID(f.causation)
+		if err != nil {
+			return fmt.Errorf("--causation: %w", err)
+		}
+		filter.Causation = id
+	}
 	if f.entity == "" {
 		return nil
 	}
@@ -66,7 +75,7 @@ func (a *app) life(c *cobra.Command, db *database) {
 			return fmt.Errorf("--limit: %d is not a number from 1 to 1000", page.Limit)
 		case thing == (thingFlags{}) && flags.tenant == "" && flags.key == "":
 			if c.Flags().Changed("limit") || c.Flags().Changed("after") {
-				return errors.New("say whose events: --entity, --correlation, --key or --tenant; or use events list")
+				return errors.New("say whose events: --entity, --correlation, --causation, --key or --tenant; or use events list")
 			}
 			return help(c, args)
 		}
@@ -110,7 +119,7 @@ func (a *app) printLife(
 		a.notef("no event matches; events are deleted at the end of their retention")
 		return nil
 	}
-	err := a.printTree(life.Events, 0, uuid.Nil)
+	err := a.printTree(life.Events, 0, filter.Causation)
 	if len(life.Versions) > 0 {
 		_ = a.printf("\n")
 	}
@@ -162,7 +171,8 @@ func checkEntity(ctx context.Context, ops *admin.Admin, m *model.Model, kind str
 		diag.NewReporter("").DidYouMean(kind, types), strings.Join(types, ", ")))
 }
 
-// printTree prints events, and below each what it has caused. here marks the event that is shown anyway.
+// printTree prints events, and below each what it has caused. here is the event that was asked for: it is marked, and not
+// named as the cause of others.
 func (a *app) printTree(events []*admin.EventLife, depth int, here uuid.UUID) error {
 	var err error
 	for _, e := range events {
@@ -190,7 +200,7 @@ func (a *app) printTree(events []*admin.EventLife, depth int, here uuid.UUID) er
 		}
 		err = a.printf("%s  %s%s  %s  %s%s%s\n", dateText(e.CreatedAt), branch, e.Name(), e.ID, status, about, mark)
 		indent := strings.Repeat(" ", len("2026-05-01T12:00:00Z  ")) + strings.Repeat("   ", depth)
-		if depth == 0 && e.Causation != "" {
+		if depth == 0 && e.Causation != "" && e.Causation != here.String() {
 			err = a.printf("%scaused by %s, which is not here\n", indent, errtext.Line(e.Causation))
 		}
 		for _, line := range aroundEvent(e) {
