@@ -11,11 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/outboxgen/outboxgen/bench/events"
 	"github.com/outboxgen/outboxgen/listener"
@@ -39,12 +36,13 @@ func relay(n int) workload {
 			"franz-go: one client as it comes, idempotent, which has the same records in memory, does not wait for one before it sends the next, and reads nothing. "+
 			"Publisher: calls of 1,000 events, one after the other, without a database. By hand: a loop that selects 1,000 rows of the log behind its position, "+
 			"sends them with franz-go, waits for them and updates the position, while it selects the next; it has no lease, and would pass over an event "+
-			"that commits late. Transactional id: the listener with batches of 1,000, in transactions.", relayPartitions, relayKeys),
+			"that commits late. Clients compress as franz-go does by itself; the publisher does not, so there is a loop that does not either. Transactional id: the listener with batches of 1,000, in transactions.", relayPartitions, relayKeys),
 		contenders: []contender{
 			{"franz-go", relayDirect(n, 0)},
 			{"franz-go, 1,000 at a time", relayDirect(n, 1000)},
 			{"Publisher", relayPublisher(n)},
 			{"by hand", relayByHand(n)},
+			{"by hand, not compressed", relayByHand(n, kgo.ProducerBatchCompression(kgo.NoCompression()))},
 			{"listener, batches of 1,000", relayListener(n, listener.Config{BatchSize: 1000}, "")},
 			{"listener, transactional id", relayListener(n, listener.Config{BatchSize: 1000}, "relay")},
 			{"listener, as it comes", relayListener(n, listener.Config{}, "")},
@@ -53,6 +51,8 @@ func relay(n int) workload {
 			{of: "listener, batches of 1,000", to: "franz-go", atLeast: 0.6},
 			{of: "listener, batches of 1,000", to: "franz-go, 1,000 at a time", atLeast: 0.6},
 			{of: "listener, batches of 1,000", to: "by hand", atLeast: 0.8},
+			{of: "listener, as it comes", to: "by hand", atLeast: 0.95},
+			{of: "listener, as it comes", to: "by hand, not compressed", atLeast: 0.95},
 			{of: "Publisher", to: "franz-go, 1,000 at a time", atLeast: 0.8},
 		},
 	}
@@ -204,87 +204,37 @@ func relayPublisher(n int) func(context.Context, *database) (float64, error) {
 }
 
 // relayByHand relays the log with a loop of the simplest kind.
-func relayByHand(n int) func(context.Context, *database) (float64, error) {
+func relayByHand(n int, opts ...kgo.Opt) func(context.Context, *database) (float64, error) {
 	return func(ctx context.Context, db *database) (float64, error) {
-		if err := fillQueue(ctx, db, n, relayOrder, events.EnqueueOrderMovedMany); err != nil {
-			return 0, err
-		}
-		if _, err := db.pool.Exec(ctx, "CREATE TABLE position AS SELECT 0::bigint AS seq"); err != nil {
+		if err := fillForHand(ctx, db, n); err != nil {
 			return 0, err
 		}
 		return relayTo(n, func(c *kfake.Cluster) (time.Duration, error) {
 			started := time.Now()
-			client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DisableClientMetrics())
+			client, err := kgo.NewClient(append(opts, kgo.SeedBrokers(c.ListenAddrs()...), kgo.DisableClientMetrics())...)
 			if err != nil {
 				return 0, err
 			}
 			defer client.Close()
-			both, ctx := errgroup.WithContext(ctx)
-			parts := make(chan handPart)
-			both.Go(func() error {
-				defer close(parts)
-				for part := (handPart{}); ; {
-					if part, err = readByHand(ctx, db.pool, part.last); err != nil || len(part.records) == 0 {
-						return err
-					}
-					select {
-					case parts <- part:
-					case <-ctx.Done():
-						return ctx.Err()
-					}
-				}
+			err = relayLoop(ctx, db, handRecord, func(ctx context.Context, part []*kgo.Record) error {
+				return client.ProduceSync(ctx, part...).FirstErr()
 			})
-			both.Go(func() error {
-				for part := range parts {
-					if err := client.ProduceSync(ctx, part.records...).FirstErr(); err != nil {
-						return err
-					}
-					if _, err := db.pool.Exec(ctx, "UPDATE position SET seq = $1", part.last); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			if err := both.Wait(); err != nil {
-				return 0, err
-			}
-			return time.Since(started), nil
+			return time.Since(started), err
 		})
 	}
 }
 
-// handPart are records and the position of the last of them.
-type handPart struct {
-	records []*kgo.Record
-	last    int64
-}
-
-func readByHand(ctx context.Context, pool *pgxpool.Pool, after int64) (part handPart, err error) {
-	rows, err := pool.Query(ctx, plainSelect, after)
-	if err != nil {
-		return part, err
-	}
-	part = handPart{make([]*kgo.Record, 0, 1000), after}
-	var (
-		id         uuid.UUID
-		topic, key string
-		version    int32
-		payload    []byte
-		created    time.Time
-	)
-	_, err = pgx.ForEachRow(rows, []any{&part.last, &id, &topic, &version, &key, &payload, &created}, func() error {
-		part.records = append(part.records, &kgo.Record{Topic: relayTopic, Key: []byte(key), Value: payload, Headers: []kgo.RecordHeader{
-			{Key: "content-type", Value: []byte("application/json")},
-			{Key: "ce_specversion", Value: []byte("1.0")},
-			{Key: "ce_id", Value: []byte(id.String())},
-			{Key: "ce_source", Value: []byte("outboxgen/bench_log")},
-			{Key: "ce_type", Value: []byte("bench_log/" + topic)},
-			{Key: "ce_time", Value: created.AppendFormat(nil, time.RFC3339Nano)},
-			{Key: "ce_partitionkey", Value: []byte(key)},
-		}})
-		return nil
-	})
-	return part, err
+// handRecord makes the record of an event.
+func handRecord(e *handEvent) *kgo.Record {
+	return &kgo.Record{Topic: relayTopic, Key: []byte(e.key), Value: e.payload, Headers: []kgo.RecordHeader{
+		{Key: "content-type", Value: []byte("application/json")},
+		{Key: "ce_specversion", Value: []byte("1.0")},
+		{Key: "ce_id", Value: []byte(e.id.String())},
+		{Key: "ce_source", Value: []byte("outboxgen/bench_log")},
+		{Key: "ce_type", Value: []byte("bench_log/" + e.topic)},
+		{Key: "ce_time", Value: e.created.AppendFormat(nil, time.RFC3339Nano)},
+		{Key: "ce_partitionkey", Value: []byte(e.key)},
+	}}
 }
 
 // countedPublisher tells t of the events that were published.
@@ -315,15 +265,7 @@ func relayListener(n int, cfg listener.Config, transactionalID string) func(cont
 				return 0, err
 			}
 			defer p.Close()
-			cfg, t := cfg, newTally(n)
-			cfg.PruneInterval, cfg.Logger = -1, quiet
-			cfg.Publishers = map[string]publish.Publisher{"kafka": &countedPublisher{Publisher: p, t: t}}
-			l, err := listener.New(db.pool, listener.Spec{Schema: "outbox", Name: "relay"}, cfg,
-				listener.Publish(events.OrderMovedTopic, publish.Publication{Broker: "kafka", Destination: relayTopic}))
-			if err != nil {
-				return 0, err
-			}
-			return runDispatcher(ctx, t, l.Run)
+			return relayListening(ctx, db, n, cfg, p, relayTopic)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/machine/config"
+	"github.com/outboxgen/outboxgen/internal/machine/target"
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
@@ -163,12 +164,25 @@ func (s *shard) sendRoundTrip(cmd core.RoundTrip) (answer core.RoundTripDone, er
 }
 
 // leaseBatches is how many batches of events a lease reads at most. Of a listener whose handlers get batches it is one:
-// if the process dies, fewer events are handled one by one.
+// if the process dies, fewer events are handled one by one. Batches of a relay grow, and its events are tried together.
 func (l *Listener) leaseBatches() int {
-	if l.transactional || l.spec.Batch.Size > 0 {
+	switch {
+	case l.transactional || l.spec.Batch.Size > 0:
 		return 1
+	case l.grows:
+		return config.RelayLeaseBatches
 	}
 	return config.LeaseBatches
+}
+
+// together returns how many events are tried together after a crash at first: half of what one call usually has. They are
+// tried one by one if it is 1 or less.
+func (l *Listener) together() int {
+	usual := l.spec.Batch.Size
+	if l.publishes {
+		usual = min(l.cfg.BatchSize, target.BatchSize)
+	}
+	return (usual + 1) / 2
 }
 
 // maxPerLease is the maximum number of log events in a lease. If the process dies, any of them may be the cause.
@@ -307,7 +321,7 @@ func (s *shard) try(cmd core.Try) core.Event {
 	defer cancel()
 	lease := cmd.Lease
 	n, err := s.l.db.Each(s.l.pool).ListenerTry(ctx, queries.ListenerTryParams{
-		Most: int32(s.l.spec.Batch.Size+1) / 2, Listener: s.l.spec.Name, Shard: int32(s.number),
+		Most: int32(s.l.together()), Listener: s.l.spec.Name, Shard: int32(s.number),
 		WorkerID: pgvalue.UUID(s.l.cfg.WorkerID), LeaseNo: lease.No,
 	})
 	switch {

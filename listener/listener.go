@@ -110,7 +110,8 @@ type Config struct {
 	// BatchSize is the maximum number of events of a shard that are read in one batch, and that a listener handles past
 	// a failing event; 0 means 100, or the size of Spec.Batch if that is more. In leased mode the next batch is read
 	// while one is handled. With fast handlers a lease has up to eight batches. If the process is killed, their events
-	// are delivered again.
+	// are delivered again. With 0, batches of a listener that publishes grow up to 800 events while that many are published
+	// within 100 ms and their payload is expected to be at most 8 MiB, and a lease has up to 3,200.
 	BatchSize int
 	// Concurrency is how many handlers of a shard run concurrently; 0 means the YAML's value. In transactional mode it
 	// is 1.
@@ -289,6 +290,7 @@ type Listener struct {
 	keyPrefixes   []string // of each topic, the prefix of its keys, so that destinations do not wait for each other
 	targets       *target.Targets
 	publishes     bool
+	grows         bool // batches grow: it publishes, and BatchSize is not set
 	log           *slog.Logger
 	hooks         *report.Hooks
 	rep           *report.Log
@@ -357,6 +359,7 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		return nil, errors.New("no handlers")
 	}
 	spec.Retry = config.OverrideRetry(spec.Retry, cfg.Retry)
+	grows := cfg.BatchSize == 0 && handlers[0].publication != nil
 	cfg = cfg.withDefaults(spec)
 	if err := errtext.Join(spec.validate(), cfg.validate()); err != nil {
 		return nil, err
@@ -375,8 +378,8 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		spec: spec, cfg: cfg, pool: pool, db: db, parkedLimit: core.MaxParkedKeys, pauseLimit: backoff.LongestPause,
 		leaseAge: leaseAge, takeOverAfter: takeOverPause + spec.Batch.Wait,
 		handlers: make(map[string]*served, len(handlers)), transactional: handlers[0].transactional,
-		publishes: handlers[0].publication != nil,
-		log:       usercode.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
+		publishes: handlers[0].publication != nil, grows: grows,
+		log: usercode.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
 	l.rep = report.NewLog(l.log, time.Now)
 	l.rate = newRate(l)

@@ -102,7 +102,9 @@ func (l *Listener) scanEvents(lease *core.Lease, rows pgx.Rows) error {
 		if parked {
 			e.Status, e.ParkedBefore = core.Parked, true
 		}
-		lease.Events = append(lease.Events, e)
+		if !lease.Add(e, l.cfg.BatchSize) {
+			return nil
+		}
 	}
 	return rows.Err()
 }

@@ -51,6 +51,7 @@ func (r *listenerRun) shard(number, shards, events int) *shard {
 func (l *Listener) coreConfig() core.Config {
 	return core.Config{
 		BatchSize: l.cfg.BatchSize, LeaseBatches: l.leaseBatches(), ParkedKeys: config.ParkedKeyBatch,
+		Grows: l.grows, Together: l.together(),
 		Transactional: l.transactional, ParkKeys: l.spec.ParkKeys, Concurrency: l.cfg.Concurrency,
 		MaxAttempts: l.cfg.MaxAttempts, Batch: l.spec.Batch.Size, Wait: l.spec.Batch.Wait,
 		BaseDelay: l.spec.Retry.BaseDelay, MaxDelay: l.spec.Retry.MaxDelay, FirstPause: l.cfg.Breaker.FirstPause, WaitPause: l.cfg.Breaker.MaxPause,
@@ -231,7 +232,7 @@ func (s *shard) prefetch(p *core.NextBatch) {
 	go func() {
 		defer cancel()
 		began := time.Now()
-		p.Failed = s.readNext(ctx, p, s.l.cfg.BatchSize) != nil
+		p.Failed = s.readNext(ctx, p, p.Size) != nil
 		p.Took = time.Since(began)
 		s.events <- core.Prefetched{Next: p}
 	}()

@@ -35,7 +35,7 @@ func tasksOf(claimed []*Claimed) []*core.Task {
 		t.claimed, t.Task = c, core.Task{
 			ID: c.ID, Topic: c.Topic, Tenant: c.TenantID, Lane: c.lane, Turn: c.turn,
 			StartWithin: c.startWithin, Attempt: c.Attempt, MaxAttempts: c.MaxAttempts, Reclaimed: c.Reclaimed,
-			ClaimDeadline: c.deadline, Data: t,
+			ClaimDeadline: c.deadline, Bytes: len(c.Payload), Data: t,
 		}
 		all[i] = &t.Task
 	}

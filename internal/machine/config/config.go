@@ -20,10 +20,11 @@ const (
 	MinLease         = 10 * time.Millisecond
 )
 
-// How much a lease of a listener's shard takes. If its process dies, this is delivered again, one by one.
+// How much a lease of a listener's shard takes. If its process dies, this is delivered again, one by one or in small batches.
 const (
-	LeaseBatches   = 8  // batches
-	ParkedKeyBatch = 20 // parked keys
+	LeaseBatches      = 8  // batches
+	RelayLeaseBatches = 32 // likewise, of a listener that publishes and whose batches grow
+	ParkedKeyBatch    = 20 // parked keys
 )
 
 // Common holds the fields that the configurations of dispatchers and listeners have in common.

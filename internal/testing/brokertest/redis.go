@@ -28,36 +28,53 @@ type Redis struct {
 // skipped if Redis is not installed.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
+	r, err := RunRedis(args...)
+	if errors.Is(err, errMissing) {
+		skip(t, "Redis")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Stop(); err != nil {
+			t.Errorf("stop Redis: %v", err)
+		}
+	})
+	return r
+}
+
+// RunRedis starts a server with further arguments. The caller must Stop it.
+func RunRedis(args ...string) (*Redis, error) {
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
-		skip(t, "Redis")
+		return nil, fmt.Errorf("Redis %w", errMissing)
 	}
 	dir, err := os.MkdirTemp("", "outboxgen-redis-")
 	if err != nil {
-		t.Fatalf("start Redis: %v", err)
+		return nil, fmt.Errorf("start Redis: %w", err)
 	}
 	r := &Redis{bin: bin, dir: dir, args: args}
-	t.Cleanup(func() {
-		if err := r.Kill(); err != nil {
-			t.Errorf("stop Redis: %v", err)
-		}
-		for range 10 { // a child that was killed may still end
-			if os.RemoveAll(dir) == nil {
-				break
-			}
-			time.Sleep(probeEvery)
-		}
-	})
 	for range 5 { // another process may take the port first
 		if r.port, err = freeport.Find(); err != nil {
 			break
 		}
 		if err = r.run(); err == nil {
-			return r
+			return r, nil
 		}
 	}
-	t.Fatalf("start Redis: %v", err)
-	return nil
+	return nil, errors.Join(fmt.Errorf("start Redis: %w", err), r.Stop())
+}
+
+// Stop ends the server and removes its data.
+func (r *Redis) Stop() error {
+	err := r.Kill()
+	for range 10 { // a child that was killed may still end
+		if os.RemoveAll(r.dir) == nil {
+			break
+		}
+		time.Sleep(probeEvery)
+	}
+	return err
 }
 
 func (r *Redis) run() error {

@@ -18,6 +18,7 @@ const (
 type NextBatch struct {
 	Lease     *Lease // the lease under which it is read
 	After     int64  // the position after which it is read
+	Size      int    // the maximum number of events and of positions
 	Scanned   int
 	ScannedTo int64
 	Events    []*Entry
@@ -32,29 +33,32 @@ type NextBatch struct {
 
 // Add adds an event that was read. It returns false if that is too much to keep.
 func (p *NextBatch) Add(e *Entry) bool {
-	if p.bytes += len(e.Payload); p.bytes > prefetchBytes {
+	if p.bytes += len(e.Payload); p.tooLarge() {
 		return false
 	}
 	p.Events = append(p.Events, e)
 	return true
 }
 
+// tooLarge reports whether what was read is too much to keep.
+func (p *NextBatch) tooLarge() bool { return p.bytes > prefetchBytes }
+
 // planNextBatch returns what follows the batch of the lease, to be read. It returns nil if the lease could not continue
 // with it: at the end of the window, or if events wait for a retry, are parked ones, or are taken one by one. It also
 // returns nil if handlers are slow, because the lease would be too old by then, and if few of the positions belong to
 // the listener, because LogRead passes them faster.
 func (c *Core) planNextBatch() *NextBatch {
-	lease, size := c.lease, c.cfg.BatchSize
+	lease := c.lease
 	switch {
 	case c.cfg.Transactional, c.waits(), c.stopping, c.slow:
 		return nil
-	case c.budget.atMost(size+1) <= len(lease.Events): // the batch takes all that is left
+	case c.budget.atMost(lease.BatchSize+1) <= len(lease.Events): // the batch takes all that is left
 		return nil
 	case lease.OneByOne, lease.trying > 0:
 		return nil
-	case lease.newer != nil, lease.BatchSize != size, lease.ScanSize != size, lease.Shards != c.cfg.Shards:
+	case lease.newer != nil, lease.ScanSize != lease.BatchSize, lease.Shards != c.cfg.Shards:
 		return nil
-	case lease.Scanned < size: // the window has no more
+	case lease.Scanned < lease.ScanSize: // the window has no more
 		return nil
 	case lease.ParkedDue, len(lease.Parked) > 0, len(lease.attemptsAhead) > 0:
 		return nil
@@ -66,7 +70,7 @@ func (c *Core) planNextBatch() *NextBatch {
 			return nil
 		}
 	}
-	return &NextBatch{Lease: lease, After: lease.reach()}
+	return &NextBatch{Lease: lease, After: lease.reach(), Size: c.batchSize()}
 }
 
 // usable reports whether the lease, or the next one, may go on with p: what it has is done or parked, and p was read.
@@ -82,11 +86,11 @@ func (c *Core) usable(p *NextBatch) bool {
 	return true
 }
 
-// full reports whether the lease must end before another batch.
-func (c *Core) full() bool {
-	lease, size := c.lease, c.cfg.BatchSize
+// full reports whether the lease must end before p.
+func (c *Core) full(p *NextBatch) bool {
+	lease := c.lease
 	return c.now.Sub(lease.began) > c.cfg.LeaseAge ||
-		len(lease.earlier)+len(lease.Events)+size > c.cfg.LeaseBatches*size ||
+		len(lease.earlier)+len(lease.Events)+p.Size > c.cfg.LeaseBatches*c.cfg.BatchSize ||
 		len(lease.parkedNow) > MaxParkedKeys
 }
 
@@ -115,6 +119,7 @@ func (lease *Lease) noteParked() {
 
 // begin gives the lease the events of p as its next batch.
 func (lease *Lease) begin(c *Config, now time.Time, p *NextBatch, retries map[int64]Retry) {
+	lease.BatchSize, lease.ScanSize = p.Size, p.Size
 	lease.Events, lease.Scanned, lease.ScannedTo, lease.Took = p.Events, p.Scanned, p.ScannedTo, p.Took
 	lease.AheadSeqs, lease.AheadAttempts = nil, nil
 	lease.Prepare(c, now, retries)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outboxgen/outboxgen/internal/call/backoff"
+	"github.com/outboxgen/outboxgen/internal/machine/growth"
 	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 )
 
@@ -17,11 +18,16 @@ type Config struct {
 	Shard, Shards int // of this generation
 	BatchSize     int
 	LeaseBatches  int // how many batches a lease may have
+	// Grows makes batches grow while they are handled fast. It is for listeners that publish.
+	Grows         bool
 	ParkedKeys    int // and of how many keys it takes parked events
 	Transactional bool
 	ParkKeys      bool
 	Concurrency   int
 	MaxAttempts   int
+	// Together is how many events are tried together after a crash at first. They become fewer with each further crash, until
+	// the one is alone that kills its process. If it is 1 or less, events are tried one by one.
+	Together int
 	// Batch is how many events a call of a handler of batches gets at most, and Wait how long the first of them waits
 	// for others. Batch is 0 if handlers get one event.
 	Batch int
@@ -116,6 +122,7 @@ type Core struct {
 	search     search
 	retries    map[int64]Retry // by seq, events that failed here and are not due yet
 	budget     *budget         // of handlers that a Drain may start
+	growth     growth.Growth   // of batches
 	leases     int             // how many had something to do
 	filled     bool            // the next lease need not wait for more events
 	foundNone  bool            // the latest look for them found nothing
@@ -132,6 +139,7 @@ type Core struct {
 	lease      *Lease
 	batch      *Batch
 	since      time.Time  // when the batch began
+	bytes      int        // payload of the events of the log in the batch
 	handled    *Handled   // nil until the batch is over
 	nextBatch  *NextBatch // what is read meanwhile
 	awaitUntil time.Time  // how long to wait for that
@@ -185,6 +193,9 @@ const (
 func New(cfg Config) *Core {
 	c := &Core{cfg: cfg, nextID: cfg.NewID(), afterNo: unknownNo, scanSize: cfg.BatchSize, retries: make(map[int64]Retry)}
 	c.dbRetry.Random = cfg.Random
+	if cfg.Grows {
+		c.growth = growth.Relay(cfg.BatchSize)
+	}
 	if cfg.Events > 0 {
 		c.budget = &budget{left: cfg.Events}
 	}

@@ -16,14 +16,14 @@ func (c *Core) charge() {
 	switch e := c.lease.mustCharge(); {
 	case e == nil:
 		c.begin()
-	case c.cfg.Batch > 1 && c.lease.trying == 0:
+	case c.cfg.Together > 1 && c.lease.trying == 0:
 		c.ask(Try{c.lease}, tryCall)
 	default:
 		c.ask(Charge{c.lease, e}, chargeCall)
 	}
 }
 
-// onTried gives a one-by-one lease, whose handler gets batches, as many events as may be tried together after a crash.
+// onTried gives a one-by-one lease as many events as may be tried together after a crash.
 // They are half of those that were tried before, so no attempt is charged until one is alone.
 func (c *Core) onTried(in Tried) {
 	if !in.Ours {
@@ -81,7 +81,7 @@ func (c *Core) handleBatch() {
 		c.lease.newer == nil
 	// What came after a look that found nothing waits for more, as what a look finds.
 	c.batch.fresh, c.foundNone = c.foundNone, false
-	c.since, c.handled, c.awaitUntil = c.now, nil, time.Time{}
+	c.since, c.handled, c.awaitUntil, c.bytes = c.now, nil, time.Time{}, c.lease.size()
 	if c.nextBatch = c.planNextBatch(); c.nextBatch != nil {
 		c.do(Prefetch{c.nextBatch})
 	}
@@ -99,6 +99,7 @@ func (c *Core) onHandled(in Handled) {
 	}
 	c.handled = &in
 	c.slow = c.now.Sub(c.since) > c.cfg.LeaseAge/2
+	c.grow()
 	c.proceed()
 }
 
@@ -136,6 +137,7 @@ func (c *Core) renew() {
 
 func (c *Core) lose() {
 	c.lost = true
+	c.growth.Reset(c.now)
 	c.do(TellLost{})
 	c.do(StopHandlers{c.batch})
 }
@@ -154,10 +156,13 @@ func (c *Core) proceed() {
 		c.awaitNextBatch(p)
 		return
 	}
+	if p != nil && p.tooLarge() {
+		c.growth.Reset(c.now)
+	}
 	if c.nextBatch = nil; c.usable(p) {
 		c.lease.noteParked()
 		p.parkedNow = c.lease.parkedNow
-		if !c.full() {
+		if !c.full(p) {
 			c.continueWith(p)
 			c.do(TellTaken{Lease: c.lease, Continued: true, Took: c.lease.Took})
 			c.handleBatch()

@@ -34,6 +34,7 @@ type Lease struct {
 	Deadline      time.Time     // end of the lease by this process's clock
 	Took          time.Duration // of the round trip that read its latest batch
 
+	bytes         int             // payload of the first batch
 	parkedOnly    bool            // only parked events are handled; those of the log wait
 	newer         *Entry          // the last of Events, before which the lease stops
 	newerParked   *Entry          // a parked head of an unknown version

@@ -176,17 +176,17 @@ func TestBoundsOfReadingAhead(t *testing.T) {
 	p.core.lease.Events[0].Payload = make([]byte, prefetchBytes-1)
 	p.core.lease.Events[1].Payload = make([]byte, 1)
 	require.NotNil(t, p.core.planNextBatch())
-	require.False(t, p.core.full())
+	require.False(t, p.core.full(&NextBatch{Size: 2}))
 	p.core.lease.parkedNow = make(map[string]bool)
 	for n := range MaxParkedKeys {
 		p.core.lease.parkedNow[strconv.Itoa(n)] = true
 	}
-	require.False(t, p.core.full())
+	require.False(t, p.core.full(&NextBatch{Size: 2}))
 	p.core.lease.parkedNow["more"] = true
-	require.True(t, p.core.full())
+	require.True(t, p.core.full(&NextBatch{Size: 2}))
 	p.core.lease.parkedNow = nil
 	p.core.now = p.core.lease.began.Add(p.core.cfg.LeaseAge + 1)
-	require.True(t, p.core.full())
+	require.True(t, p.core.full(&NextBatch{Size: 2}))
 }
 
 // TestUnusableBatches: what was not read, and what follows a handler that still runs.

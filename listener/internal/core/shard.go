@@ -143,9 +143,10 @@ func (c *Core) roundTrip(take bool) {
 	c.following, c.carried = c.carried, nil
 	if take {
 		c.filled, c.fillUntil = false, time.Time{}
+		size := c.batchSize()
 		cmd.Take = &Take{
-			ID: c.nextID, Previous: c.previousID, AfterNo: c.afterNo, TakeOver: c.mayTakeOver(), BatchSize: c.cfg.BatchSize,
-			ScanSize: max(c.scanSize, c.cfg.BatchSize), Read: c.following == nil,
+			ID: c.nextID, Previous: c.previousID, AfterNo: c.afterNo, TakeOver: c.mayTakeOver(), BatchSize: size,
+			ScanSize: max(c.scanSize, size), Read: c.following == nil,
 		}
 	}
 	c.ask(cmd, roundTripCall)
@@ -255,7 +256,6 @@ func (c *Core) onTaken(lease *Lease, took time.Duration) {
 	case p == nil:
 		c.onRead()
 	case p.follows(lease):
-		lease.ScanSize = lease.BatchSize
 		lease.begin(&c.cfg, c.now, p, c.retries)
 		c.opened(true)
 	default:

@@ -76,8 +76,8 @@ func TestLateAnswerOfARead(t *testing.T) {
 // TestBatchesOfOneAreCharged: a handler that gets one event at a time is tried with that.
 func TestBatchesOfOneAreCharged(t *testing.T) {
 	t.Parallel()
-	for batch, tries := range map[int]bool{0: false, 1: false, 2: true} {
-		p := newPlay(t, func(c *Config) { c.Batch = batch })
+	for together, tries := range map[int]bool{0: false, 1: false, 2: true} {
+		p := newPlay(t, func(c *Config) { c.Together = together })
 		p.handling(oneByOne, 1)
 		require.Equal(t, tries, has[Try](p))
 		require.Equal(t, !tries, has[Charge](p))

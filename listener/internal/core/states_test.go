@@ -260,8 +260,8 @@ var scenes = []scene{
 	{nil, func(p *play) { p.checking(); p.step(Stop{}); p.step(checked(nil)) }, "woken", is(Woken{})},
 }
 
-func gets4(c *Config) { c.Batch = 4 }
-func fills(c *Config) { c.Batch, c.Wait = 4, 8*time.Second }
+func gets4(c *Config) { c.Batch, c.Together = 4, 2 }
+func fills(c *Config) { c.Batch, c.Together, c.Wait = 4, 2, 8*time.Second }
 
 // rated handles a lease of two events.
 func (p *play) rated() { p.handling(func(l *Lease) { l.BatchSize = 3 }, 1, 2) }

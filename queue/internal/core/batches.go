@@ -164,7 +164,7 @@ func (c *Core) goesAt(t *Target) time.Time {
 
 // crowded reports whether there is so little room that no more is claimed for batches that fill.
 func (c *Core) crowded() bool {
-	capacity := c.growth.size(c.capacity)
+	capacity := c.growth.Size(c.capacity)
 	return c.inFlight-len(c.finished)-c.settling-min(c.batched, c.extra) > capacity-capacity/4
 }
 

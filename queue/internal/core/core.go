@@ -12,6 +12,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/backoff"
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/growth"
 	"github.com/outboxgen/outboxgen/internal/machine/rest"
 	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
@@ -24,7 +25,7 @@ type Config struct {
 	Pauses  *Pauses   // what is paused at the start
 
 	BatchSize, Concurrency                       int  // BatchSize is at least the size of the largest batch
-	Grows                                        bool // BatchSize grows for events that have turns while handlers are fast
+	Grows                                        bool // BatchSize grows for events that are published or have turns, while they are fast
 	Ahead                                        int  // how many events may wait for a handler to return
 	LeaseDuration, PollInterval, MaxPollInterval time.Duration
 	LastAttemptLimit                             time.Duration // how long an event that may kill its process stops claims
@@ -85,7 +86,8 @@ type Core struct {
 	// capacity is how many may be in flight, not counting those of stalled publishers and one per resting target to try
 	// it.
 	capacity  int
-	growth    growth
+	growth    growth.Growth
+	relays    bool             // it publishes the events of some topics
 	without   map[*Target]bool // targets that a try has found without an event, while others of their broker are tried
 	lapsed    bool             // something has lost its lease that may not have begun
 	recalling bool             // Recalled follows
@@ -153,7 +155,8 @@ func New(now time.Time, cfg Config) *Core {
 		c.targetOf[t.Name] = t.Target
 		names, active = append(names, t.Name), active || t.Turns
 	}
-	c.turns, c.growth.room = newTurns(TurnLanesOf(names), active), c.capacity
+	c.turns = newTurns(TurnLanesOf(names), active)
+	c.growth, c.relays = growthOf(&cfg, c.capacity)
 	c.turns.took(0)
 	for _, t := range cfg.Topics {
 		if !t.Apart {

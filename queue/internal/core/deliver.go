@@ -40,7 +40,7 @@ func (c *Core) worthwhile(want int) bool {
 // because one passes over the keys that another has locked.
 func (c *Core) mayFollowRing() bool { return c.rung && !c.turns.active }
 
-func (c *Core) half() int { return (c.growth.size(c.capacity) + 1) / 2 }
+func (c *Core) half() int { return (c.growth.Size(c.capacity) + 1) / 2 }
 
 // room returns how many events to claim now. What the same round trip settles counts as free. It is zero if nothing is
 // claimable or claims are paused, and also if there is little room while enough events wait for the workers. Two passes
@@ -48,7 +48,7 @@ func (c *Core) half() int { return (c.growth.size(c.capacity) + 1) / 2 }
 func (c *Core) room(now time.Time) int {
 	inFlight := c.inFlight - c.stalled(now) - min(c.batched, c.extra)
 	busy := inFlight - len(c.finished) - c.settling
-	capacity := c.growth.size(c.capacity)
+	capacity := c.growth.Size(c.capacity)
 	free := capacity - (inFlight - len(c.finished)) - c.reserved
 	if !c.claimable && !c.looks.due(now) && !c.turns.due(now) || c.claimsPaused(now) || free <= 0 ||
 		c.claiming > 0 && !c.backlog && !c.mayFollowRing() {
@@ -60,7 +60,7 @@ func (c *Core) room(now time.Time) int {
 	if c.backlog || c.mayFollowRing() {
 		free = min(free, c.half())
 	}
-	return min(free, c.growth.size(c.cfg.BatchSize))
+	return min(free, c.growth.Size(c.cfg.BatchSize))
 }
 
 // reservedBy returns the room that p needs for what it claims, in addition to what it settles.
@@ -362,7 +362,7 @@ func (c *Core) isBusy(now time.Time, found int) bool {
 		c.foundSince, c.found = now, 0
 	}
 	c.found += found
-	return c.found > fewEvents || c.backlog || 2*c.inFlight >= c.growth.size(c.capacity)
+	return c.found > fewEvents || c.backlog || 2*c.inFlight >= c.growth.Size(c.capacity)
 }
 
 // walk moves the walk of a claim to where the claim has ended.
@@ -374,12 +374,12 @@ func (c *Core) walk(now time.Time, e *PassDone) {
 		c.claims.tried(now, p.try, p.Claim, &e.Found)
 	case p.turns:
 		c.turns.onClaim(now, p.Claim.Turns, &e.Found)
-		if c.cfg.Grows {
-			c.growth.onClaim(now, &e.Found)
-		}
+		c.growOfTurns(now, e)
 	case p.look:
 		c.looks.onClaim(now, p.Claim, &e.Found, &c.claims.walk)
+		c.growOfRelays(now, e)
 	default:
 		c.claims.walk.Advance(now, p.Claim, &e.Found)
+		c.growOfRelays(now, e)
 	}
 }

@@ -3,47 +3,74 @@ package core
 import (
 	"slices"
 	"time"
+
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/growth"
 )
 
-const (
-	// growthTime is the time within which handlers must end as many events as may be in flight after the next step. It is also
-	// about how long those in flight hold up an event of another turn.
-	growthTime = 30 * time.Millisecond
-	// growthPause is how long there is no more room than usual after a claim has met a limit that is reached: what waits here
-	// then, another process could start.
-	growthPause = time.Second
-	// growthSteps is how often the room doubles. Three steps were no faster than two.
-	growthSteps = 2
-)
+// There is room for more events than usual while those that have turns, or are published, are fast. A claim of events that
+// have turns visits turns, and locks and writes the keys of their limits; a call of a publisher waits for its broker. Both
+// cost the less per event the more they have.
 
-// growth doubles the room for events while those that have turns are handled fast and their limits are far away. A claim of
-// such events visits turns, and locks and writes the keys of their limits. This costs the less per event the more it takes.
-type growth struct {
-	room    int // the usual
-	steps   int // how often it is doubled now
-	since   time.Time
-	claimed int       // since then
-	from    time.Time // when there may be more room again
+// growthOf returns how the room of a dispatcher grows, and whether it publishes. If it has handlers, an event waits for fewer
+// others, and a shorter time: of turns, three steps were no faster than two.
+func growthOf(cfg *Config, room int) (g growth.Growth, relays bool) {
+	if !cfg.Grows {
+		return g, false
+	}
+	handles := false
+	for i := range cfg.Topics {
+		if cfg.Topics[i].Target.sends() {
+			relays = true
+		} else {
+			handles = true
+		}
+	}
+	g = growth.Relay(room)
+	if handles {
+		g.Steps, g.Time = 2, 30*time.Millisecond
+	}
+	return g, relays
 }
 
-// size returns n, which is for the usual room, for the room that there is.
-func (g *growth) size(n int) int { return n << g.steps }
+// growOfTurns takes in a claim of events that have turns. As many are done as are claimed, because there is no room for more.
+// There is no more room than usual after the claim has met a limit that is reached: what waits here then, another process
+// could start.
+func (c *Core) growOfTurns(now time.Time, e *PassDone) {
+	if slices.ContainsFunc(e.Found.Turns, func(e TurnEnd) bool { return e.State == TurnFull || e.State == TurnIdle }) {
+		c.growth.Reset(now)
+	}
+	c.growth.Done(now, len(e.Found.Rows), bytesOf(e.Claimed))
+}
 
-// onClaim takes in what a claim of events that have turns has found. As many are handled as are claimed, because there is no
-// room for more.
-func (g *growth) onClaim(now time.Time, f *Found) {
-	if slices.ContainsFunc(f.Turns, func(e TurnEnd) bool { return e.State == TurnFull || e.State == TurnIdle }) {
-		g.steps, g.from = 0, now.Add(growthPause)
-	}
-	g.claimed += len(f.Rows)
-	next := min(g.steps+1, growthSteps)
-	switch slow := now.Sub(g.since) > growthTime; {
-	case slow:
-		g.steps = max(0, g.steps-1)
-	case g.claimed < g.room<<next:
+// growOfRelays takes in another claim. Only events that are published count, and none while others wait for a worker.
+func (c *Core) growOfRelays(now time.Time, e *PassDone) {
+	if !c.relays {
 		return
-	case !now.Before(g.from):
-		g.steps = next
 	}
-	g.since, g.claimed = now, 0
+	published := make([]*Task, 0, len(e.Claimed))
+	for _, t := range e.Claimed {
+		if c.targetOf[t.Topic].sends() && c.peekReady() == nil {
+			published = append(published, t)
+		}
+	}
+	c.growth.Done(now, len(published), bytesOf(published))
+}
+
+// shrink takes in the results of a call. If some of its events could not be published, there is the usual room for a while.
+// A destination that events say concerns no others.
+func (c *Core) shrink(now time.Time, tasks []*Task) {
+	for _, t := range tasks {
+		if t.line == nil && (t.Result.Class == errclass.ClassFailed || t.Result.Class == errclass.ClassUnavailable) {
+			c.growth.Reset(now)
+			return
+		}
+	}
+}
+
+func bytesOf(tasks []*Task) (bytes int) {
+	for _, t := range tasks {
+		bytes += t.Bytes
+	}
+	return bytes
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	// sendSize is how many events one call of a publisher takes.
-	sendSize = 500
+	sendSize = 1000
 	// maxIdle limits how many destinations are known that no event is on its way to.
 	maxIdle = 10_000
 	// maxNamed limits how many resting destinations are named. Any number of customers may be unreachable.
@@ -364,8 +364,11 @@ func (c *Core) onSent(now time.Time, e *Sent) {
 	if s.line != nil {
 		to.CallReturned()
 	}
-	for i, t := range e.Tasks {
-		t.Result.Class = results[i].Class
+	for i := range e.Tasks {
+		e.Tasks[i].Result.Class = results[i].Class
+	}
+	c.shrink(now, e.Tasks)
+	for _, t := range e.Tasks {
 		if s.line != nil {
 			t.wait = max(to.RetryIn(now), time.Millisecond)
 		}

@@ -121,16 +121,16 @@ func TestEverythingRests(t *testing.T) {
 func TestPublisher(t *testing.T) {
 	t.Parallel()
 	d := drive(t, func(c *Config) { c.BatchSize = 2000 })
-	tasks := d.tasks("sent", 700)
+	tasks := d.tasks("sent", sendSize+200)
 	d.claimed(d.first(), tasks...)
 	s := the[*Send](d)
-	require.Equal(t, tasks[:500], s.Tasks)
+	require.Equal(t, tasks[:sendSize], s.Tasks)
 	d.step(0, Tick{})
 	none[*Send](d)
 	d.step(0, &Reported{Tasks: s.Tasks[:1]}) // it could not be sent
 	none[*Send](d)
 	d.step(0, &Sent{Send: s, Tasks: s.Tasks[1:]})
-	require.Equal(t, tasks[500:], the[*Send](d).Tasks)
+	require.Equal(t, tasks[sendSize:], the[*Send](d).Tasks)
 	require.Equal(t, 200, d.sent.inFlight)
 }
 

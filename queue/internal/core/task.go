@@ -21,6 +21,7 @@ type Task struct {
 	MaxAttempts   int
 	Reclaimed     bool      // the lease of an earlier claim ran out
 	ClaimDeadline time.Time // of the lease, counted from before the claim was sent
+	Bytes         int       // of its payload
 	Data          any       // the shell's own; the core does not look at it
 
 	Result errclass.Result // what the handler or the publisher made of it

@@ -173,7 +173,7 @@ func (s *shard) answer(cmd core.Command, sent time.Time) core.Event {
 	case core.TakeParked:
 		return core.ParkedTaken{Events: w.takeParked(s.number, s.p, cmd, w.db())}
 	case core.Try:
-		return w.try(s.number, s.p, cmd.Lease, (w.mode.Batch+1)/2)
+		return w.try(s.number, s.p, cmd.Lease, w.mode.Together)
 	case core.Charge:
 		ours := w.charge(s.number, s.p.id, cmd.Lease.No, cmd.Entry.Seq, cmd.Entry.Attempt)
 		return core.Charged{Ours: ours}
@@ -236,7 +236,7 @@ func (s *shard) prefetch(p *core.NextBatch) {
 	_, cut := w.faults.Draw(simulation.Cut)
 	w.after(w.random(2*time.Millisecond), func() {
 		if p.Failed = cut || s.p.unreachable(); !p.Failed {
-			w.readNext(s.number, s.p, p, w.mode.BatchSize)
+			w.readNext(s.number, s.p, p, p.Size)
 		}
 		d := time.Duration(0)
 		if w.chance(10) {

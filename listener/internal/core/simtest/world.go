@@ -224,6 +224,12 @@ func (w *world) configure() {
 		if w.load.IntN(2) == 0 {
 			w.mode.Wait = time.Duration(w.load.Int64N(int64(300 * time.Millisecond)))
 		}
+	} else if !w.mode.Transactional {
+		w.mode.Grows = w.load.IntN(2) == 0
+	}
+	w.mode.Together = (w.mode.Batch + 1) / 2
+	if w.mode.Grows {
+		w.mode.Together = (w.mode.BatchSize + 1) / 2
 	}
 	for range 1 + w.load.IntN(3) {
 		w.shards = append(w.shards, &cursor{lo: set{false}})

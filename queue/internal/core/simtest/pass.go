@@ -167,7 +167,7 @@ func (p *proc) settle(t *core.Task) {
 	s, h := p.sim, of(t)
 	r, f := h.Row, Fence{p.id, h.claimNo}
 	valid := r.ClaimNo == h.claimNo && r.LockedBy == p.id && r.leased()
-	if r.busy != nil && r.busy != p { // it would wait for the claim, and find its fence lost
+	if r.busy != nil { // it would wait for the claim of another pass, and find its fence lost
 		s.require(r.LockedUntil.Before(s.db()) || !valid, "core", "a claim has event %s locked, whose lease holds", r.name())
 		return
 	}
