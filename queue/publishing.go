@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
@@ -33,9 +32,8 @@ func (l *loop) send(s *core.Send) (sent *core.Sent, failed []*core.Task) {
 		to = to.Named(s.Destination)
 	} else {
 		ready, unfit := l.d.prepare(l.WorkCtx, sent.Tasks)
-		var late []*core.Task
-		sent.Tasks, late = l.sendable(ready)
-		if failed = slices.Concat(failed, unfit, late); len(failed) > 0 && len(sent.Tasks) > 0 {
+		sent.Tasks = ready
+		if failed = append(failed, unfit...); len(failed) > 0 && len(sent.Tasks) > 0 {
 			l.report(failed) // they do not wait for the call
 			failed = nil
 		}
@@ -95,18 +93,19 @@ func (l *loop) sendable(tasks []*core.Task) (may, not []*core.Task) {
 	return may, not
 }
 
-// prepare makes the outgoing form of the events of tasks. failed are those that cannot be published.
+// prepare makes the outgoing form of the events of tasks. failed are those that cannot be published, or not in the time that
+// their rate allows.
 func (d *Dispatcher) prepare(ctx context.Context, tasks []*core.Task) (ready, failed []*core.Task) {
 	began := time.Now()
 	made, results := target.Prepare(ctx, len(tasks), func(i int) (*target.Route, *outbox.Event, json.RawMessage) {
 		c := taskOf(tasks[i]).claimed
 		return d.handlers[c.Topic].publication, &c.Event, c.Payload
 	})
-	took := time.Since(began)
 	ready = make([]*core.Task, 0, len(tasks))
 	for i, t := range tasks {
-		if !t.StartWithin.IsZero() {
-			t.Opened = took
+		if tooLate(t, began) {
+			failed = append(failed, t)
+			continue
 		}
 		if results[i].Class != errclass.ClassDone {
 			t.Result = results[i]

@@ -55,8 +55,8 @@ func late(t *core.Task, what string) bool {
 	return true
 }
 
-// tooLate takes note of how long it took to open the payload of t, from began on. It reports whether the rate of t does not
-// allow it to begin any more. Topics without a rate pay nothing.
+// tooLate takes note of how long it took, from began on, to open the payload of t or to make what is published of it. It
+// reports whether the rate of t does not allow it to begin any more. Topics without a rate pay nothing.
 func tooLate(t *core.Task, began time.Time) bool {
 	if t.StartWithin.IsZero() {
 		return false
@@ -68,7 +68,7 @@ func tooLate(t *core.Task, began time.Time) bool {
 	}
 	t.Tried, t.Ended = false, true
 	t.Result = errclass.New(errclass.ClassNotSent,
-		"its payload took %s to open, and by then the rate did not allow it to begin any more", t.Opened.Round(time.Microsecond))
+		"it took %s to open its payload, and by then the rate did not allow it to begin any more", t.Opened.Round(time.Microsecond))
 	t.Result.Waits = true
 	return true
 }

@@ -2,7 +2,6 @@ package runtimetest_test
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -74,7 +73,7 @@ func TestRateBehindSlowCode(t *testing.T) {
 		require.Len(t, h.told, 0)
 		if !m.log {
 			require.Equal(t, 1, pgtest.Count(t, pool, "SELECT attempts FROM outbox.delivered"))
-			require.Equal(t, !m.publishes, strings.Contains(log.String(), "by then the rate did not allow it to begin any more"))
+			require.Contains(t, log.String(), "by then the rate did not allow it to begin any more")
 		}
 	})
 }
