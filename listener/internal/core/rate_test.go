@@ -42,7 +42,7 @@ func TestLimitOfCalls(t *testing.T) {
 	entries, _ = p.entriesOf("a b")
 	b = p.batchOf(entries)
 	s := b.Sendings(errclass.Result{})[0]
-	require.Equal(t, 2, s.Len())
+	require.Len(t, s.queue, 2)
 	b.StopUntil(p.now)
 	require.Empty(t, s.Next(p.now, 9))
 }

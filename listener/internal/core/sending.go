@@ -47,9 +47,6 @@ func (b *Batch) Sendings(unread errclass.Result) (all []*Sending) {
 	return all
 }
 
-// Len returns how many events are left.
-func (s *Sending) Len() int { return len(s.queue) }
-
 // Next returns the next events that may be sent, at most limit. They may include several of one key, because a
 // publisher sends none after one that failed.
 func (s *Sending) Next(now time.Time, limit int) (entries []*Entry) {
