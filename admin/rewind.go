@@ -101,7 +101,8 @@ func rewind(
 const takeOverLease = time.Minute
 
 // oneByOneAfterAdmin is how many events are handled one by one after the shard of a dead holder was taken over.
-const oneByOneAfterAdmin = max(config.LeaseBatches*config.DefaultBatchSize, config.ParkedKeyBatch)
+// They are those of the largest lease, which is that of a listener that publishes.
+const oneByOneAfterAdmin = max(config.RelayLeaseBatches*config.DefaultBatchSize, config.ParkedKeyBatch)
 
 // takeOver takes all shards of a listener, or the shard of bucket, from their holders.
 func (a *Admin) takeOver(
