@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 )
 
 // Handler is one of those who must see the events of a topic.
@@ -15,11 +16,16 @@ type Handler struct {
 	Once bool
 	// Ordered: it gets the events of an item in the order of their numbers.
 	Ordered bool
+	// Leased: while it handles an event and was not told to let go of it, nobody else begins with the event.
+	Leased bool
 }
 
 // Rules say who must see what.
 type Rules struct {
 	Topics map[string][]Handler
+	Limits []Limit
+	// Lease is how long a handler may not know that an operator took its lease.
+	Lease time.Duration
 	// Calm: nothing was done to the system, so no handler does an event twice.
 	Calm bool
 }
@@ -32,6 +38,7 @@ type Row struct {
 	N           int64 // grows with each event of the item, in the order of their commits
 	NotBefore   int64 // microseconds; 0 means at once
 	Doomed      bool  // its handlers refuse it for good
+	Tenant      string
 }
 
 // Effect is what a handler has written for an event.
@@ -63,6 +70,8 @@ const (
 	Phantom = "phantom"      // seen, and not committed
 	Order   = "out of order" // of its item
 	Double  = "double"       // an effect, or without a fault a call, happened twice
+	Overlap = "overlap"      // two handlers had it at once, and none of them was told to let go of it
+	Over    = "over a limit" // it began although the limit of its key was reached
 	Early   = "early"        // before its time
 	Wrong   = "wrong"        // another payload than was written; a wrong answer
 	Broken  = "broken"       // the database has not kept its word to a writer
@@ -85,6 +94,10 @@ type Account struct {
 	Resolved                    int // events with an unknown outcome that were committed
 	Calls, Duplicates           int // of handlers that are not Once; calls that returned after another one had
 	Effects, Dead, Torn         int
+	Leased                      int // calls of handlers that are Leased
+	Unsure                      int // of them, began in a process that stood still just before, so nothing is known of its lease
+	Told                        int // of them, were told to let go of their event
+	Limits                      []Reached
 	Violations                  []Violation
 }
 
@@ -126,11 +139,14 @@ type checker struct {
 	events map[ID]*event
 	calls  map[key]last
 	effect map[key]last
+	leases
 }
 
 // Check reads a history and compares it with the state of the tables after all that was done has settled.
 func Check(history io.Reader, s State, r Rules) (*Account, error) {
-	c := &checker{Rules: r, events: make(map[ID]*event, len(s.Rows)), calls: make(map[key]last), effect: make(map[key]last)}
+	c := &checker{
+		Rules: r, events: make(map[ID]*event, len(s.Rows)), calls: make(map[key]last), effect: make(map[key]last), leases: newLeases(),
+	}
 	for i := range s.Rows {
 		row := &s.Rows[i]
 		c.of(row.Event).row = row
@@ -149,6 +165,8 @@ func Check(history io.Reader, s State, r Rules) (*Account, error) {
 	for id, e := range c.events {
 		c.end(id, e)
 	}
+	c.judgeLeases()
+	c.judgeLimits()
 	slices.SortFunc(c.Violations, func(a, b Violation) int { return cmp.Compare(a.String(), b.String()) })
 	return &c.Account, nil
 }
@@ -199,7 +217,12 @@ func (c *checker) died(d Dead) {
 }
 
 func (c *checker) line(l Line) {
+	c.latest[l.Who] = max(c.latest[l.Who], l.At)
 	switch l.Kind {
+	case Still:
+		c.still[l.Who] = append(c.still[l.Who], span{l.At - l.For, l.At + grace})
+	case Moved:
+		c.moved[l.Handler] = append(c.moved[l.Handler], span{l.At - l.For, l.At + c.Lease.Microseconds()})
 	case Tx:
 		for _, id := range l.Events {
 			c.of(id).said = l.Say
@@ -225,6 +248,9 @@ func (c *checker) call(l *Line) {
 	case l.Topic != e.row.Topic || l.Item != e.row.Item || l.N != e.row.N:
 		c.report(Wrong, l.Event, "was %s %s %d for %s, not %s %s %d", l.Topic, l.Item, l.N, l.Handler, e.row.Topic, e.row.Item, e.row.N)
 		return
+	}
+	if h.Leased && l.Call > 0 {
+		c.leased(l, e.row)
 	}
 	switch l.Say {
 	case Start:

@@ -18,13 +18,13 @@ import (
 
 // topics say who must see the events of each topic.
 var topics = map[string][]check.Handler{
-	shop.OrderPlaced: {{Name: "orders"}},
-	shop.ReminderDue: {{Name: "reminders"}},
+	shop.OrderPlaced: {{Name: "orders", Leased: true}},
+	shop.ReminderDue: {{Name: "reminders", Leased: true}},
 	shop.StockMoved: {
-		{Name: "screen", Ordered: true}, {Name: "ledger", Once: true, Ordered: true}, {Name: "kafka", Once: true, Ordered: true},
+		{Name: "screen", Ordered: true, Leased: true}, {Name: "ledger", Once: true, Ordered: true}, {Name: "kafka", Once: true, Ordered: true},
 	},
-	shop.ParcelSent:  {{Name: "screen", Ordered: true}, {Name: "nats", Once: true, Ordered: true}},
-	shop.InvoiceSent: {{Name: "screen", Ordered: true}, {Name: "webhook", Once: true, Ordered: true}},
+	shop.ParcelSent:  {{Name: "screen", Ordered: true, Leased: true}, {Name: "nats", Once: true, Ordered: true}},
+	shop.InvoiceSent: {{Name: "screen", Ordered: true, Leased: true}, {Name: "webhook", Once: true, Ordered: true}},
 }
 
 // ofQueue are the handlers of the topics that no listener reads.
@@ -77,6 +77,7 @@ func (d *driver) judge(ctx context.Context, rules check.Rules) (*Account, error)
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
+	rules.Topics, rules.Limits, rules.Lease = topics, d.limits.all(), shop.Lease
 	found, err := check.Check(f, state, rules)
 	if err != nil {
 		return nil, err
@@ -183,7 +184,7 @@ func (d *driver) state(ctx context.Context) (s check.State, err error) {
 	var mood string
 	if err := each(ctx, d.root, "SELECT event, topic, item, n, mood, coalesce(extract(epoch FROM not_before) * 1000000, 0)::bigint FROM placed",
 		[]any{&id, &row.Topic, &row.Item, &row.N, &mood, &row.NotBefore}, func() {
-			row.Event, row.Doomed = check.ID(id), mood == shop.Doomed
+			row.Event, row.Doomed, row.Tenant = check.ID(id), mood == shop.Doomed, shop.TenantOf(row.Item).String()
 			s.Rows = append(s.Rows, row)
 		}); err != nil {
 		return s, err

@@ -113,7 +113,8 @@ func (p *process) thaw() {
 	}
 }
 
-// restart restarts the server: open transactions are rolled back, answers and doorbells are lost.
+// restart restarts the server after a crash: open transactions are rolled back, what is not on disk, answers and doorbells are
+// lost.
 func (w *world) restart(f simulation.Fault) {
 	w.epoch++
 	w.excused, w.database = true, w.now.Add(f.UpTo(time.Second))
@@ -121,6 +122,7 @@ func (w *world) restart(f simulation.Fault) {
 	for _, r := range w.open {
 		r.rollsBack = true
 	}
+	w.loseUnflushed()
 	for _, p := range w.procs {
 		if p.asleep {
 			p.asleep = false
@@ -164,7 +166,7 @@ func (w *world) calmDown() {
 	w.note("world", "nothing goes wrong any more")
 	for _, r := range w.open {
 		if !r.rollsBack {
-			w.commit(r)
+			w.commitEvent(r)
 		}
 	}
 	w.away = [2]time.Time{}
@@ -187,6 +189,7 @@ func (w *world) calmDown() {
 
 // requireNothingLeft checks that nobody has a lease at the end.
 func (w *world) requireNothingLeft() {
+	w.requireNoTrace()
 	for i, c := range w.shards {
 		if c.running && !c.leaseUntil.Before(w.db()) {
 			w.fail("I11", "the lease of shard %d is held at the end", i)

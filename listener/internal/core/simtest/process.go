@@ -95,6 +95,7 @@ func (s *shard) onOver() {
 		p.generation(shards)
 	default:
 		p.gone = true
+		p.w.flush()
 		for _, c := range p.w.shards { // ListenerRelease
 			if c.preferred == p.id {
 				c.preferred, c.wantedBy = uuid.UUID{}, uuid.UUID{}

@@ -30,6 +30,7 @@ var rates = simulation.Rates{
 	simulation.Down: 12, simulation.ClockStep: 16, simulation.Exhausted: 8, simulation.LimitChange: 16,
 	// of an event
 	simulation.NewVersion: 15, simulation.Failure: 20, simulation.Poison: 60, simulation.LateCommit: 6, simulation.Rollback: 20,
+	simulation.Unsynced: 4,
 	// of a ring and a call
 	simulation.LostRing: 20, simulation.DoubledRing: 20, simulation.Slow: 200,
 }
@@ -75,6 +76,10 @@ type world struct {
 	stepped  bool          // it was stepped
 	excused  bool          // something has gone wrong that explains that events are handled again
 	was      map[*cursor]cursor
+
+	commits   int          // that did not wait for the disk
+	unflushed []commitment // that are not on disk yet, in their order
+	lost      []*row       // that a restart of the server has undone
 }
 
 // process is a process that runs the listener.
@@ -261,7 +266,7 @@ func (w *world) produce() {
 			w.note("producer", fmt.Sprint("FAULT: event ", r.seq, " stays uncommitted"))
 			open = append(open, r)
 		default:
-			w.commit(r)
+			w.commitEvent(r)
 		}
 	}
 	w.open = open
@@ -286,6 +291,9 @@ func (w *world) addTrouble(r *row) {
 		w.excused = true
 	}
 	_, r.rollsBack = w.faults.Draw(simulation.Rollback)
+	if f, is := w.faults.Draw(simulation.Unsynced); is {
+		r.syncs = 1 + f.UpTo(walDelay)
+	}
 	w.note("producer", fmt.Sprintf("enqueues event %d of key %s, version %d, fails %d times, breaks its transaction %v, kills %v", r.seq,
 		r.key, r.version, w.failing[r.seq], w.poisonTx.has(r.seq), w.poison.has(r.seq)))
 	w.open = append(w.open, r)
@@ -354,7 +362,7 @@ func (w *world) round(n int) {
 		default:
 			for range 1 + w.IntN(3) {
 				w.after(w.random(6*time.Millisecond), func() {
-					w.commit(w.enqueue(w.IntN(6)))
+					w.commitEvent(w.enqueue(w.IntN(6)))
 					if w.IntN(2) == 0 {
 						w.ring()
 						return

@@ -11,6 +11,7 @@ var controls = []simulation.Control{
 	{Name: "claim-attempts", What: "a claim does not count attempts"},
 	{Name: "claim-paused", What: "a claim takes what is paused"},
 	{Name: "claim-version", What: "a claim takes versions that its process does not know"},
+	{Name: "claim-flush", What: "a claim does not wait for the disk"},
 	{Name: "fence-of-ack", What: "an ack does not compare its claim", Seed: 121},
 	{Name: "fence-of-nack", What: "a nack does not compare its claim", Seed: 106},
 	{Name: "fence-of-release", What: "a release does not compare its claim", Seed: 214},

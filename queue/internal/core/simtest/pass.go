@@ -108,6 +108,9 @@ func (x *exchange) commit() {
 		known[t] = true
 	}
 	claimed := x.claimed()
+	if len(claimed)+len(x.c.Settle) > 0 && !s.lacks("claim-flush") {
+		s.flush()
+	}
 	s.requireLimits(x.picked)
 	s.sort()
 	if !x.st.answers() {

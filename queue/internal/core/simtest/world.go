@@ -22,6 +22,7 @@ type history struct {
 	changed    time.Time // when it became visible, or a claim let it go
 	committed  bool
 	rolledBack bool
+	lost       bool // its transaction was committed, and a restart of the server has undone it
 	poison     bool // it kills whoever handles it
 
 	seen        int  // how often it was started, without what was released
@@ -88,6 +89,7 @@ func (s *sim) enqueue() {
 		took = f.UpTo(4 * time.Second)
 	}
 	_, rollsBack := s.faults.Draw(simulation.Rollback)
+	sync, unsynced := s.faults.Draw(simulation.Unsynced)
 	epoch := s.epoch
 	if s.lacks("commit") {
 		s.Add(r)
@@ -106,6 +108,11 @@ func (s *sim) enqueue() {
 		}
 		if took > 0 {
 			s.note("producer", "FAULT: event "+r.name()+" is committed only now")
+		}
+		if unsynced {
+			s.flushLater(r, sync.UpTo(walDelay))
+		} else {
+			s.flush()
 		}
 		if rings && !s.lacks("ring") {
 			s.ring()
@@ -222,12 +229,14 @@ func (s *sim) loseBell(f simulation.Fault) {
 	}
 }
 
-// restart restarts the server: open transactions are rolled back, answers and doorbells are lost.
+// restart restarts the server after a crash: open transactions are rolled back, what is not on disk, answers and doorbells are
+// lost.
 func (s *sim) restart(f simulation.Fault) {
 	s.epoch++
 	s.database = s.now.Add(f.UpTo(time.Second))
 	s.mark(s.database)
 	s.note("database", "FAULT: restarts, "+f.UpTo(time.Second).String())
+	s.loseUnflushed()
 	for _, p := range slices.Clone(s.procs) {
 		if p.watches {
 			p.watches = false
@@ -272,6 +281,7 @@ func (s *sim) replay(f simulation.Fault) {
 			r.seen, r.unexplained, r.begun, r.excused = 0, 0, nil, true
 			s.Replay(r, s.db())
 			s.note("operator", "FAULT: replays event "+r.name())
+			s.flush()
 		}
 	}
 	s.ring()
