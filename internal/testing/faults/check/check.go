@@ -18,6 +18,8 @@ type Handler struct {
 	Ordered bool
 	// Leased: while it handles an event and was not told to let go of it, nobody else begins with the event.
 	Leased bool
+	// Counted: each call has used up an attempt of its event, unless the event is Doomed, which may be replayed.
+	Counted bool
 }
 
 // Rules say who must see what.
@@ -62,6 +64,8 @@ type State struct {
 	Rows    []Row
 	Effects []Effect
 	Dead    []Dead
+	// Left is what processes have left behind that were told to stop, and were not killed.
+	Left []string
 }
 
 // The kinds of violations.
@@ -72,6 +76,8 @@ const (
 	Double  = "double"       // an effect, or without a fault a call, happened twice
 	Overlap = "overlap"      // two handlers had it at once, and none of them was told to let go of it
 	Over    = "over a limit" // it began although the limit of its key was reached
+	Extra   = "extra"        // called more often than its attempts say
+	Left    = "left"         // a process that has ended in order has left something
 	Early   = "early"        // before its time
 	Wrong   = "wrong"        // another payload than was written; a wrong answer
 	Broken  = "broken"       // the database has not kept its word to a writer
@@ -81,12 +87,17 @@ const (
 // Violation is a broken promise.
 type Violation struct {
 	Kind  string
-	Event ID
+	Event ID // zero if it is about none
 	Text  string
 }
 
 // String says all of it.
-func (v Violation) String() string { return fmt.Sprintf("%s: event %s %s", v.Kind, v.Event, v.Text) }
+func (v Violation) String() string {
+	if v.Event == (ID{}) {
+		return v.Kind + ": " + v.Text
+	}
+	return fmt.Sprintf("%s: event %s %s", v.Kind, v.Event, v.Text)
+}
 
 // Account is what a check has found.
 type Account struct {
@@ -115,6 +126,7 @@ func (a *Account) Count(kind string) int {
 // seen is what one handler did with an event.
 type seen struct {
 	starts, open, done, effects uint16
+	attempts                    int // the highest number of one
 	gone, dead                  bool
 }
 
@@ -164,6 +176,9 @@ func Check(history io.Reader, s State, r Rules) (*Account, error) {
 	}
 	for id, e := range c.events {
 		c.end(id, e)
+	}
+	for _, what := range s.Left {
+		c.report(Left, ID{}, "%s", what)
 	}
 	c.judgeLeases()
 	c.judgeLimits()
@@ -279,6 +294,7 @@ func (c *checker) start(l *Line, row *Row, at *seen, h Handler) {
 	}
 	at.open++
 	at.starts++
+	at.attempts = max(at.attempts, l.Attempt)
 	if at.starts > 1 || !h.Ordered || h.Once {
 		return
 	}
@@ -347,6 +363,9 @@ func (c *checker) end(id ID, e *event) {
 	}
 	for i, h := range c.Topics[e.row.Topic] {
 		at := e.by[i]
+		if h.Counted && !e.row.Doomed && int(at.starts) > at.attempts {
+			c.report(Extra, id, "was started %d times by %s, and the highest number of an attempt was %d", at.starts, h.Name, at.attempts)
+		}
 		switch {
 		case h.Once && at.effects > 1:
 			c.report(Double, id, "has %d effects of %s", at.effects, h.Name)

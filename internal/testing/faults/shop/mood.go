@@ -35,7 +35,7 @@ const (
 )
 
 // longOf says how many of 10,000 events of a topic are long. Those of the transactional listener must not be so.
-var longOf = map[string]int{OrderPlaced: 10, ReminderDue: 10, ParcelSent: 5, InvoiceSent: 5}
+var longOf = map[string]int{OrderPlaced: 40, ReminderDue: 20, ParcelSent: 5, InvoiceSent: 5}
 
 // drawMood returns the mood of an event.
 func drawMood(topic string, r *rand.Rand) string {
