@@ -8,7 +8,7 @@ var controls = []simulation.Control{
 	{Name: "fence-of-end", What: "the end of a lease does not compare its number"},
 	{Name: "fence-of-charge", What: "the count of an attempt does not compare its lease", Seed: 90},
 	{Name: "fence-of-renewal", What: "a renewal does not compare its lease", Seed: 29},
-	{Name: "take-flush", What: "a lease does not wait for the disk", Seed: 16},
+	{Name: "take-flush", What: "a lease does not wait for the disk", Seed: 65},
 	{Name: "straggler", What: "a window begins behind the highest event, not behind a snapshot"},
 	{Name: "commit", What: "a window has events that are not committed"},
 	{Name: "close", What: "a window that is done does not move the cursor"},

@@ -36,15 +36,16 @@ func (w *world) flushLater(after time.Duration, undo func()) {
 	})
 }
 
-// commitEvent commits the transaction that enqueues r. Its producer may not wait for the disk.
-func (w *world) commitEvent(r *row) {
+// commitEvent commits the transaction that enqueues r. It waits for the disk if syncs is 0, and otherwise it is there so long
+// after its commit.
+func (w *world) commitEvent(r *row, syncs time.Duration) {
 	w.commit(r)
-	if r.syncs == 0 {
+	if syncs == 0 {
 		w.flush()
 		return
 	}
 	w.note("producer", fmt.Sprintf("FAULT: the commit of event %d does not wait for the disk", r.seq))
-	w.flushLater(r.syncs, func() {
+	w.flushLater(syncs, func() {
 		w.note("database", fmt.Sprintf("FAULT: the commit of event %d was not on disk, and is undone", r.seq))
 		w.counts["undone commits"]++
 		r.visible, w.latest = false, nil

@@ -166,7 +166,7 @@ func (w *world) calmDown() {
 	w.note("world", "nothing goes wrong any more")
 	for _, r := range w.open {
 		if !r.rollsBack {
-			w.commitEvent(r)
+			w.commitEvent(r, 0)
 		}
 	}
 	w.away = [2]time.Time{}

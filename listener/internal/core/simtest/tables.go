@@ -19,8 +19,7 @@ type row struct {
 	target  int
 	visible bool // committed
 
-	rollsBack bool          // its transaction will be rolled back
-	syncs     time.Duration // after its commit, when it is on disk; 0 if the commit waits for the disk
+	rollsBack bool // its transaction will be rolled back
 }
 
 // set is a set of seqs: a snapshot of the log, for example.

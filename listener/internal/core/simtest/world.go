@@ -30,7 +30,7 @@ var rates = simulation.Rates{
 	simulation.Down: 12, simulation.ClockStep: 16, simulation.Exhausted: 8, simulation.LimitChange: 16,
 	// of an event
 	simulation.NewVersion: 15, simulation.Failure: 20, simulation.Poison: 60, simulation.LateCommit: 6, simulation.Rollback: 20,
-	simulation.Unsynced: 4,
+	simulation.Unsynced: 2,
 	// of a ring and a call
 	simulation.LostRing: 20, simulation.DoubledRing: 20, simulation.Slow: 200,
 }
@@ -257,6 +257,10 @@ func (w *world) produce() {
 	}
 	heldKey := fmt.Sprint("k", w.load.IntN(6)) // its transactions stay open
 	_, holds := w.faults.Draw(simulation.LateCommit)
+	syncs := time.Duration(0) // all of them wait for the disk
+	if f, is := w.faults.Draw(simulation.Unsynced); is {
+		syncs = 1 + f.UpTo(walDelay)
+	}
 	var open []*row
 	for _, r := range w.open {
 		switch {
@@ -266,7 +270,7 @@ func (w *world) produce() {
 			w.note("producer", fmt.Sprint("FAULT: event ", r.seq, " stays uncommitted"))
 			open = append(open, r)
 		default:
-			w.commitEvent(r)
+			w.commitEvent(r, syncs)
 		}
 	}
 	w.open = open
@@ -291,9 +295,6 @@ func (w *world) addTrouble(r *row) {
 		w.excused = true
 	}
 	_, r.rollsBack = w.faults.Draw(simulation.Rollback)
-	if f, is := w.faults.Draw(simulation.Unsynced); is {
-		r.syncs = 1 + f.UpTo(walDelay)
-	}
 	w.note("producer", fmt.Sprintf("enqueues event %d of key %s, version %d, fails %d times, breaks its transaction %v, kills %v", r.seq,
 		r.key, r.version, w.failing[r.seq], w.poisonTx.has(r.seq), w.poison.has(r.seq)))
 	w.open = append(w.open, r)
@@ -362,7 +363,7 @@ func (w *world) round(n int) {
 		default:
 			for range 1 + w.IntN(3) {
 				w.after(w.random(6*time.Millisecond), func() {
-					w.commitEvent(w.enqueue(w.IntN(6)))
+					w.commitEvent(w.enqueue(w.IntN(6)), 0)
 					if w.IntN(2) == 0 {
 						w.ring()
 						return

@@ -31,7 +31,7 @@ var rates = simulation.Rates{
 	simulation.LimitChange: 20, simulation.Replay: 20,
 	// of an event
 	simulation.NewVersion: 10, simulation.Rollback: 15, simulation.LateCommit: 4, simulation.Poison: 60,
-	simulation.Unsynced: 4,
+	simulation.Unsynced: 2,
 	// of a ring, a call and a message
 	simulation.LostRing: 20, simulation.DoubledRing: 20, simulation.Failure: 12, simulation.Slow: 60, simulation.DoubledSend: 20,
 }
@@ -236,7 +236,7 @@ func (s *sim) probe() {
 	for range 3 {
 		s.until(s.now.Add(upTo(s.load, 10*time.Second)))
 		before := len(s.all)
-		s.enqueue()
+		s.enqueue(0)
 		s.until(s.now.Add(begins))
 		for _, r := range s.all[before:] {
 			s.require(r.seen > 0 || r.Final != "", "liveness", "event %s of %s has not begun %s after it was enqueued", r.name(), r.Topic, begins)

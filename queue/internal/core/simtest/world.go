@@ -46,17 +46,22 @@ func (s *sim) requireExcuse(r *Row) {
 
 var tenants = []uuid.UUID{{1}, {2}, {3}}
 
-// enqueueSome enqueues for a moment.
+// enqueueSome enqueues for a moment. The transactions of a moment wait for the disk, or none does.
 func (s *sim) enqueueSome() {
+	syncs := time.Duration(0)
+	if f, is := s.faults.Draw(simulation.Unsynced); is {
+		syncs = 1 + f.UpTo(walDelay)
+	}
 	if s.load.IntN(2) == 0 {
 		for range 1 + s.load.IntN(1+s.load.IntN(25)) {
-			s.enqueue()
+			s.enqueue(syncs)
 		}
 	}
 }
 
-// enqueue enqueues an event. Its transaction may be committed much later, or never.
-func (s *sim) enqueue() {
+// enqueue enqueues an event. Its transaction may be committed much later, or never. It waits for the disk if syncs is 0, and
+// otherwise it is there so long after its commit.
+func (s *sim) enqueue(syncs time.Duration) {
 	n := s.result.Events
 	s.result.Events++
 	r := &Row{
@@ -89,7 +94,6 @@ func (s *sim) enqueue() {
 		took = f.UpTo(4 * time.Second)
 	}
 	_, rollsBack := s.faults.Draw(simulation.Rollback)
-	sync, unsynced := s.faults.Draw(simulation.Unsynced)
 	epoch := s.epoch
 	if s.lacks("commit") {
 		s.Add(r)
@@ -109,8 +113,8 @@ func (s *sim) enqueue() {
 		if took > 0 {
 			s.note("producer", "FAULT: event "+r.name()+" is committed only now")
 		}
-		if unsynced {
-			s.flushLater(r, sync.UpTo(walDelay))
+		if syncs > 0 {
+			s.flushLater(r, syncs)
 		} else {
 			s.flush()
 		}
