@@ -20,6 +20,7 @@ var controls = []simulation.Control{
 	{Name: "nack-last", What: "the last failure does not make a dead letter"},
 	{Name: "nack-permanent", What: "a permanent failure does not make a dead letter"},
 	{Name: "release-attempt", What: "a release counts the attempt"},
+	{Name: "release-at-end", What: "a process that stops releases nothing", Seed: 11},
 	{Name: "sweep", What: "nothing sweeps"},
 	{Name: "sweep-lease", What: "a sweep takes events whose lease holds"},
 	{Name: "limit", What: "a claim does not count what is running"},

@@ -184,6 +184,9 @@ func (p *proc) settle(t *core.Task) {
 			r.unexplained--
 		}
 	case core.Release:
+		if p.stopping && s.lacks("release-at-end") {
+			return
+		}
 		if changed = s.Release(r, f, s.db(), t.After); changed {
 			if r.unexplained--; h.began {
 				r.seen--
