@@ -13,7 +13,7 @@ import (
 // declared is what outbox.yaml of both editions says of reminders.
 var declared = []check.Limit{
 	{Topic: shop.ReminderDue, AtOnce: []check.Value{{N: 8}}},
-	{Topic: shop.ReminderDue, PerTenant: true, AtOnce: []check.Value{{N: 3}}, Starts: 50, Period: 2 * time.Second},
+	{Topic: shop.ReminderDue, PerTenant: true, AtOnce: []check.Value{{N: 3}}, Starts: 40, Period: 2 * time.Second},
 }
 
 // limits is what the limits of reminders were.

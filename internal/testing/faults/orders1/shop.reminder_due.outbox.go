@@ -27,7 +27,7 @@ var ReminderDueTopic = outbox.NewTopic[ReminderDue](outbox.TopicSpec{
 	Fairness:  outbox.FairnessTenant,
 	Limits: []outbox.Limit{
 		{Concurrency: 8},
-		{Per: outbox.PerTenant, Concurrency: 3, Rate: outbox.Rate{Events: 50, Period: 2 * time.Second}},
+		{Per: outbox.PerTenant, Concurrency: 3, Rate: outbox.Rate{Events: 40, Period: 2 * time.Second}},
 	},
 	Retry:     outbox.Retry{MaxAttempts: 200, BaseDelay: 100 * time.Millisecond, MaxDelay: 4 * time.Second},
 	Lease:     3 * time.Second,
