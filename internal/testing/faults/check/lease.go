@@ -16,11 +16,6 @@ const grace = int64(300 * time.Millisecond / time.Microsecond)
 // span is a time from and to, in microseconds.
 type span struct{ from, to int64 }
 
-// within reports whether one of spans has at.
-func within(spans []span, at int64) bool {
-	return slices.ContainsFunc(spans, func(s span) bool { return s.from <= at && at <= s.to })
-}
-
 // run is a call of a handler that is leased.
 type run struct {
 	id      ID
@@ -77,9 +72,35 @@ func (c *checker) leased(l *Line, row *Row) {
 	}
 }
 
+// unsure returns until when nothing is known of the lease of r, if that is so at a time: its process cannot know.
+func (c *checker) unsure(r *run, at int64) (until int64, is bool) {
+	for _, spans := range [...][]span{c.still[r.who], c.moved[r.handler]} {
+		for _, s := range spans {
+			if s.from <= at && at <= s.to {
+				until, is = max(until, s.to), true
+			}
+		}
+	}
+	return until, is
+}
+
 // sure reports whether r has a lease at a time, as far as its process can know.
 func (c *checker) sure(r *run, at int64) bool {
-	return !within(c.still[r.who], at) && !within(c.moved[r.handler], at)
+	_, unsure := c.unsure(r, at)
+	return !unsure
+}
+
+// together returns when two calls that run at once both have a lease, as far as their processes can know.
+func (c *checker) together(a, b *run) (at int64, are bool) {
+	for at = max(a.from, b.from); at < min(a.until, b.until); {
+		first, unsure := c.unsure(a, at)
+		second, either := c.unsure(b, at)
+		if !unsure && !either {
+			return at, true
+		}
+		at = max(first, second) + 1
+	}
+	return 0, false
 }
 
 // judgeLeases looks for handlers that had an event at once.
@@ -99,9 +120,10 @@ func (c *checker) judgeLeases() {
 	for i := range c.runs {
 		r := &c.runs[i]
 		for k := i - 1; k >= 0 && c.runs[k].id == r.id && c.runs[k].handler == r.handler; k-- {
-			if o := &c.runs[k]; o.until > r.from && c.sure(o, r.from) && c.sure(r, r.from) {
-				c.report(Overlap, r.id, "was started by %s in %s, while %s had it since %d us and was not told to let go for %d us more", r.handler,
-					r.who, o.who, r.from-o.from, o.until-r.from)
+			o := &c.runs[k]
+			if at, are := c.together(o, r); are {
+				c.report(Overlap, r.id, "was with %s in %s since %d us, and in %s since %d us, which was not told to let go for %d us more", r.handler,
+					r.who, at-r.from, o.who, at-o.from, o.until-at)
 				break
 			}
 		}

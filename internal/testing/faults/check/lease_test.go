@@ -117,6 +117,29 @@ func TestCheckFindsOverlaps(t *testing.T) {
 			s.begin(6500, "w2", 1)(6600, check.Done)
 			first(7000, check.Done)
 		}, "[overlap]"},
+		"the first stood still as the second began, and is not told afterwards": {func(s *story) {
+			first := s.begin(1000, "w1", 1)
+			second := s.begin(4010, "w2", 1)
+			s.add(6000, check.Line{Kind: check.Still, Who: "w1", For: 4_000_000})
+			first(7000, check.Done)
+			second(8000, check.Done)
+		}, "[overlap]"},
+		"the first stood still as the second began, and is told afterwards": {func(s *story) {
+			first := s.begin(1000, "w1", 1)
+			second := s.begin(4010, "w2", 1)
+			s.add(6000, check.Line{Kind: check.Still, Who: "w1", For: 4_000_000})
+			first(6050, check.Told)
+			first(7000, check.Done)
+			second(8000, check.Done)
+		}, "[]"},
+		"both stood still": {func(s *story) {
+			first := s.begin(1000, "w1", 1)
+			second := s.begin(4010, "w2", 1)
+			s.add(6000, check.Line{Kind: check.Still, Who: "w1", For: 4_000_000})
+			s.add(7000, check.Line{Kind: check.Still, Who: "w2", For: 2_000_000})
+			first(7200, check.Done)
+			second(8000, check.Done)
+		}, "[]"},
 		"another one stood still": {func(s *story) {
 			first := s.begin(1000, "w1", 1)
 			s.begin(4010, "w2", 1)(5000, check.Done)

@@ -29,13 +29,13 @@ const deadlyAttempts = 3
 
 const (
 	// longTime is how long a handler of a long event takes.
-	longTime = Lease + time.Second
+	longTime = 2*Lease + 2*time.Second
 	// reminderTime is how long one of a reminder takes, so that they reach their limits.
 	reminderTime = 30 * time.Millisecond
 )
 
 // longOf says how many of 10,000 events of a topic are long. Those of the transactional listener must not be so.
-var longOf = map[string]int{OrderPlaced: 40, ReminderDue: 20, ParcelSent: 5, InvoiceSent: 5}
+var longOf = map[string]int{OrderPlaced: 50, ReminderDue: 20, ParcelSent: 3, InvoiceSent: 3}
 
 // drawMood returns the mood of an event.
 func drawMood(topic string, r *rand.Rand) string {
