@@ -93,7 +93,7 @@ type Config struct {
 	// makes dead letters. A negative value refuses them immediately.
 	NoStreamTimeout time.Duration
 	// Concurrency is how many events of one call of Publish may be sent concurrently, each with a different key. 0 means
-	// 256; the maximum is 10,000.
+	// 1,000; the maximum is 10,000.
 	Concurrency int
 	// Stream is the name of the stream that must take the messages; "" means any stream. If it is set, the publisher tells
 	// it to the server (Nats-Expected-Stream), and ignores a confirmation that names another stream: such a confirmation
@@ -135,7 +135,7 @@ func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown(
 
 func (cfg Config) withDefaults() Config {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
-	cfg.Concurrency = cmp.Or(cfg.Concurrency, 256)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 1000)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.Options = slices.Clone(cfg.Options)
 	return cfg

@@ -114,7 +114,7 @@ type Config struct {
 	// connect. 0 means 5 s.
 	Timeout time.Duration
 	// Concurrency is how many events of one call of Publish may be on their way concurrently, each with a different key.
-	// Up to 500 share a pipeline; in a cluster each has a connection. 0 means 500, or 64 with several Addrs; the maximum
+	// Up to 500 share a pipeline; in a cluster each has a connection. 0 means 1,000, or 64 with several Addrs; the maximum
 	// is 1,000.
 	Concurrency int
 }
@@ -164,7 +164,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 512<<20)
 	if cfg.Concurrency == 0 {
-		cfg.Concurrency = maxEntries
+		cfg.Concurrency = 1000
 		if cfg.Options != nil && len(cfg.Options.Addrs) > 1 {
 			cfg.Concurrency = 64
 		}
