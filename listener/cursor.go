@@ -24,6 +24,9 @@ const takeOverPause = 100 * time.Millisecond
 // leaseAge is core.Config.LeaseAge.
 const leaseAge = 50 * time.Millisecond
 
+// relayAhead is core.Config.AheadWithin of a listener that publishes: twice as long as its batches may take when they grow.
+const relayAhead = 200 * time.Millisecond
+
 // awayKeys is how many times as many keys may be parked while their target is unavailable. Nobody has to examine those,
 // and events of other targets need not wait for them.
 const awayKeys = 10

@@ -49,6 +49,10 @@ func (r *listenerRun) shard(number, shards, events int) *shard {
 
 // coreConfig is what a core is told of l.
 func (l *Listener) coreConfig() core.Config {
+	ahead := time.Duration(0)
+	if l.publishes {
+		ahead = relayAhead
+	}
 	return core.Config{
 		BatchSize: l.cfg.BatchSize, LeaseBatches: l.leaseBatches(), ParkedKeys: config.ParkedKeyBatch,
 		Grows: l.grows, Together: l.together(),
@@ -56,7 +60,7 @@ func (l *Listener) coreConfig() core.Config {
 		MaxAttempts: l.cfg.MaxAttempts, Batch: l.spec.Batch.Size, Wait: l.spec.Batch.Wait,
 		BaseDelay: l.spec.Retry.BaseDelay, MaxDelay: l.spec.Retry.MaxDelay, FirstPause: l.cfg.Breaker.FirstPause, WaitPause: l.cfg.Breaker.MaxPause,
 		LeaseDuration: l.cfg.LeaseDuration, PollInterval: l.cfg.PollInterval, ShutdownTimeout: l.cfg.ShutdownTimeout,
-		PauseLimit: l.pauseLimit, LeaseAge: l.leaseAge, TakeOverAfter: l.takeOverAfter, Targets: l.coreTargets(),
+		PauseLimit: l.pauseLimit, LeaseAge: l.leaseAge, AheadWithin: ahead, TakeOverAfter: l.takeOverAfter, Targets: l.coreTargets(),
 		KeepHeaders: l.hooks.WantsEnds(), NewID: uuid.New,
 	}
 }

@@ -99,9 +99,11 @@ func (c *connection) note(what string, err error) {
 	}
 }
 
-// jetStream returns the JetStream client of the connection.
-func (c *connection) jetStream(cfg Config) (jetstream.JetStream, error) {
+// jetStream returns the JetStream client of the connection. p gets what becomes of messages.
+func (c *connection) jetStream(cfg Config, p *Publisher) (jetstream.JetStream, error) {
 	opts := []jetstream.JetStreamOpt{
+		jetstream.WithPublishAsyncAckHandler(p.confirmedLater),
+		jetstream.WithPublishAsyncErrHandler(p.refusedLater),
 		jetstream.WithPublishAsyncTimeout(cfg.Timeout),
 		jetstream.WithPublishAsyncMaxPending(1 << 20), // Config.Concurrency is the limit
 	}

@@ -73,6 +73,7 @@ import (
 	"github.com/outboxgen/outboxgen/internal/broker/natsurl"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/internal/flight"
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
 )
 
@@ -92,7 +93,7 @@ type Config struct {
 	// makes dead letters. A negative value refuses them immediately.
 	NoStreamTimeout time.Duration
 	// Concurrency is how many events of one call of Publish may be sent concurrently, each with a different key. 0 means
-	// 256; the maximum is 10,000.
+	// 1,000; the maximum is 10,000.
 	Concurrency int
 	// Stream is the name of the stream that must take the messages; "" means any stream. If it is set, the publisher tells
 	// it to the server (Nats-Expected-Stream), and ignores a confirmation that names another stream: such a confirmation
@@ -134,7 +135,7 @@ func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown(
 
 func (cfg Config) withDefaults() Config {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
-	cfg.Concurrency = cmp.Or(cfg.Concurrency, 256)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 1000)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.Options = slices.Clone(cfg.Options)
 	return cfg
@@ -167,6 +168,8 @@ type Publisher struct {
 	close   context.CancelFunc
 	calls   sync.RWMutex // read-locked by running calls of Publish
 
+	waiting waiting // for a confirmation
+
 	duplicates, again atomic.Int64
 }
 
@@ -195,7 +198,7 @@ func New(cfg Config) (*Publisher, error) {
 	if p.conn, err = connect(cfg); err != nil {
 		return nil, fmt.Errorf("configure NATS publisher: %w", err)
 	}
-	if p.js, err = p.conn.jetStream(cfg); err != nil {
+	if p.js, err = p.conn.jetStream(cfg, p); err != nil {
 		p.conn.Close()
 		return nil, fmt.Errorf("configure NATS publisher: %w", err)
 	}
@@ -206,7 +209,7 @@ func New(cfg Config) (*Publisher, error) {
 func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	p.calls.RLock()
 	defer p.calls.RUnlock()
-	return publish.Each(ctx, events, p.cfg.Concurrency, p.send)
+	return flight.Send(ctx, p.closing, events, p.cfg.Concurrency, p.newSending(ctx, events))
 }
 
 // Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as
@@ -233,44 +236,6 @@ func (p *Publisher) Counts() Counts {
 	return Counts{Duplicates: p.duplicates.Load(), SentAgain: p.again.Load()}
 }
 
-// send publishes one event. It returns nil when the stream has it.
-func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
-	if p.closing.Err() != nil {
-		return outbox.BrokerUnavailable(ErrClosed)
-	}
-	msg, err := messageOf(p.cfg.Encoder, o, p.cfg.Stream)
-	if err != nil {
-		return err
-	}
-	if !p.conn.IsConnected() {
-		return p.resultOf(ctx, o.Destination, errNotConnected)
-	}
-	for range maxNames {
-		ack, err := p.confirmed(ctx, msg)
-		switch {
-		case err != nil:
-			return err
-		case !ack.Duplicate:
-			p.streams.Forget(o.Destination)
-			return nil
-		}
-		// A message that a purge, a limit or a consumer has removed from the stream is still reported as a duplicate.
-		if msg.Header.Get(jetstream.MsgIDHeader) == o.ID.String() {
-			p.duplicates.Add(1)
-		}
-		if p.has(ctx, ack, msg) {
-			p.streams.Forget(o.Destination)
-			return nil
-		}
-		if ctx.Err() != nil {
-			return p.describe(o.Destination, context.Cause(ctx))
-		}
-		p.again.Add(1)
-		msg = renamed(msg, o, ack)
-	}
-	return outbox.Unavailable(p.describe(o.Destination, errDuplicate))
-}
-
 // maxNames is the number of message ids under which an event is sent in one attempt: its own id, one more if the stream
 // no longer has the message, and further ones for lost confirmations.
 const maxNames = 5
@@ -279,17 +244,13 @@ var errDuplicate = errors.New("confirmed as a duplicate under each message id, b
 
 // confirmed publishes a message and waits for the stream's confirmation. Publish returns the error as it is.
 func (p *Publisher) confirmed(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
-	future, err := p.js.PublishMsgAsync(msg, jetstream.WithRetryAttempts(0))
+	future, err := p.js.PublishMsgAsync(msg, asIs)
 	if err != nil {
 		return nil, p.resultOf(ctx, msg.Subject, err)
 	}
 	select {
 	case ack := <-future.Ok():
-		if p.cfg.Stream != "" && ack.Stream != p.cfg.Stream {
-			return nil, outbox.Unavailable(p.describe(msg.Subject,
-				fmt.Errorf("confirmed by %q, which is not the stream %s", ack.Stream, p.cfg.Stream)))
-		}
-		return ack, nil
+		return ack, p.checkStream(msg.Subject, ack)
 	case err := <-future.Err():
 		return nil, p.resultOf(ctx, msg.Subject, err)
 	case <-ctx.Done():

@@ -18,15 +18,6 @@ const (
 	maxBytes     = 4 << 20
 )
 
-// entry is an event on its way to its stream.
-type entry struct {
-	ctx    context.Context // of Publish
-	stream string
-	fields []any
-	size   int
-	result chan error // has room for one
-}
-
 // pipelines send the entries of one server. Those of one key are never in it together, because each waits for the one
 // before.
 type pipelines struct {
@@ -35,10 +26,10 @@ type pipelines struct {
 	running int
 }
 
-// submit sends e with the next pipeline.
-func (p *Publisher) submit(e *entry) {
+// submit sends entries with the next pipelines.
+func (p *Publisher) submit(entries []*entry) {
 	p.lines.mu.Lock()
-	p.lines.waiting = append(p.lines.waiting, e)
+	p.lines.waiting = append(p.lines.waiting, entries...)
 	start := p.lines.running < maxPipelines
 	if start {
 		p.lines.running++
@@ -83,10 +74,10 @@ func (p *Publisher) exec(batch []*entry) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.Timeout)
 	defer cancel()
 	pipe := p.client.Pipeline()
-	added := make([]*goredis.StringCmd, len(batch))
-	for i, e := range batch {
+	for _, e := range batch {
 		if e.ctx.Err() == nil { // else Publish has returned, and the event may be sent elsewhere
-			added[i] = pipe.XAdd(ctx, p.add(e.stream, e.fields))
+			e.added = goredis.NewStringCmd(ctx, e.args...)
+			_ = pipe.Process(ctx, e.added) // has no error of its own
 		}
 	}
 	var waited *goredis.Cmd
@@ -99,10 +90,13 @@ func (p *Publisher) exec(batch []*entry) {
 	}
 	missing := p.missing(waited)
 	for i, e := range batch {
-		if added[i] == nil {
-			e.result <- context.Cause(e.ctx)
+		if e.added == nil {
+			e.call.Add(e.i, context.Cause(e.ctx))
 		} else {
-			e.result <- cmp.Or(refusal(added[i], err), missing)
+			e.call.Add(e.i, p.outcome(e, cmp.Or(refusal(e.added, err), missing)))
+		}
+		if i == len(batch)-1 || batch[i+1].call != e.call {
+			e.call.Wake()
 		}
 	}
 }
@@ -117,13 +111,6 @@ func refusal(added *goredis.StringCmd, exec error) error {
 }
 
 var errNoAnswer = errors.New("the client has no answer of Redis, and no error")
-
-// add is the command that appends an entry to a stream.
-func (p *Publisher) add(stream string, fields []any) *goredis.XAddArgs {
-	return &goredis.XAddArgs{
-		Stream: stream, NoMkStream: !p.cfg.CreateStreams, MaxLen: p.cfg.MaxLen, Approx: p.cfg.MaxLen > 0, Values: fields,
-	}
-}
 
 // wait adds the command that waits until the replicas have what the pipeline has sent.
 func (p *Publisher) wait(ctx context.Context, pipe goredis.Pipeliner) *goredis.Cmd {
@@ -145,15 +132,16 @@ func (p *Publisher) missing(waited *goredis.Cmd) error {
 // addInCluster appends an entry to a stream of a cluster, by itself: a node that is away must not hold up the entries
 // of others.
 func (p *Publisher) addInCluster(ctx context.Context, e *entry) error {
+	added := goredis.NewStringCmd(ctx, e.args...)
 	if p.cfg.Replicas == 0 {
-		return p.cluster.XAdd(ctx, p.add(e.stream, e.fields)).Err()
+		return p.cluster.Process(ctx, added)
 	}
 	master, err := p.cluster.MasterForKey(ctx, e.stream) // WAIT names no key by which the cluster could route it
 	if err != nil {
 		return err
 	}
 	pipe := master.Pipeline()
-	added := pipe.XAdd(ctx, p.add(e.stream, e.fields))
+	_ = pipe.Process(ctx, added) // has no error of its own
 	waited := p.wait(ctx, pipe)
 	_, err = pipe.Exec(ctx) // the first error of the commands
 	return cmp.Or(refusal(added, err), p.missing(waited))

@@ -76,8 +76,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/internal/flight"
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
 )
 
@@ -114,7 +114,7 @@ type Config struct {
 	// connect. 0 means 5 s.
 	Timeout time.Duration
 	// Concurrency is how many events of one call of Publish may be on their way concurrently, each with a different key.
-	// Up to 500 share a pipeline; in a cluster each has a connection. 0 means 500, or 64 with several Addrs; the maximum
+	// Up to 500 share a pipeline; in a cluster each has a connection. 0 means 1,000, or 64 with several Addrs; the maximum
 	// is 1,000.
 	Concurrency int
 }
@@ -164,7 +164,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 512<<20)
 	if cfg.Concurrency == 0 {
-		cfg.Concurrency = maxEntries
+		cfg.Concurrency = 1000
 		if cfg.Options != nil && len(cfg.Options.Addrs) > 1 {
 			cfg.Concurrency = 64
 		}
@@ -268,6 +268,7 @@ type Publisher struct {
 	calls   sync.RWMutex   // read-locked by running calls of Publish
 	sends   sync.WaitGroup // commands on their way
 	lines   pipelines
+	command []any // how the command of each event begins; the stream is at streamAt
 }
 
 var _ publish.Publisher = (*Publisher)(nil)
@@ -287,7 +288,7 @@ func New(cfg Config) (*Publisher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure Redis publisher: %w", err)
 	}
-	p := &Publisher{cfg: cfg, servers: cfg.servers()}
+	p := &Publisher{cfg: cfg, servers: cfg.servers(), command: cfg.command()}
 	p.streams.Timeout = cfg.NoStreamTimeout
 	p.closing, p.close = context.WithCancel(context.Background())
 	var err error
@@ -302,7 +303,7 @@ func New(cfg Config) (*Publisher, error) {
 func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	p.calls.RLock()
 	defer p.calls.RUnlock()
-	return publish.Each(ctx, events, p.cfg.Concurrency, p.send)
+	return flight.Send(ctx, p.closing, events, p.cfg.Concurrency, p.newSending(ctx, events))
 }
 
 // Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as
@@ -313,48 +314,4 @@ func (p *Publisher) Close() {
 	defer p.calls.Unlock()
 	_ = p.client.Close() // an error means that it was closed already, or that a connection is lost
 	p.sends.Wait()
-}
-
-// send publishes one event. It returns nil when Redis has it.
-func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
-	if p.closing.Err() != nil {
-		return outbox.BrokerUnavailable(ErrClosed)
-	}
-	if o.Destination == "" {
-		return outbox.Permanent(errors.New("publish to Redis: the destination is empty"))
-	}
-	fields, size, err := fieldsOf(p.cfg.Encoder, o)
-	if err != nil {
-		return err
-	}
-	if size > p.cfg.MaxBytes {
-		return outbox.Permanent(p.describe(o.Destination,
-			fmt.Errorf("the message has %d bytes, more than MaxBytes, %d", size, p.cfg.MaxBytes)))
-	}
-	// The client ends a command when its connection answers or times out, but not when a context is canceled.
-	e := &entry{ctx: ctx, stream: o.Destination, fields: fields, size: size, result: make(chan error, 1)}
-	if p.cluster == nil {
-		p.submit(e)
-	} else {
-		p.sends.Go(func() {
-			sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Timeout)
-			defer cancel()
-			e.result <- p.addInCluster(sending, e)
-		})
-	}
-	select {
-	case err := <-e.result:
-		if err == nil {
-			p.streams.Forget(o.Destination)
-			return nil
-		}
-		if p.closing.Err() != nil {
-			return outbox.BrokerUnavailable(ErrClosed)
-		}
-		return p.resultOf(o.Destination, err)
-	case <-ctx.Done():
-		return p.describe(o.Destination, context.Cause(ctx))
-	case <-p.closing.Done():
-		return outbox.BrokerUnavailable(ErrClosed)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/textproto"
 	"net/url"
 	"strings"
@@ -71,7 +72,8 @@ func (e Endpoint) MarshalJSON() ([]byte, error) { return json.Marshal(e.masked()
 // endpoint is an Endpoint that has been checked.
 type endpoint struct {
 	name    string
-	url     *url.URL // without user
+	url     *url.URL      // without user
+	request *http.Request // to url, without what an event gives it
 	headers map[string]string
 	keys    [][]byte
 
@@ -133,6 +135,9 @@ func newEndpoint(name string, c Endpoint) (*endpoint, error) {
 		password, _ := u.User.Password()
 		e.headers["Authorization"] = "Basic " + base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password))
 		u.User = nil
+	}
+	if e.request, err = http.NewRequest(http.MethodPost, u.String(), nil); err != nil {
+		return nil, errors.New("field URL makes no valid request") // the text of err has the URL
 	}
 	for header, value := range c.Headers {
 		name := textproto.CanonicalMIMEHeaderKey(header)

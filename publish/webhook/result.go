@@ -45,11 +45,13 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	})
 
-	request, err := http.NewRequestWithContext(requestCtx, http.MethodPost, e.url.String(), bytes.NewReader(body))
-	if err != nil {
-		return outbox.Permanent(errors.New("the URL makes no valid request"))
+	request := e.request.WithContext(requestCtx)
+	request.Header, request.ContentLength = header, int64(len(body))
+	request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	if len(body) == 0 {
+		request.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
 	}
-	request.Header = header
+	request.Body, _ = request.GetBody()
 	response, err := p.transport.RoundTrip(request) // not a Client, which would follow redirects and put URLs into errors
 	switch {
 	case err == nil:
@@ -72,7 +74,8 @@ func (p *Publisher) post(ctx context.Context, e *endpoint, header http.Header, b
 		return e.unreachable(requestCtx, err)
 	}
 	// The outcome depends only on the status and headers. Errors of the body do not change it.
-	if response.StatusCode != http.StatusSwitchingProtocols { // its body is the connection, which ignores the context
+	// After StatusSwitchingProtocols the body is the connection, which ignores the context.
+	if response.Body != http.NoBody && response.StatusCode != http.StatusSwitchingProtocols {
 		drained := time.AfterFunc(maxDrainTime, cancel)
 		_, _ = io.CopyN(io.Discard, response.Body, maxReplyBytes)
 		drained.Stop()

@@ -63,6 +63,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -192,6 +193,7 @@ type Publisher struct {
 	directory *directory // nil without a Lookup
 	endLookup context.CancelFunc
 	transport *http.Transport
+	encoders  sync.Pool // of *encoder
 	private   missing.Destinations
 	closed    atomic.Bool
 }
@@ -218,6 +220,7 @@ func New(config Config) (*Publisher, error) {
 	p := &Publisher{
 		config: config, limit: lograte.New(config.Logger), endpoints: make(map[string]*endpoint, len(config.Endpoints)),
 	}
+	p.encoders.New = func() any { return new(encoder) }
 	p.private.Timeout = config.PrivateAddressTimeout
 	for _, name := range slices.Sorted(maps.Keys(config.Endpoints)) {
 		e, err := newEndpoint(name, config.Endpoints[name])
@@ -294,9 +297,21 @@ func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
 }
 
 func (p *Publisher) attempt(ctx context.Context, e *endpoint, o publish.Outgoing) error {
-	m, err := p.config.Encoder.Encode(o)
-	if err != nil {
-		return err
+	var c content
+	var shared *encoder // nil with an encoder of the user
+	if p.config.Encoder != nil {
+		m, err := p.config.Encoder.Encode(o)
+		if err != nil {
+			return err
+		}
+		c = contentOf(&o, m)
+	} else {
+		shared = p.encoders.Get().(*encoder)
+		var err error
+		if c, err = shared.content(&o); err != nil {
+			p.encoders.Put(shared)
+			return err
+		}
 	}
 	select {
 	case e.slots <- struct{}{}:
@@ -304,11 +319,14 @@ func (p *Publisher) attempt(ctx context.Context, e *endpoint, o publish.Outgoing
 		return notSent(ctx)
 	}
 	defer func() { <-e.slots }()
-	header, err := e.header(o.ID.String(), m, time.Now())
+	header, err := e.header(c, time.Now())
+	if shared != nil {
+		p.encoders.Put(shared)
+	}
 	if err != nil {
 		return err
 	}
-	return p.post(ctx, e, header, m.Body)
+	return p.post(ctx, e, header, c.body)
 }
 
 func (p *Publisher) log(ctx context.Context, host string, o publish.Outgoing, err error) {

@@ -53,9 +53,17 @@ func IsValue(s string) bool {
 // PercentEncoded writes the value of an attribute as a header. The bindings of CloudEvents to HTTP and to NATS say the
 // same (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md, 3.1.3.2).
 func PercentEncoded(value string) string {
+	plain := 0 // the length of what stays as it is
+	for plain < len(value) && isPlain(value[plain]) {
+		plain++
+	}
+	if plain == len(value) {
+		return value
+	}
 	var b strings.Builder
-	for _, c := range []byte(value) {
-		if c > ' ' && c < 0x7f && c != '"' && c != '%' {
+	b.WriteString(value[:plain])
+	for _, c := range []byte(value[plain:]) {
+		if isPlain(c) {
 			b.WriteByte(c)
 		} else {
 			fmt.Fprintf(&b, "%%%02X", c)
@@ -63,3 +71,6 @@ func PercentEncoded(value string) string {
 	}
 	return b.String()
 }
+
+// isPlain reports whether PercentEncoded leaves c as it is.
+func isPlain(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }

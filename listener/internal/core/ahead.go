@@ -45,8 +45,8 @@ func (p *NextBatch) tooLarge() bool { return p.bytes > prefetchBytes }
 
 // planNextBatch returns what follows the batch of the lease, to be read. It returns nil if the lease could not continue
 // with it: at the end of the window, or if events wait for a retry, are parked ones, or are taken one by one. It also
-// returns nil if handlers are slow, because the lease would be too old by then, and if few of the positions belong to
-// the listener, because LogRead passes them faster.
+// returns nil if handlers are slow, because the lease would be too old by then, and what is read would be old when it is
+// handled. It also does if few of the positions belong to the listener, because LogRead passes them faster.
 func (c *Core) planNextBatch() *NextBatch {
 	lease := c.lease
 	switch {

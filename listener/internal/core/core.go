@@ -44,6 +44,9 @@ type Config struct {
 	// LeaseAge is the maximum age of a lease when a batch begins. So a pause, a change of shards, or a process that
 	// requests the shard waits no longer than for one batch of slow handlers.
 	LeaseAge time.Duration
+	// AheadWithin is how long a batch may take so that a batch is still read ahead while the next one is handled. It is at
+	// least half of LeaseAge. An event that was read ahead waits in memory for so long.
+	AheadWithin time.Duration
 	// TakeOverAfter is how long a shard with events is left to its preferred process.
 	TakeOverAfter time.Duration
 	// Targets are the targets of all topics, each once.

@@ -16,6 +16,7 @@ type relayed struct {
 	seq   int64
 	bytes int           // of each payload
 	took  time.Duration // each batch
+	reads int           // leases that were taken with their first batch
 }
 
 func relay(t *testing.T, set ...func(*Config)) *relayed {
@@ -42,6 +43,7 @@ func (r *relayed) take() RoundTripDone {
 		lease.LastSeq = r.core.following.After
 		return RoundTripDone{Ours: true, Lease: lease}
 	}
+	r.reads++
 	for lease.Scanned < lease.ScanSize {
 		lease.Scanned++
 		if !lease.Add(r.next(), r.core.cfg.BatchSize) {
@@ -195,4 +197,25 @@ func TestLargePayloadEndsTheBatch(t *testing.T) {
 		require.True(t, add(seq, prefetchBytes/10))
 	}
 	require.Equal(t, 10, lease.BatchSize)
+}
+
+// TestSlowBatchesOfARelayAreReadAhead: a lease that is too old ends, and the next one begins with what was read while the batch
+// before was published, unless that took longer than AheadWithin.
+func TestSlowBatchesOfARelayAreReadAhead(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		took, within time.Duration
+		reads        int // leases that were taken with a batch
+	}{
+		{took: 100 * time.Millisecond, within: 0, reads: 10},
+		{took: 100 * time.Millisecond, within: 200 * time.Millisecond, reads: 1},
+		{took: 201 * time.Millisecond, within: 200 * time.Millisecond, reads: 10},
+	} {
+		r := relay(t, func(cfg *Config) { cfg.AheadWithin = c.within })
+		r.took = c.took
+		leases := r.core.leases
+		r.batches(10)
+		require.Equal(t, 10, r.core.leases-leases, "each is too old after a batch")
+		require.Equal(t, c.reads, r.reads, "%s within %s", c.took, c.within)
+	}
 }

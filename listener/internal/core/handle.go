@@ -98,7 +98,7 @@ func (c *Core) onHandled(in Handled) {
 		return
 	}
 	c.handled = &in
-	c.slow = c.now.Sub(c.since) > c.cfg.LeaseAge/2
+	c.slow = c.now.Sub(c.since) > max(c.cfg.LeaseAge/2, c.cfg.AheadWithin)
 	c.grow()
 	c.proceed()
 }

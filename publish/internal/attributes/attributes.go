@@ -71,6 +71,7 @@ type List struct {
 	of     seen        // the latest namespace, and the source that it gives
 	time   time.Time
 	timeAs []byte
+	texts  [Count]seen // the latest value of each attribute, and its text
 }
 
 // seen is a text that can be an attribute, and its bytes.
@@ -194,6 +195,24 @@ func (l *List) instant(t time.Time) []byte {
 	}
 	return l.timeAs
 }
+
+// Text returns the value of an attribute that Append has added. Values that share their bytes share their text.
+func (l *List) Text(a Attribute) string {
+	of := a.Name
+	if of == Subject { // it is the value of another attribute
+		if of = EntityID; !same(l.texts[of].bytes, a.Value) {
+			of = PartitionKey
+		}
+	}
+	last := &l.texts[of]
+	if !same(last.bytes, a.Value) {
+		*last = seen{text: string(a.Value), bytes: a.Value}
+	}
+	return last.text
+}
+
+// same reports whether a and b are the same place in memory. The empty value has none.
+func same(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 // free returns an empty slice with room for n bytes. keep keeps what was appended to it.
 func (l *List) free(n int) []byte {

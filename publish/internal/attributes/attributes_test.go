@@ -54,6 +54,9 @@ func TestListOfManyEvents(t *testing.T) {
 		}
 		of, err := l.Append(nil, "", "t", &e)
 		require.NoError(t, err)
+		for _, a := range of {
+			require.Equal(t, string(a.Value), l.Text(a))
+		}
 		kept, want = append(kept, of), append(want, w)
 	}
 	for _, of := range kept { // after all were made
@@ -78,5 +81,21 @@ func TestBadValueIsNotRemembered(t *testing.T) {
 		of, err = l.Append(nil, "", "t", &outbox.Event{Namespace: "/of/mine"})
 		require.NoError(t, err)
 		require.Contains(t, texts(of), "source=//of/mine", "the source of a namespace is not that of the same text")
+	}
+}
+
+// TestTextsAreShared: the text of an attribute is made once, and the subject shares that of its source.
+func TestTextsAreShared(t *testing.T) {
+	for _, e := range []outbox.Event{
+		{PartitionKey: "key of some length"}, {PartitionKey: "key of some length", Entity: outbox.Entity{Type: "user", ID: "id of some length"}},
+	} {
+		var l attributes.List
+		of, err := l.Append(nil, "", "t", &e)
+		require.NoError(t, err)
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			for _, a := range of {
+				_ = l.Text(a)
+			}
+		}))
 	}
 }
