@@ -86,7 +86,9 @@ func openAt(t testing.TB, base, fragment string) *tab {
 	tb := &tab{t: t, ctx: ctx, base: base}
 	require.NoError(t, chromedp.Do(ctx))
 	require.NoError(t, chromedp.Listen(ctx, tb.heard))
-	_, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watch})
+	_, err := chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	require.NoError(t, err)
+	_, err = chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watch})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		cancel()
@@ -163,7 +165,7 @@ func (tb *tab) until(expression string) {
 		}
 		select {
 		case <-ctx.Done():
-			shown, _ := chromedp.Run(tb.ctx, chromedp.Evaluate[string]("location.hash + '\\n' + document.body.innerText"))
+			shown, _ := chromedp.Run(tb.ctx, chromedp.Evaluate[string](`"focus " + document.hasFocus() + " of " + document.activeElement?.outerHTML.slice(0, 99) + "\n" + document.body.innerText`))
 			require.FailNow(tb.t, "timeout", "waited for %s (%v) at %s", expression, err, shown)
 		case <-time.After(20 * time.Millisecond):
 		}
