@@ -1,9 +1,12 @@
 package dashboard_test
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
@@ -144,7 +147,27 @@ func TestWithoutAuthorizeOnlyThisMachineMayLook(t *testing.T) {
 		require.Equal(t, test.status, resp.StatusCode, test)
 	}
 
-	outside := &http.Request{RemoteAddr: "192.0.2.1:1000", Host: "localhost", Header: http.Header{}}
-	_, err = dashboard.Loopback("")(outside)
-	require.EqualError(t, err, "this page is for this machine only; Authorize in its configuration can let others in")
+	for _, test := range []struct {
+		from, to string
+		may      bool
+	}{
+		{"127.0.0.1:1000", "127.0.0.1:80", true},
+		{"[::1]:1000", "[::1]:80", true},
+		{"192.0.2.1:1000", "127.0.0.1:80", false},
+		{"127.0.0.1:1000", "192.0.2.2:80", false},
+		{"192.0.2.1:1000", "192.0.2.2:80", false},
+		{"127.0.0.1:1000", "", false},
+	} {
+		r := &http.Request{RemoteAddr: test.from, Host: "localhost", Header: http.Header{}}
+		if test.to != "" {
+			to := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.to))
+			r = r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, to))
+		}
+		_, err = dashboard.Loopback("")(r)
+		if test.may {
+			require.NoError(t, err, test)
+			continue
+		}
+		require.EqualError(t, err, "this page is for this machine only; Authorize in its configuration can let others in", test)
+	}
 }

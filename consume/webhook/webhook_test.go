@@ -285,8 +285,9 @@ func TestSlowBody(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n{")
 	require.NoError(t, err)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(pgtest.Patience)))
 	answer, err := io.ReadAll(conn)
-	require.NoError(t, err)
+	require.NoError(t, err, "it was not given up")
 	require.Contains(t, string(answer), "HTTP/1.1 408 ")
 }
 

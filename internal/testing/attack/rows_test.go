@@ -153,6 +153,7 @@ func TestDispatcherOfANamespace(t *testing.T) {
 
 	// What another team has, and what listeners have of this namespace.
 	pgtest.Execute(t, pool, "INSERT INTO outbox.limits (namespace, topic, per, counted_as, nth, tag, part, concurrency) VALUES ('secret', 'one', '', 'one', 1, 'a', 0, 3)")
+	pgtest.Execute(t, pool, "INSERT INTO outbox.delivered (id, namespace, topic, attempts) VALUES (gen_random_uuid(), 'secret', 'one', 1)")
 	pgtest.Execute(t, pool, "INSERT INTO outbox.limit_usage (namespace, topic, per, key, updated_at) VALUES ('secret', 'one', 'tenant', 'k', now())")
 	pgtest.Execute(t, pool, "INSERT INTO outbox.pauses (namespace, who, until) VALUES ('secret', 'ann', now() + interval '1 h')")
 	pgtest.Execute(t, pool, `INSERT INTO outbox.dead_letters (listener, seq, bucket, id, namespace, topic, version, payload, created_at, attempts, error)

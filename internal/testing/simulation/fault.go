@@ -19,7 +19,7 @@ const (
 	Pause                    // a process stands still, for up to twice the time of its lease
 	Kill                     // a process ends without a word
 	Poison                   // an event kills whoever handles it
-	Restart                  // the server restarts: open transactions are rolled back, answers are lost
+	Restart                  // the server crashes and restarts: what is not on disk and answers are lost
 	Down                     // the database does not answer
 	ClockStep                // the clock of the database jumps
 	LostRing                 // a notification reaches nobody
@@ -39,13 +39,14 @@ const (
 	Reshard                  // the number of shards changes
 	Locked                   // a row is locked by another transaction
 	DoubledSend              // a broker delivers a message twice
+	Unsynced                 // a transaction that enqueues does not wait for the disk, so a restart of the server may undo it
 	kinds
 )
 
 var kindNames = [kinds]string{
 	"cut", "unanswered", "late", "pause", "kill", "poison", "restart", "down", "clock-step", "lost-ring", "doubled-ring",
 	"lost-bell", "exhausted", "limit-change", "new-version", "rollback", "late-commit", "away", "failure", "slow", "stop",
-	"operator-pause", "replay", "reshard", "locked", "doubled-send",
+	"operator-pause", "replay", "reshard", "locked", "doubled-send", "unsynced",
 }
 
 // String returns the name of k, for example "clock-step".

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 )
 
 // Handler is one of those who must see the events of a topic.
@@ -15,11 +16,18 @@ type Handler struct {
 	Once bool
 	// Ordered: it gets the events of an item in the order of their numbers.
 	Ordered bool
+	// Leased: while it handles an event and was not told to let go of it, nobody else begins with the event.
+	Leased bool
+	// Counted: each call has used up an attempt of its event, unless the event is Doomed, which may be replayed.
+	Counted bool
 }
 
 // Rules say who must see what.
 type Rules struct {
 	Topics map[string][]Handler
+	Limits []Limit
+	// Lease is how long a handler may not know that an operator took its lease.
+	Lease time.Duration
 	// Calm: nothing was done to the system, so no handler does an event twice.
 	Calm bool
 }
@@ -32,6 +40,7 @@ type Row struct {
 	N           int64 // grows with each event of the item, in the order of their commits
 	NotBefore   int64 // microseconds; 0 means at once
 	Doomed      bool  // its handlers refuse it for good
+	Tenant      string
 }
 
 // Effect is what a handler has written for an event.
@@ -55,6 +64,8 @@ type State struct {
 	Rows    []Row
 	Effects []Effect
 	Dead    []Dead
+	// Left is what processes have left behind that were told to stop, and were not killed.
+	Left []string
 }
 
 // The kinds of violations.
@@ -63,6 +74,10 @@ const (
 	Phantom = "phantom"      // seen, and not committed
 	Order   = "out of order" // of its item
 	Double  = "double"       // an effect, or without a fault a call, happened twice
+	Overlap = "overlap"      // two handlers had it at once, and none of them was told to let go of it
+	Over    = "over a limit" // it began although the limit of its key was reached
+	Extra   = "extra"        // called more often than its attempts say
+	Left    = "left"         // a process that has ended in order has left something
 	Early   = "early"        // before its time
 	Wrong   = "wrong"        // another payload than was written; a wrong answer
 	Broken  = "broken"       // the database has not kept its word to a writer
@@ -72,12 +87,17 @@ const (
 // Violation is a broken promise.
 type Violation struct {
 	Kind  string
-	Event ID
+	Event ID // zero if it is about none
 	Text  string
 }
 
 // String says all of it.
-func (v Violation) String() string { return fmt.Sprintf("%s: event %s %s", v.Kind, v.Event, v.Text) }
+func (v Violation) String() string {
+	if v.Event == (ID{}) {
+		return v.Kind + ": " + v.Text
+	}
+	return fmt.Sprintf("%s: event %s %s", v.Kind, v.Event, v.Text)
+}
 
 // Account is what a check has found.
 type Account struct {
@@ -85,6 +105,10 @@ type Account struct {
 	Resolved                    int // events with an unknown outcome that were committed
 	Calls, Duplicates           int // of handlers that are not Once; calls that returned after another one had
 	Effects, Dead, Torn         int
+	Leased                      int // calls of handlers that are Leased
+	Unsure                      int // of them, began in a process that stood still just before, so nothing is known of its lease
+	Told                        int // of them, were told to let go of their event
+	Limits                      []Reached
 	Violations                  []Violation
 }
 
@@ -102,6 +126,7 @@ func (a *Account) Count(kind string) int {
 // seen is what one handler did with an event.
 type seen struct {
 	starts, open, done, effects uint16
+	attempts                    int // the highest number of one
 	gone, dead                  bool
 }
 
@@ -126,11 +151,14 @@ type checker struct {
 	events map[ID]*event
 	calls  map[key]last
 	effect map[key]last
+	leases
 }
 
 // Check reads a history and compares it with the state of the tables after all that was done has settled.
 func Check(history io.Reader, s State, r Rules) (*Account, error) {
-	c := &checker{Rules: r, events: make(map[ID]*event, len(s.Rows)), calls: make(map[key]last), effect: make(map[key]last)}
+	c := &checker{
+		Rules: r, events: make(map[ID]*event, len(s.Rows)), calls: make(map[key]last), effect: make(map[key]last), leases: newLeases(),
+	}
 	for i := range s.Rows {
 		row := &s.Rows[i]
 		c.of(row.Event).row = row
@@ -149,6 +177,11 @@ func Check(history io.Reader, s State, r Rules) (*Account, error) {
 	for id, e := range c.events {
 		c.end(id, e)
 	}
+	for _, what := range s.Left {
+		c.report(Left, ID{}, "%s", what)
+	}
+	c.judgeLeases()
+	c.judgeLimits()
 	slices.SortFunc(c.Violations, func(a, b Violation) int { return cmp.Compare(a.String(), b.String()) })
 	return &c.Account, nil
 }
@@ -199,7 +232,12 @@ func (c *checker) died(d Dead) {
 }
 
 func (c *checker) line(l Line) {
+	c.latest[l.Who] = max(c.latest[l.Who], l.At)
 	switch l.Kind {
+	case Still:
+		c.still[l.Who] = append(c.still[l.Who], span{l.At - l.For, l.At + grace})
+	case Moved:
+		c.moved[l.Handler] = append(c.moved[l.Handler], span{l.At - l.For, l.At + c.Lease.Microseconds()})
 	case Tx:
 		for _, id := range l.Events {
 			c.of(id).said = l.Say
@@ -225,6 +263,9 @@ func (c *checker) call(l *Line) {
 	case l.Topic != e.row.Topic || l.Item != e.row.Item || l.N != e.row.N:
 		c.report(Wrong, l.Event, "was %s %s %d for %s, not %s %s %d", l.Topic, l.Item, l.N, l.Handler, e.row.Topic, e.row.Item, e.row.N)
 		return
+	}
+	if h.Leased && l.Call > 0 {
+		c.leased(l, e.row)
 	}
 	switch l.Say {
 	case Start:
@@ -253,6 +294,7 @@ func (c *checker) start(l *Line, row *Row, at *seen, h Handler) {
 	}
 	at.open++
 	at.starts++
+	at.attempts = max(at.attempts, l.Attempt)
 	if at.starts > 1 || !h.Ordered || h.Once {
 		return
 	}
@@ -321,6 +363,9 @@ func (c *checker) end(id ID, e *event) {
 	}
 	for i, h := range c.Topics[e.row.Topic] {
 		at := e.by[i]
+		if h.Counted && !e.row.Doomed && int(at.starts) > at.attempts {
+			c.report(Extra, id, "was started %d times by %s, and the highest number of an attempt was %d", at.starts, h.Name, at.attempts)
+		}
 		switch {
 		case h.Once && at.effects > 1:
 			c.report(Double, id, "has %d effects of %s", at.effects, h.Name)

@@ -15,6 +15,10 @@ var rules = check.Rules{Topics: map[string][]check.Handler{
 	"moved": {{Name: "screen", Ordered: true}, {Name: "ledger", Once: true, Ordered: true}},
 }}
 
+var counted = map[string][]check.Handler{
+	"moved": {{Name: "screen", Ordered: true, Counted: true}, {Name: "ledger", Once: true, Ordered: true}},
+}
+
 func id(n int64) check.ID { return check.ID{15: byte(n)} }
 
 // fine is a history of three events of an item, which are numbered from 1, as it should be.
@@ -116,6 +120,35 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"a row of an aborted transaction": {func(l *[]check.Line, _ *check.State, _ *check.Rules) {
 			(*l)[5].Say = check.Aborted
 		}, "[broken]"},
+		"an unknown outcome without a row": {func(l *[]check.Line, s *check.State, _ *check.Rules) {
+			*l = append(*l, check.Line{Kind: check.Tx, Tx: "9", Say: check.Unknown, Events: []check.ID{id(9)}})
+		}, "[]"},
+		"a call of an unknown outcome without a row": {func(l *[]check.Line, s *check.State, _ *check.Rules) {
+			*l = append(*l, check.Line{Kind: check.Tx, Tx: "9", Say: check.Unknown, Events: []check.ID{id(9)}}, call(9, check.Start))
+		}, "[phantom]"},
+		"an unknown outcome with a row that is lost": {func(l *[]check.Line, s *check.State, _ *check.Rules) {
+			(*l)[5].Say = check.Unknown
+			*l = (*l)[:len(*l)-2]
+		}, "[lost]"},
+		"a retry that is counted": {func(l *[]check.Line, _ *check.State, r *check.Rules) {
+			r.Topics = counted
+			again := call(3, check.Start)
+			again.Attempt = 2
+			*l = append((*l)[:len(*l)-1], call(3, check.Fail), again, call(3, check.Done))
+		}, "[]"},
+		"a retry that is not counted": {func(l *[]check.Line, _ *check.State, r *check.Rules) {
+			r.Topics = counted
+			*l = append((*l)[:len(*l)-1], call(3, check.Fail), call(3, check.Start), call(3, check.Done))
+		}, "[extra]"},
+		"a replay of an event that is refused": {func(l *[]check.Line, s *check.State, r *check.Rules) {
+			r.Topics = counted
+			s.Rows[2].Doomed = true
+			*l = append((*l)[:len(*l)-1], call(3, check.Gone), call(3, check.Start), call(3, check.Gone))
+			s.Dead = []check.Dead{{Handler: "screen", Event: id(3), Reason: "refused"}}
+		}, "[]"},
+		"something that is left behind": {func(_ *[]check.Line, s *check.State, _ *check.Rules) {
+			s.Left = []string{"1 sessions"}
+		}, "[left]"},
 		"an unknown outcome with a row": {func(l *[]check.Line, _ *check.State, _ *check.Rules) {
 			(*l)[5].Say = check.Unknown
 		}, "[]"},
@@ -157,10 +190,13 @@ func TestHistoryOfOneEvent(t *testing.T) {
 	lines, _ := fine()
 	far := check.Line{Kind: check.Fault, At: 100_000_000, Who: "driver", Say: "kill-worker"}
 	near := check.Line{Kind: check.Fault, At: 11, Who: "driver", Say: "cut-reply"}
-	got, err := check.History(strings.NewReader(text(t, append(lines, far, near))+"\n{\"k\":\"ca"), id(2))
+	still := check.Line{Kind: check.Still, At: 12, Who: "worker", For: 2_000_000}
+	other := check.Line{Kind: check.Still, At: 12, Who: "another worker", For: 2_000_000}
+	got, err := check.History(strings.NewReader(text(t, append(lines, far, near, still, other))+"\n{\"k\":\"ca"), id(2))
 	require.NoError(t, err)
-	require.Len(t, got, 5)
+	require.Len(t, got, 6)
 	require.Contains(t, got[0], "transaction 2 with 1 events: unknown")
 	require.Contains(t, got[2], "fault: cut-reply")
-	require.Contains(t, got[3], "screen starts it, attempt 1: moved a number 2")
+	require.Contains(t, strings.Join(got, "\n"), "screen starts it, attempt 1: moved a number 2")
+	require.Contains(t, strings.Join(got, "\n"), "still for 2.000 s")
 }

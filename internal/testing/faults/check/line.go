@@ -17,6 +17,8 @@ const (
 	Tx    = "tx"    // a writer says how the transaction of some events ends
 	Call  = "call"  // a handler says what it does with an event
 	Fault = "fault" // something was done to the system
+	Still = "still" // a process stood still until now, for a while
+	Moved = "moved" // an operator took the leases of a handler from whoever had them, and was done with it now
 	Bad   = "bad"   // a process saw an answer that is wrong
 )
 
@@ -33,6 +35,7 @@ const (
 	Done  = "done"
 	Fail  = "fail"
 	Gone  = "gone" // it failed for good
+	Told  = "told" // it was told that its lease is over, while it ran
 )
 
 // ID is the id of an event, which is a UUID.
@@ -69,6 +72,10 @@ type Line struct {
 	// Event is that of a call, with what its payload says.
 	Event   ID     `json:"e,omitzero"`
 	Handler string `json:"h,omitempty"`
+	// Call is the number of the call within its process, from 1 on; 0 if the event is not leased.
+	Call int64 `json:"c,omitempty"`
+	// For is how long it took, in microseconds.
+	For     int64  `json:"for,omitempty"`
 	Attempt int    `json:"a,omitempty"`
 	Topic   string `json:"topic,omitempty"`
 	Item    string `json:"item,omitempty"`

@@ -56,8 +56,12 @@ func (a *Account) String() string {
 	say("events: %d committed, %d aborted, %d unknown, of which %d were committed", a.Committed, a.Aborted, a.Unknown, a.Resolved)
 	say("handlers: %d calls done, %d of them again, %d effects, %d dead letters of events that are refused; history of %d MB with %d torn lines",
 		a.Calls, a.Duplicates, a.Effects, a.Dead, a.Bytes>>20, a.Torn)
+	say("leases: %d calls, %d told to let go, %d of which nothing is known because their process stood still", a.Leased, a.Told, a.Unsure)
+	for _, l := range a.Limits {
+		say("%s", l)
+	}
 	var counts []string
-	for _, kind := range []string{check.Lost, check.Phantom, check.Order, check.Double, check.Early, check.Wrong, check.Died, check.Broken} {
+	for _, kind := range []string{check.Lost, check.Phantom, check.Order, check.Double, check.Overlap, check.Over, check.Extra, check.Left, check.Early, check.Wrong, check.Died, check.Broken} {
 		counts = append(counts, fmt.Sprintf("%d %s", a.Count(kind), kind))
 	}
 	say("violations: %s", strings.Join(counts, ", "))

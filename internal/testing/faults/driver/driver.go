@@ -79,6 +79,8 @@ type driver struct {
 	exits map[string]int   // ends of processes by role and status
 	slow  atomic.Int64     // processes that had to be killed because they did not stop
 	errs  map[string]error // of faults that could not be caused
+
+	limits limits
 }
 
 // run starts everything, does do, and takes everything down again.
@@ -327,7 +329,7 @@ func Run(ctx context.Context, c Config) (account *Account, err error) {
 		if err := d.cause(ctx); err != nil {
 			return err
 		}
-		account, err = d.judge(ctx, check.Rules{Topics: topics})
+		account, err = d.judge(ctx, check.Rules{})
 		return err
 	})
 	if account != nil {
@@ -343,7 +345,7 @@ func Calm(ctx context.Context, c Config) (account *Account, err error) {
 		if err := d.write(ctx); err != nil {
 			return err
 		}
-		account, err = d.judge(ctx, check.Rules{Topics: topics, Calm: true})
+		account, err = d.judge(ctx, check.Rules{Calm: true})
 		return err
 	})
 	if account != nil {

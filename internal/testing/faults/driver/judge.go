@@ -18,13 +18,13 @@ import (
 
 // topics say who must see the events of each topic.
 var topics = map[string][]check.Handler{
-	shop.OrderPlaced: {{Name: "orders"}},
-	shop.ReminderDue: {{Name: "reminders"}},
+	shop.OrderPlaced: {{Name: "orders", Leased: true, Counted: true}},
+	shop.ReminderDue: {{Name: "reminders", Leased: true, Counted: true}},
 	shop.StockMoved: {
-		{Name: "screen", Ordered: true}, {Name: "ledger", Once: true, Ordered: true}, {Name: "kafka", Once: true, Ordered: true},
+		{Name: "screen", Ordered: true, Leased: true}, {Name: "ledger", Once: true, Ordered: true}, {Name: "kafka", Once: true, Ordered: true},
 	},
-	shop.ParcelSent:  {{Name: "screen", Ordered: true}, {Name: "nats", Once: true, Ordered: true}},
-	shop.InvoiceSent: {{Name: "screen", Ordered: true}, {Name: "webhook", Once: true, Ordered: true}},
+	shop.ParcelSent:  {{Name: "screen", Ordered: true, Leased: true}, {Name: "nats", Once: true, Ordered: true}},
+	shop.InvoiceSent: {{Name: "screen", Ordered: true, Leased: true}, {Name: "webhook", Once: true, Ordered: true}},
 }
 
 // ofQueue are the handlers of the topics that no listener reads.
@@ -51,7 +51,7 @@ func (d *driver) judge(ctx context.Context, rules check.Rules) (*Account, error)
 			}
 		}
 	}
-	settled := d.settle(ctx)
+	settled, killed := d.settle(ctx), d.slow.Load()
 	for _, role := range []string{shop.Worker, shop.Consumer} {
 		var words []string
 		for _, s := range d.slots[role] {
@@ -77,6 +77,12 @@ func (d *driver) judge(ctx context.Context, rules check.Rules) (*Account, error)
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
+	if settled == nil && d.slow.Load() == killed {
+		if state.Left, err = d.leftBehind(ctx); err != nil {
+			return nil, err
+		}
+	}
+	rules.Topics, rules.Limits, rules.Lease = topics, d.limits.all(), shop.Lease
 	found, err := check.Check(f, state, rules)
 	if err != nil {
 		return nil, err
@@ -183,7 +189,7 @@ func (d *driver) state(ctx context.Context) (s check.State, err error) {
 	var mood string
 	if err := each(ctx, d.root, "SELECT event, topic, item, n, mood, coalesce(extract(epoch FROM not_before) * 1000000, 0)::bigint FROM placed",
 		[]any{&id, &row.Topic, &row.Item, &row.N, &mood, &row.NotBefore}, func() {
-			row.Event, row.Doomed = check.ID(id), mood == shop.Doomed
+			row.Event, row.Doomed, row.Tenant = check.ID(id), mood == shop.Doomed, shop.TenantOf(row.Item).String()
 			s.Rows = append(s.Rows, row)
 		}); err != nil {
 		return s, err
@@ -214,6 +220,33 @@ func (d *driver) state(ctx context.Context) (s check.State, err error) {
 			s.Dead = append(s.Dead, dead)
 		})
 	return s, err
+}
+
+// leftBehind says what processes have left that have all stopped in order.
+func (d *driver) leftBehind(ctx context.Context) (left []string, err error) {
+	const inTime = 30 * time.Second // to notice that a connection was closed
+	for until := time.Now().Add(inTime); ; {
+		var sessions, leases int
+		err := d.root.QueryRow(ctx, `
+			SELECT (SELECT count(*) FROM pg_stat_activity WHERE usename = $1),
+				(SELECT count(*) FROM outbox.listeners WHERE running OR lease_by IS NOT NULL)`, application).Scan(&sessions, &leases)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read what is left: %w", err)
+		case sessions > 0 && time.Now().Before(until):
+			if err := pause(ctx, 50*time.Millisecond); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if sessions > 0 {
+			left = append(left, fmt.Sprintf("%d sessions", sessions))
+		}
+		if leases > 0 {
+			left = append(left, fmt.Sprintf("leases of %d shards of listeners", leases))
+		}
+		return left, nil
+	}
 }
 
 func each(ctx context.Context, pool *pgxpool.Pool, sql string, into []any, f func()) error {

@@ -29,6 +29,7 @@ func kinds() []fault {
 		{"stop a consumer", laneStop, 30, "", stopped(shop.Consumer, 2*time.Second)},
 		{"stop a writer", laneStop, 30, "", stopped(shop.Writer, time.Second)},
 		{"late commit", laneStop, 0, "", told(shop.Writer, shop.TellLate, false)},
+		{"burst of a tenant", laneStop, 0, "", told(shop.Writer, shop.TellBurst, false)},
 	}
 	all = append(all, serverKinds()...)
 	all = append(all, networkKinds()...)

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/outboxgen/outboxgen/admin"
+	"github.com/outboxgen/outboxgen/internal/testing/faults/check"
 	"github.com/outboxgen/outboxgen/internal/testing/faults/shop"
 	"github.com/outboxgen/outboxgen/migrate"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -102,6 +103,12 @@ func operatorKinds() []fault {
 		of("rewind of a listener", func(ctx context.Context, d *driver, r *rand.Rand) error {
 			name, to := []string{"screen", "to_kafka", "to_nats", "to_webhook"}[r.IntN(4)], time.Now().Add(-upTo(r, 10*time.Second))
 			return persist(ctx, func(ctx context.Context) error {
+				if name == "screen" {
+					began := time.Now()
+					defer func() {
+						_ = d.journal.Add(check.Line{Kind: check.Moved, Handler: name, For: time.Since(began).Microseconds()})
+					}()
+				}
 				_, err := d.operator.As(act.Who, act.Why).Rewind(ctx, name, to)
 				return err
 			})
@@ -117,14 +124,18 @@ func operatorKinds() []fault {
 			})
 		}),
 		of("limits set and reset", func(ctx context.Context, d *driver, r *rand.Rand) error {
-			s := admin.LimitScope{Namespace: shop.Namespace, Topic: shop.ReminderDue, Per: []string{"", "tenant"}[r.IntN(2)]}
+			i := r.IntN(2)
+			s := admin.LimitScope{Namespace: shop.Namespace, Topic: shop.ReminderDue, Per: []string{"", "tenant"}[i]}
+			of, n := declared[i], 1+r.IntN(3)
 			err := persist(ctx, func(ctx context.Context) error {
-				_, err := d.operator.SetLimit(ctx, s, admin.LimitValue{Concurrency: 1 + r.IntN(3)}, act)
+				_, err := d.operator.SetLimit(ctx, s, admin.LimitValue{Concurrency: n, Rate: rate(of)}, act)
 				return err
 			})
 			if err == nil {
+				d.limits.set(i, n)
 				err = pause(ctx, upTo(r, 3*time.Second))
 			}
+			d.limits.set(i, of.AtOnce[0].N)
 			return errors.Join(err, undo(ctx, func(ctx context.Context) error {
 				_, err := d.operator.ResetLimit(ctx, s, false, act)
 				return err

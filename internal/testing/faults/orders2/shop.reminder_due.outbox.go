@@ -26,8 +26,8 @@ var ReminderDueTopic = outbox.NewTopic[ReminderDue](outbox.TopicSpec{
 	Strict:    true,
 	Fairness:  outbox.FairnessTenant,
 	Limits: []outbox.Limit{
-		{Concurrency: 30},
-		{Per: outbox.PerTenant, Concurrency: 12, Rate: outbox.Rate{Events: 500, Period: time.Second}},
+		{Concurrency: 8},
+		{Per: outbox.PerTenant, Concurrency: 3, Rate: outbox.Rate{Events: 40, Period: 2 * time.Second}},
 	},
 	Retry:     outbox.Retry{MaxAttempts: 200, BaseDelay: 100 * time.Millisecond, MaxDelay: 4 * time.Second},
 	Lease:     3 * time.Second,

@@ -19,6 +19,7 @@ const (
 	fine   = "fine"
 	flaky  = "flaky" // the first attempt fails
 	slow   = "slow"
+	long   = "long"   // longer than a lease, so that it is renewed
 	panics = "panics" // the first attempt panics
 	Doomed = "doomed" // every attempt fails for good
 	exits  = "exits"  // the first three attempts end the process
@@ -26,8 +27,21 @@ const (
 
 const deadlyAttempts = 3
 
+const (
+	// longTime is how long a handler of a long event takes.
+	longTime = 2*Lease + 2*time.Second
+	// reminderTime is how long one of a reminder takes, so that they reach their limits.
+	reminderTime = 30 * time.Millisecond
+)
+
+// longOf says how many of 10,000 events of a topic are long. Those of the transactional listener must not be so.
+var longOf = map[string]int{OrderPlaced: 50, ReminderDue: 20, ParcelSent: 3, InvoiceSent: 3}
+
 // drawMood returns the mood of an event.
-func drawMood(r *rand.Rand) string {
+func drawMood(topic string, r *rand.Rand) string {
+	if r.IntN(10_000) < longOf[topic] {
+		return long
+	}
 	switch n := r.IntN(1000); {
 	case n < 20:
 		return flaky
@@ -65,16 +79,15 @@ func consumed(e *consume.Event, item string, n int64, mood string) *got {
 
 // handle does what the mood of the event says, and says so.
 func (w *work) handle(ctx context.Context, handler string, g *got) error {
-	w.journal.call(handler, g, check.Start)
+	end, say := w.journal.leased(ctx, handler, g), check.Fail // as of one that panics
+	defer func() { end(say) }()
 	err := misbehave(ctx, g)
 	switch {
 	case err == nil:
-		w.journal.call(handler, g, check.Done)
+		say = check.Done
 	case errors.Is(err, errRefused):
-		w.journal.call(handler, g, check.Gone)
+		say = check.Gone
 		return outbox.Permanent(err)
-	default:
-		w.journal.call(handler, g, check.Fail)
 	}
 	return err
 }
@@ -91,11 +104,21 @@ func misbehave(ctx context.Context, g *got) error {
 	case g.mood == exits && g.attempt <= deadlyAttempts && g.topic == OrderPlaced:
 		os.Exit(exitPoison)
 	case g.mood == slow:
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond):
-		}
+		return last(ctx, 200*time.Millisecond)
+	case g.mood == long:
+		return last(ctx, longTime)
+	case g.topic == ReminderDue:
+		return last(ctx, reminderTime)
 	}
 	return nil
+}
+
+// last takes some time, unless ctx ends.
+func last(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
 }

@@ -35,6 +35,7 @@ const (
 const (
 	TellLate   = "late"   // a writer commits its next transaction late
 	TellPoison = "poison" // a writer writes an event whose handler ends its process
+	TellBurst  = "burst"  // a writer writes many events of a topic with limits
 	TellEat    = "eat"    // a worker takes all memory that it can get
 )
 

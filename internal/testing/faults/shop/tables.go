@@ -46,6 +46,13 @@ func CreateItems(ctx context.Context, pool *pgxpool.Pool, n int) error {
 	return nil
 }
 
+// TenantOf returns whose an item is.
+func TenantOf(item string) uuid.UUID {
+	var i int
+	_, _ = fmt.Sscanf(item, "item-%d", &i)
+	return Tenant(i)
+}
+
 // Tenant returns whose item number i is.
 func Tenant(i int) uuid.UUID {
 	_, tenant := itemOf(i)

@@ -121,6 +121,7 @@ func (o *Orders) work(ctx context.Context, j *Journal, told <-chan string) error
 			eat()
 		}
 	}()
+	go j.watch()
 	ready()
 	return all.Run(ctx)
 }

@@ -34,6 +34,9 @@ var mix = []struct {
 
 const perTx = 40
 
+// burst is how many more reminders a transaction has that is told so.
+const burst = 200
+
 // The ways in which a transaction goes. Most are plain.
 const (
 	plain        = iota
@@ -58,6 +61,7 @@ type writer struct {
 	rand    *rand.Rand
 	late    bool // the next transaction commits late
 	poison  bool // the next transaction has an event that ends the process of its handler
+	burst   bool // the next transaction has many events of a topic with limits
 }
 
 func (o *Orders) write(ctx context.Context, j *Journal, told <-chan string) error {
@@ -74,6 +78,7 @@ func (o *Orders) write(ctx context.Context, j *Journal, told <-chan string) erro
 		case word := <-told:
 			w.late = w.late || word == TellLate
 			w.poison = w.poison || word == TellPoison
+			w.burst = w.burst || word == TellBurst
 		default:
 		}
 		err := w.transaction(ctx)
@@ -144,13 +149,21 @@ func (w *writer) enqueue(ctx context.Context, tx pgx.Tx, way int) ([]check.ID, e
 		}
 	}
 	item, tenant := itemOf(w.rand.IntN(w.Items))
+	all := int64(perTx)
+	if w.burst {
+		all += burst
+	}
 	var last int64
-	if err := tx.QueryRow(ctx, "UPDATE items SET n = n + $2 WHERE item = $1 RETURNING n", item, perTx).Scan(&last); err != nil {
+	if err := tx.QueryRow(ctx, "UPDATE items SET n = n + $2 WHERE item = $1 RETURNING n", item, all).Scan(&last); err != nil {
 		return nil, err
 	}
-	n := last - perTx
+	n := last - all
 	var ids []check.ID
 	for _, part := range mix {
+		if part.topic == ReminderDue && w.burst {
+			w.burst = false
+			part.n += burst
+		}
 		es := make([]written, part.n)
 		for i := range es {
 			n++
@@ -190,7 +203,7 @@ func (w *writer) mood(topic string) string {
 	if w.Calm {
 		return fine
 	}
-	return drawMood(w.rand)
+	return drawMood(topic, w.rand)
 }
 
 // some enqueues events of one topic and inserts their rows.

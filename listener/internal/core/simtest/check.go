@@ -56,7 +56,11 @@ func (w *world) begin(s *shard, b *core.Batch, e *core.Entry) {
 	r := w.rowOf(e.Seq)
 	w.note(s.name(), fmt.Sprintf("handles event %d of key %s, attempt %d", e.Seq, r.key, e.Attempt))
 	if !r.visible {
-		w.fail("I2", "event %d is handled, and its transaction is not committed", e.Seq)
+		invariant := "I2"
+		if slices.Contains(w.lost, r) {
+			invariant = "I3"
+		}
+		w.fail(invariant, "event %d is handled, and its transaction is not committed", e.Seq)
 	}
 	if e.Attempt > w.mode.MaxAttempts {
 		w.fail("I6", "event %d is handled for attempt %d of %d", e.Seq, e.Attempt, w.mode.MaxAttempts)

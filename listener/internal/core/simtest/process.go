@@ -95,6 +95,8 @@ func (s *shard) onOver() {
 		p.generation(shards)
 	default:
 		p.gone = true
+		p.requireReleased()
+		p.w.flush()
 		for _, c := range p.w.shards { // ListenerRelease
 			if c.preferred == p.id {
 				c.preferred, c.wantedBy = uuid.UUID{}, uuid.UUID{}
@@ -107,5 +109,14 @@ func (s *shard) onOver() {
 			}
 		}
 		p.w.ring()
+	}
+}
+
+// requireReleased checks that p, which has ended in order, has no lease. While things go wrong it may know of none.
+func (p *process) requireReleased() {
+	for i, c := range p.w.shards {
+		if !p.w.storm && c.leaseBy == p.id && !c.leaseUntil.Before(p.w.db()) {
+			p.w.fail("I11", "%s ends and has the lease of shard %d", p.name, i)
+		}
 	}
 }

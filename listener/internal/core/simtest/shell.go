@@ -133,6 +133,7 @@ func (s *shard) do(cmd core.Command) {
 	case core.RequestShard:
 		if s.number < len(w.shards) && w.IntN(4) == 0 {
 			w.shards[s.number].wantedBy = s.p.id
+			w.flush()
 		}
 	case core.Timer:
 		s.setTimer(cmd.At)
@@ -171,14 +172,21 @@ func (s *shard) answer(cmd core.Command, sent time.Time) core.Event {
 		}
 		return core.Read{}
 	case core.TakeParked:
-		return core.ParkedTaken{Events: w.takeParked(s.number, s.p, cmd, w.db())}
+		events := w.takeParked(s.number, s.p, cmd, w.db())
+		w.flushIf(len(events) > 0)
+		return core.ParkedTaken{Events: events}
 	case core.Try:
-		return w.try(s.number, s.p, cmd.Lease, w.mode.Together)
+		tried := w.try(s.number, s.p, cmd.Lease, w.mode.Together)
+		w.flushIf(tried.Ours)
+		return tried
 	case core.Charge:
 		ours := w.charge(s.number, s.p.id, cmd.Lease.No, cmd.Entry.Seq, cmd.Entry.Attempt)
+		w.flushIf(ours)
 		return core.Charged{Ours: ours}
 	case core.Reshard:
-		return core.Resharded{Stepped: w.reshard()}
+		stepped := w.reshard()
+		w.flushIf(stepped)
+		return core.Resharded{Stepped: stepped}
 	case core.ReadShards:
 		return core.Registered{Shards: len(w.shards)}
 	}
@@ -296,7 +304,16 @@ func (s *shard) roundTrip(cmd core.RoundTrip, sent time.Time) core.Event {
 	var answer core.RoundTripDone
 	if cmd.End != nil {
 		w.checkEnd(s.number, s.p.id, cmd.End, nil)
-		answer.Ours = w.advance(s.number, s.p.id, cmd.End, w.db())
+		end := func() bool { return w.advance(s.number, s.p.id, cmd.End, w.db()) }
+		if !w.storm && s.p.stopping && w.lacks("release-at-end") {
+			end = func() bool { w.ended[cmd.End.Lease.ID] = true; return true }
+		}
+		if cmd.Take != nil && s.number < len(w.shards) { // the commit of the lease that follows is flushed, if there is one
+			answer.Ours = w.endUnflushed(s.number, w.shards[s.number], end)
+		} else {
+			answer.Ours = end()
+			w.flushIf(answer.Ours)
+		}
 	}
 	if t := cmd.Take; t != nil {
 		answer.Lease = &core.Lease{
@@ -306,6 +323,7 @@ func (s *shard) roundTrip(cmd core.RoundTrip, sent time.Time) core.Event {
 			answer.Lease.Deadline = w.now.Add(2 * leaseDuration)
 		}
 		w.take(s.number, s.p.id, t, w.db(), answer.Lease)
+		w.flushIf(answer.Lease.No > 0 && !w.lacks("take-flush"))
 		if answer.Lease.No > 0 {
 			w.note(s.name(), fmt.Sprintf("takes lease %d from event %d on", answer.Lease.No, answer.Lease.LastSeq+1))
 		}
@@ -334,6 +352,7 @@ func (s *shard) commit(a *core.End) {
 	s.call("transaction", func() core.Event {
 		w.checkEnd(s.number, s.p.id, a, done)
 		moved := w.advance(s.number, s.p.id, a, w.db())
+		w.flushIf(moved)
 		if moved || w.lacks("transaction") {
 			for _, seq := range done {
 				w.effect(s, seq)
@@ -558,6 +577,7 @@ func (s *shard) renew(lease *core.Lease) {
 			return core.Renewed{Lease: lease, Sent: sent}
 		}
 		mine := w.holds(s.number, s.p.id, lease.No, "")
+		w.flushIf(mine)
 		if !w.renew(s.number, s.p.id, lease.No, w.db()) {
 			return core.Renewed{Lease: lease, Lost: true}
 		}

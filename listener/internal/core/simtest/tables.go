@@ -387,7 +387,9 @@ func (t *tables) move(c *cursor, a *core.End, now time.Time) {
 	}
 	c.ahead = make(map[int64]int32)
 	for i, seq := range a.AheadSeqs {
-		c.ahead[seq] = a.AheadAttempts[i]
+		if !t.lacks("ahead") {
+			c.ahead[seq] = a.AheadAttempts[i]
+		}
 	}
 	if c.retryCount, c.retryAfter = int(a.RetryCount), (time.Time{}); t.lacks("retry-count") {
 		c.retryCount = 0

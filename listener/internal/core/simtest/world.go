@@ -30,6 +30,7 @@ var rates = simulation.Rates{
 	simulation.Down: 12, simulation.ClockStep: 16, simulation.Exhausted: 8, simulation.LimitChange: 16,
 	// of an event
 	simulation.NewVersion: 15, simulation.Failure: 20, simulation.Poison: 60, simulation.LateCommit: 6, simulation.Rollback: 20,
+	simulation.Unsynced: 2,
 	// of a ring and a call
 	simulation.LostRing: 20, simulation.DoubledRing: 20, simulation.Slow: 200,
 }
@@ -75,6 +76,10 @@ type world struct {
 	stepped  bool          // it was stepped
 	excused  bool          // something has gone wrong that explains that events are handled again
 	was      map[*cursor]cursor
+
+	commits   int          // that did not wait for the disk
+	unflushed []commitment // that are not on disk yet, in their order
+	lost      []*row       // that a restart of the server has undone
 }
 
 // process is a process that runs the listener.
@@ -252,6 +257,10 @@ func (w *world) produce() {
 	}
 	heldKey := fmt.Sprint("k", w.load.IntN(6)) // its transactions stay open
 	_, holds := w.faults.Draw(simulation.LateCommit)
+	syncs := time.Duration(0) // all of them wait for the disk
+	if f, is := w.faults.Draw(simulation.Unsynced); is {
+		syncs = 1 + f.UpTo(walDelay)
+	}
 	var open []*row
 	for _, r := range w.open {
 		switch {
@@ -261,7 +270,7 @@ func (w *world) produce() {
 			w.note("producer", fmt.Sprint("FAULT: event ", r.seq, " stays uncommitted"))
 			open = append(open, r)
 		default:
-			w.commit(r)
+			w.commitEvent(r, syncs)
 		}
 	}
 	w.open = open
@@ -354,7 +363,7 @@ func (w *world) round(n int) {
 		default:
 			for range 1 + w.IntN(3) {
 				w.after(w.random(6*time.Millisecond), func() {
-					w.commit(w.enqueue(w.IntN(6)))
+					w.commitEvent(w.enqueue(w.IntN(6)), 0)
 					if w.IntN(2) == 0 {
 						w.ring()
 						return

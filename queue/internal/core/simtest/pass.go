@@ -108,6 +108,9 @@ func (x *exchange) commit() {
 		known[t] = true
 	}
 	claimed := x.claimed()
+	if len(claimed)+len(x.c.Settle) > 0 && !s.lacks("claim-flush") {
+		s.flush()
+	}
 	s.requireLimits(x.picked)
 	s.sort()
 	if !x.st.answers() {
@@ -181,6 +184,9 @@ func (p *proc) settle(t *core.Task) {
 			r.unexplained--
 		}
 	case core.Release:
+		if p.stopping && s.lacks("release-at-end") {
+			return
+		}
 		if changed = s.Release(r, f, s.db(), t.After); changed {
 			if r.unexplained--; h.began {
 				r.seen--

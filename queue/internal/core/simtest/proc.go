@@ -297,6 +297,7 @@ func (p *proc) requireStart(t *core.Task) {
 	s.note(p.name, "starts event "+r.name())
 	s.require(t.StartWithin.IsZero() || s.now.Before(t.StartWithin), "core", "event %s begins later than its rate allows", r.name())
 	s.require(r.committed, "I2", "event %s is started, and its transaction is not committed", r.name())
+	s.require(!r.lost, "I3", "event %s is started, and its row does not exist", r.name())
 	stepped := s.steppedSince(h)
 	p.requireRate(r)
 	mine := r.ClaimNo == h.claimNo && r.LockedBy == p.id && r.leased() && r.LockedUntil.After(s.db())
@@ -629,6 +630,7 @@ func (p *proc) extend(t *core.Task) core.RenewalOutcome {
 	if !s.Extend(h.Row, f, s.db(), p.cfg.LeaseDuration) {
 		return core.Gone
 	}
+	s.flush()
 	s.require(h.ClaimNo == f.ClaimNo && h.LockedBy == f.Worker, "I5", "a claim of event %s that is over renews it", h.name())
 	s.note(p.name, fmt.Sprintf("renews event %s, %s before its end", h.name(), until.Sub(s.db())))
 	return core.Prolonged

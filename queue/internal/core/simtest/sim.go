@@ -31,6 +31,7 @@ var rates = simulation.Rates{
 	simulation.LimitChange: 20, simulation.Replay: 20,
 	// of an event
 	simulation.NewVersion: 10, simulation.Rollback: 15, simulation.LateCommit: 4, simulation.Poison: 60,
+	simulation.Unsynced: 2,
 	// of a ring, a call and a message
 	simulation.LostRing: 20, simulation.DoubledRing: 20, simulation.Failure: 12, simulation.Slow: 60, simulation.DoubledSend: 20,
 }
@@ -107,6 +108,9 @@ type sim struct {
 	faultAt  time.Time            // until when a fault of all may explain what becomes of leases
 	paused   time.Time            // when something was paused last
 	open     int                  // transactions that have enqueued without a ring and are not committed
+
+	unflushed []*Row // that are committed, and not on disk yet
+	lost      []*Row // that a restart of the server has undone
 
 	mostRunning int                       // the highest limit so far
 	began       map[core.Turn][]time.Time // events of a turn with limits, in the latest period
@@ -209,6 +213,7 @@ func (s *sim) finish() {
 		s.until(s.now.Add(200 * time.Millisecond))
 	}
 	s.counts["calm ms"] = max(s.counts["calm ms"], int(s.now.Sub(began)/time.Millisecond))
+	s.requireNoTrace()
 	for _, r := range s.all {
 		s.require(r.Final != "" || r.abandoned, "liveness",
 			"event %s of %s is not final %s after the last fault: attempts %d of %d, leased %v until %s, due %s", r.name(), r.Topic,
@@ -231,7 +236,7 @@ func (s *sim) probe() {
 	for range 3 {
 		s.until(s.now.Add(upTo(s.load, 10*time.Second)))
 		before := len(s.all)
-		s.enqueue()
+		s.enqueue(0)
 		s.until(s.now.Add(begins))
 		for _, r := range s.all[before:] {
 			s.require(r.seen > 0 || r.Final != "", "liveness", "event %s of %s has not begun %s after it was enqueued", r.name(), r.Topic, begins)
@@ -298,7 +303,10 @@ func (s *sim) sweepAs(p *proc) {
 	for _, r := range s.rows {
 		valid[r] = r.leased() && !r.LockedUntil.Before(s.db())
 	}
-	died, _ := s.Sweep(s.db(), lease, func(r *Row) bool { return p == nil || p.inFlight[r] == nil })
+	died, noted := s.Sweep(s.db(), lease, func(r *Row) bool { return p == nil || p.inFlight[r] == nil })
+	if len(died)+noted > 0 {
+		s.flush()
+	}
 	for _, r := range died {
 		s.note("sweep", "event "+r.name()+" is dead")
 		s.require(!valid[r], "I4", "event %s is swept while its lease holds", r.name())

@@ -22,6 +22,7 @@ type history struct {
 	changed    time.Time // when it became visible, or a claim let it go
 	committed  bool
 	rolledBack bool
+	lost       bool // its transaction was committed, and a restart of the server has undone it
 	poison     bool // it kills whoever handles it
 
 	seen        int  // how often it was started, without what was released
@@ -45,17 +46,22 @@ func (s *sim) requireExcuse(r *Row) {
 
 var tenants = []uuid.UUID{{1}, {2}, {3}}
 
-// enqueueSome enqueues for a moment.
+// enqueueSome enqueues for a moment. The transactions of a moment wait for the disk, or none does.
 func (s *sim) enqueueSome() {
+	syncs := time.Duration(0)
+	if f, is := s.faults.Draw(simulation.Unsynced); is {
+		syncs = 1 + f.UpTo(walDelay)
+	}
 	if s.load.IntN(2) == 0 {
 		for range 1 + s.load.IntN(1+s.load.IntN(25)) {
-			s.enqueue()
+			s.enqueue(syncs)
 		}
 	}
 }
 
-// enqueue enqueues an event. Its transaction may be committed much later, or never.
-func (s *sim) enqueue() {
+// enqueue enqueues an event. Its transaction may be committed much later, or never. It waits for the disk if syncs is 0, and
+// otherwise it is there so long after its commit.
+func (s *sim) enqueue(syncs time.Duration) {
 	n := s.result.Events
 	s.result.Events++
 	r := &Row{
@@ -106,6 +112,11 @@ func (s *sim) enqueue() {
 		}
 		if took > 0 {
 			s.note("producer", "FAULT: event "+r.name()+" is committed only now")
+		}
+		if syncs > 0 {
+			s.flushLater(r, syncs)
+		} else {
+			s.flush()
 		}
 		if rings && !s.lacks("ring") {
 			s.ring()
@@ -222,12 +233,14 @@ func (s *sim) loseBell(f simulation.Fault) {
 	}
 }
 
-// restart restarts the server: open transactions are rolled back, answers and doorbells are lost.
+// restart restarts the server after a crash: open transactions are rolled back, what is not on disk, answers and doorbells are
+// lost.
 func (s *sim) restart(f simulation.Fault) {
 	s.epoch++
 	s.database = s.now.Add(f.UpTo(time.Second))
 	s.mark(s.database)
 	s.note("database", "FAULT: restarts, "+f.UpTo(time.Second).String())
+	s.loseUnflushed()
 	for _, p := range slices.Clone(s.procs) {
 		if p.watches {
 			p.watches = false
@@ -272,6 +285,7 @@ func (s *sim) replay(f simulation.Fault) {
 			r.seen, r.unexplained, r.begun, r.excused = 0, 0, nil, true
 			s.Replay(r, s.db())
 			s.note("operator", "FAULT: replays event "+r.name())
+			s.flush()
 		}
 	}
 	s.ring()
