@@ -45,7 +45,7 @@ func guards() map[string]guard {
 			from: "q.id = r.id AND q.locked_until IS NOT NULL", to: "q.id = r.id AND q.locked_until > statement_timestamp()", found: "leases of",
 			limits: places[2:],
 		},
-		"places far away are not counted":           {from: "coalesce(k.max - l.n > p_batch_size, true)", to: "true", found: "leases of", limits: places},
+		"places far away are not counted":           {from: "k.max - l.n > p_batch_size", to: "true", found: "leases of", limits: places},
 		"keys that others have locked are not left": {from: "NOT k.no = ANY (x_busy)", to: "true", found: "leases of", limits: places},
 		"what runs is not noted":                    {from: ") END || d.ids,", to: ") END,", found: "leases of", limits: places[2:]},
 		"starts are counted when they are claimed": {

@@ -597,11 +597,11 @@ BEGIN
                 FOR NO KEY UPDATE SKIP LOCKED
             ) AS u ON true
         )
-        SELECT coalesce(bool_and(k.filed AND NOT k.rated AND l.there AND coalesce(k.max - l.n > p_batch_size, true)), true),
+        -- What is null does not count: a key without a bound of what runs, or one that another claim has locked.
+        SELECT coalesce(bool_and(k.filed AND NOT k.rated AND l.there AND k.max - l.n > p_batch_size), true),
             coalesce(array_agg(k.no::integer) FILTER (WHERE l.place IS NULL), '{}'),
-            array_agg(k.no::integer ORDER BY k.no, k.per), array_agg(l.place ORDER BY k.no, k.per),
-            array_agg(k.max ORDER BY k.no, k.per)
-        INTO roomy, x_busy, key_of, k_row, k_max
+            array_agg(k.no::integer ORDER BY k.no), array_agg(l.place ORDER BY k.no)
+        INTO roomy, x_busy, key_of, k_row
         FROM keys AS k
         JOIN locked AS l ON l.counted_as = k.counted_as AND l.per = k.per AND l.key = k.key;
 
@@ -652,7 +652,7 @@ BEGIN
             ),
             used AS (
                 UPDATE outbox_schema.limit_usage AS u
-                SET running = CASE WHEN cardinality(u.running) + d.n <= least(d.max, 256) THEN u.running ELSE array(
+                SET running = CASE WHEN cardinality(u.running) + d.n <= 256 THEN u.running ELSE array(
                         SELECT r.id
                         FROM unnest(u.running) AS r (id)
                         CROSS JOIN LATERAL (
@@ -661,10 +661,10 @@ BEGIN
                     ) END || d.ids,
                     updated_at = clock_timestamp()
                 FROM (
-                    SELECT k.place, k.max, array_agg(c.id) AS ids, count(*) AS n
+                    SELECT k.place, array_agg(c.id) AS ids, count(*) AS n
                     FROM claimed AS c
-                    JOIN unnest(key_of, k_row, k_max) AS k (no, place, max) ON k.no = c.no
-                    GROUP BY k.place, k.max
+                    JOIN unnest(key_of, k_row) AS k (no, place) ON k.no = c.no
+                    GROUP BY k.place
                 ) AS d
                 WHERE u.ctid = d.place
             )
@@ -772,7 +772,7 @@ BEGIN
            OR p_reclaims > 0
     ),
     usage_of_key AS MATERIALIZED (
-        SELECT d.k, coalesce(c.full, false) OR coalesce(r.used >= d.rate, false) AS full,
+        SELECT d.k, c.full OR r.used >= d.rate AS full,
             CASE WHEN r.used >= d.rate THEN r.first + d.period END AS at, c.lost
         FROM (SELECT DISTINCT ON (t.k) t.k, t.counted_as, t.per, t.key, t.concurrency, t.rate, t.period
             FROM key_of_turn AS t ORDER BY t.k) AS d
@@ -785,19 +785,19 @@ BEGIN
               AND u.key = d.key
             LIMIT 1
         ) AS u ON true
-        LEFT JOIN LATERAL (
+        CROSS JOIN LATERAL (
             SELECT count(DISTINCT i.id) >= d.concurrency AND NOT bool_or(p_reclaims > 0 AND q.locked_until < statement_timestamp()) AS full,
                 array_agg(i.id) FILTER (WHERE p_reclaims > 0 AND q.locked_until < statement_timestamp()) AS lost
             FROM unnest(u.running) AS i (id)
             CROSS JOIN LATERAL (
                 SELECT q.locked_until FROM outbox_schema.queue AS q WHERE q.id = i.id AND q.locked_until IS NOT NULL LIMIT 1) AS q
             WHERE cardinality(u.running) >= d.concurrency
-        ) AS c ON true
-        LEFT JOIN LATERAL (
+        ) AS c
+        CROSS JOIN LATERAL (
             SELECT sum(t.n) AS used, min(t.at) AS first
             FROM unnest(u.starts_at, u.starts) AS t (at, n)
             WHERE t.at >= clock_timestamp() - d.period
-        ) AS r ON true
+        ) AS r
     ),
     reached AS MATERIALIZED (
         SELECT array_agg(k.full ORDER BY k.k) AS full, array_agg(k.at ORDER BY k.k) AS at
@@ -813,17 +813,19 @@ BEGIN
         ) AS y
     ),
     wanted AS MATERIALIZED (
-        SELECT n.lane, n.turn, n.due, n.id, n.known, NOT n.known AND coalesce(f.full[n.no], false) AS full, f.at[n.no] AS at,
-            row_number() OVER (ORDER BY NOT n.known AND coalesce(f.full[n.no], false), n.no) AS no
-        FROM numbered AS n
-        CROSS JOIN full_turns AS f
+        SELECT y.lane, y.turn, y.due, y.id, y.known, y.full, y.at, row_number() OVER (ORDER BY y.full, y.no) AS no
+        FROM (
+            SELECT n.lane, n.turn, n.due, n.id, n.known, n.no, NOT n.known AND coalesce(f.full[n.no], false) AS full, f.at[n.no] AS at
+            FROM numbered AS n
+            CROSS JOIN full_turns AS f
+        ) AS y
     ),
     visited AS MATERIALIZED (
         SELECT w.lane, w.turn, w.due, w.id,
             row_number() OVER (ORDER BY w.no) AS s,
             CASE
                 WHEN w.known THEN 1 + 2 * p_batch_size / greatest(cardinality(known_turns), 1)
-                ELSE least(p_batch_size, greatest(8, p_batch_size / greatest(count(*) FILTER (WHERE NOT w.known) OVER (), 1)))
+                ELSE least(p_batch_size, greatest(8, p_batch_size / count(*) FILTER (WHERE NOT w.known) OVER ()))
             END AS depth
         FROM wanted AS w
         WHERE w.known
@@ -884,7 +886,6 @@ BEGIN
             SELECT o.id, o.next_attempt_at, o.topic, o.attempts, o.max_attempts, o.version, o.tenant_id, o.namespace, o.lane, o.turn
             FROM outbox_schema.queue AS o
             WHERE o.id = l.id
-              AND o.locked_until < statement_timestamp()
             LIMIT 1
         ) AS q
         JOIN visited AS v ON v.lane = q.lane AND v.turn = q.turn
@@ -905,12 +906,12 @@ BEGIN
     ),
     ended AS MATERIALIZED (
         SELECT m.s, m.lane, m.turn, min(m.topic) FILTER (WHERE m.claimable) AS topic,
-            coalesce(count(m.id) >= min(m.depth) OR max(m.n) = p_piece, false) AS more,
+            count(m.id) >= m.depth OR max(m.n) = p_piece AS more,
             max(m.next_attempt_at) FILTER (WHERE m.n = p_piece) AS due,
             (array_agg(m.id) FILTER (WHERE m.n = p_piece))[1] AS id,
-            coalesce(bool_or(m.claimable AND m.late), false) AS late
+            bool_or(m.claimable AND m.late) AS late
         FROM met AS m
-        GROUP BY m.s, m.lane, m.turn
+        GROUP BY m.s, m.lane, m.turn, m.depth
     ),
     placed AS MATERIALIZED (
         SELECT m.id, m.s, m.late, m.last, row_number() OVER (PARTITION BY m.s ORDER BY m.next_attempt_at, m.id) AS place
@@ -958,7 +959,7 @@ BEGIN
         WHERE f.n = front_piece
     ) AS f;
 
-    chosen := array(SELECT generate_series(1, coalesce(cardinality(c_id), 0)));
+    chosen := array(SELECT generate_series(1, cardinality(c_id)));
 
     IF EXISTS (
         SELECT FROM unnest(s_topic) AS t (topic)
@@ -1008,7 +1009,7 @@ BEGIN
             now_at := clock_timestamp();
             SELECT array_agg(k.max - v.live ORDER BY k.no), array_agg(k.rate - w.used ORDER BY k.no),
                 array_agg(CASE WHEN w.used >= k.rate THEN w.first + k.period END ORDER BY k.no),
-                array_agg(k.no::integer ORDER BY k.no) FILTER (WHERE u.running IS NULL),
+                array_agg(k.no::integer) FILTER (WHERE u.running IS NULL),
                 coalesce(min(k.max - v.live), p_batch_size + 1) > p_batch_size AND count(k.rate) = 0
             INTO k_room, k_starts, k_at, k_missed, roomy
             FROM unnest(k_topic, k_per, k_key, k_max, k_rate, k_period)
@@ -1043,17 +1044,16 @@ BEGIN
             EXIT WHEN pass = 2;
             SELECT array_agg(o.ok ORDER BY o.s) INTO s_ok
             FROM (
-                SELECT s.s, s_ok[s.s] AND coalesce(bool_and(coalesce(k_starts[k.k] > 0, true)
-                    AND (s_late[s.s] OR coalesce(k_room[k.k] > 0, true))), true) AS ok
+                -- What is null has no bound.
+                SELECT s.s, s_ok[s.s] AND coalesce(bool_and(k_starts[k.k] > 0 AND (s_late[s.s] OR k_room[k.k] > 0)), true) AS ok
                 FROM generate_series(1, cardinality(s_turn)) AS s (s)
-                LEFT JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k) ON k.k IS NOT NULL
+                CROSS JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k)
                 GROUP BY s.s
             ) AS o;
-            SELECT array_agg(DISTINCT k.k ORDER BY k.k) INTO k_locked
+            SELECT array_agg(DISTINCT k.k) INTO k_locked
             FROM generate_series(1, cardinality(s_turn)) AS s (s)
             CROSS JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k)
             WHERE s_ok[s.s]
-              AND s_topic[s.s] IS NOT NULL
               AND k.k IS NOT NULL;
             IF k_missed && k_locked THEN
                 INSERT INTO outbox_schema.limit_usage (namespace, topic, per, key)
@@ -1087,7 +1087,7 @@ BEGIN
                 SELECT c.i, r.rated, count(*) FILTER (WHERE r.rated) OVER (ORDER BY c.i) AS rated_no
                 FROM unnest(chosen) AS c (i)
                 CROSS JOIN LATERAL (
-                    SELECT coalesce(bool_or(k_rate[k.k] IS NOT NULL), false) AS rated
+                    SELECT bool_or(k_rate[k.k] IS NOT NULL) AS rated
                     FROM unnest(key_of[(c_s[c.i] - 1) * n_max + 1 : c_s[c.i] * n_max]) AS k (k)
                 ) AS r
                 WHERE s_ok[c_s[c.i]]
@@ -1096,11 +1096,8 @@ BEGIN
                OR c.rated_no <= p_rated;
             SELECT array_agg(x.idle ORDER BY x.s) INTO s_idle
             FROM (
-                SELECT s.s, s_ok[s.s] AND bool_or(k_rate[k.k] IS NOT NULL) AND NOT s.s = ANY (
-                        SELECT c_s[c.i] FROM unnest(chosen) AS c (i)) AS idle
+                SELECT s.s, NOT s.s = ANY (SELECT c_s[c.i] FROM unnest(chosen) AS c (i)) AS idle
                 FROM generate_series(1, cardinality(s_turn)) AS s (s)
-                LEFT JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k) ON k.k IS NOT NULL
-                GROUP BY s.s
             ) AS x;
             FOR n IN 1..n_max LOOP
                 SELECT array_agg(f.i ORDER BY f.i) INTO chosen
@@ -1121,15 +1118,14 @@ BEGIN
             -- Turns whose limit is reached with this claim.
             SELECT array_agg(x.full ORDER BY x.s) INTO s_full
             FROM (
-                SELECT s.s, coalesce(bool_or(k_starts[k.k] <= 0 OR k_room[k.k] <= coalesce(t.n, 0)), false) AS full
+                SELECT s.s, bool_or(k_starts[k.k] <= 0 OR k_room[k.k] <= coalesce(t.n, 0)) AS full
                 FROM generate_series(1, cardinality(s_turn)) AS s (s)
-                LEFT JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k) ON k.k IS NOT NULL
+                CROSS JOIN LATERAL unnest(key_of[(s.s - 1) * n_max + 1 : s.s * n_max]) AS k (k)
                 LEFT JOIN (
                     SELECT k.k, count(*) AS n
                     FROM unnest(chosen[1 : p_batch_size]) AS c (i)
                     CROSS JOIN LATERAL unnest(key_of[(c_s[c.i] - 1) * n_max + 1 : c_s[c.i] * n_max]) AS k (k)
-                    WHERE k.k IS NOT NULL
-                      AND NOT c_late[c.i]
+                    WHERE NOT c_late[c.i]
                     GROUP BY k.k
                 ) AS t ON t.k = k.k
                 GROUP BY s.s
@@ -1234,7 +1230,6 @@ BEGIN
                 k_row[array_position(k_locked, k.k)] AS place
             FROM claimed AS c
             CROSS JOIN LATERAL unnest(key_of[(c_s[c.i] - 1) * n_max + 1 : c_s[c.i] * n_max]) AS k (k)
-            WHERE k.k IS NOT NULL
             GROUP BY k.k
         ) AS d
         WHERE u.ctid = d.place
@@ -1253,7 +1248,7 @@ BEGIN
     FROM (
         SELECT
             CASE
-                WHEN s_ok[s.no] IS NULL OR s_topic[s.no] IS NULL THEN 1
+                WHEN s_topic[s.no] IS NULL THEN 1
                 WHEN NOT s_filed[s.no] THEN 6
                 WHEN NOT s_ok[s.no] THEN 2
                 WHEN b.busy THEN 3
@@ -1265,7 +1260,7 @@ BEGIN
                 SELECT max(k_at[k.k]) FROM unnest(key_of[(s.no - 1) * n_max + 1 : s.no * n_max]) AS k (k)) END AS at
         FROM unnest(s_lane, s_turn, s_more, s_due, s_id) WITH ORDINALITY AS s (lane, turn, more, due, id, no)
         CROSS JOIN LATERAL (
-            SELECT coalesce(bool_or(NOT coalesce(k.k = ANY (k_locked), false)), false) AS busy
+            SELECT bool_or(NOT coalesce(k.k = ANY (k_locked), false)) AS busy
             FROM unnest(key_of[(s.no - 1) * n_max + 1 : s.no * n_max]) AS k (k)
             WHERE k.k IS NOT NULL
         ) AS b

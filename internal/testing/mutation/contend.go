@@ -132,15 +132,7 @@ func (h *hunt) toldContended(ctx context.Context, c *statements.Case, of func(su
 	}
 	h.live = slices.DeleteFunc(h.live, func(m subject) bool { return slices.Contains(ids, m.mutant.id) })
 	if len(ids) > 0 {
-		c.Note = nil
-		for _, id := range ids {
-			if len(c.Note) < 3 {
-				c.Note = append(c.Note, "not: "+strings.TrimPrefix(id, h.statement.Unit+": "))
-			}
-		}
-		if len(ids) > 3 {
-			c.Note = append(c.Note, fmt.Sprintf("and %d more", len(ids)-3))
-		}
+		c.Note = noted(h.statement.Unit, c.Note, ids)
 	}
 	return ids, nil
 }

@@ -21,8 +21,12 @@ var namedTests = []struct {
 	{regexp.MustCompile(`^SnapshotHolder:`), []string{"internal/testing/statements.TestSnapshotHolderIsTheOldest"}},
 	{regexp.MustCompile(`^(sequence log_seq|table log):`), []string{"internal/testing/statements.TestLogIsNumberedInOrder"}},
 	{regexp.MustCompile(`^function event_id:`), []string{"internal/testing/statements.TestEventIDTellsItsTime"}},
+	{
+		regexp.MustCompile(`^function claim_turns:`),
+		[]string{"internal/testing/statements.TestTurnsAreClaimedInOrder", "internal/testing/statements.TestStartsOfOneMomentAreAdded"},
+	},
 	{regexp.MustCompile(`^function wake:`), []string{"internal/testing/statements.TestWakeRingsOnlySleepers"}},
-	{regexp.MustCompile(`^index \w+_correlation:`), []string{"internal/testing/statements.TestChainsAreFoundByIndexes"}},
+	{regexp.MustCompile(`^(index \w+_correlation|FindByCorrelation):`), []string{"internal/testing/statements.TestChainsAreFoundByIndexes"}},
 	{regexp.MustCompile(`^ListenerRateTake:`), []string{"internal/testing/statements.TestRateCountsForAPeriod"}},
 	{regexp.MustCompile(`^function processed_events_owned:`), []string{"internal/testing/statements.TestConsumerOwnsItsTransaction"}},
 }

@@ -258,7 +258,7 @@ var keys = map[string][][]string{
 	"events": {{"id"}, {"namespace", "topic", "dedupe_key"}}, "log": {{"seq"}, {"namespace", "topic", "dedupe_key"}},
 	"queue": {{"id"}}, "delivered": {{"id"}}, "dead_letters": {{"id", "listener"}}, "parked": {{"no"}}, "inbox_messages": {{"no"}},
 	"listeners": {{"listener", "shard"}}, "limit_usage": {{"namespace", "topic", "per", "key"}},
-	"pauses": {{"namespace", "topic", "tenant_id", "listener"}},
+	"pauses": {{"namespace", "topic", "tenant_id", "listener"}}, "processed_events": {{"consumer_group", "event_id"}},
 }
 
 // oneRow reports whether the SELECT that ends before i is of one table, and its WHERE names all columns of a key.

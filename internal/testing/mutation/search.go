@@ -53,16 +53,21 @@ func search(ctx context.Context, o options, units []unit, mutants []mutant, expl
 	}
 	for _, u := range units {
 		var own []mutant
+		part := false
 		for _, m := range mutants {
-			if m.unit == u.name && only.MatchString(m.id) {
+			switch {
+			case m.unit != u.name:
+			case only.MatchString(m.id):
 				own = append(own, m)
+			default:
+				part = true
 			}
 		}
 		s, ok := known[u.name]
 		if len(own) == 0 || !ok || ctx.Err() != nil {
 			continue
 		}
-		h := &hunt{explained: explained, server: server, dir: casesDir, conn: conn, locker: locker, bench: b, statement: s, r: rand.New(rand.NewPCG(o.seed, uint64(len(u.name))))}
+		h := &hunt{explained: explained, server: server, dir: casesDir, conn: conn, locker: locker, bench: b, statement: s, part: part, r: rand.New(rand.NewPCG(o.seed, uint64(len(u.name))))}
 		if err := h.run(ctx, own, o.search); err != nil {
 			fmt.Printf("%s: %v\n", u.name, err)
 			if end := b.End(ctx); end != nil {
@@ -146,6 +151,7 @@ type hunt struct {
 	locker    *pgx.Conn
 	shapes    map[string]bool
 	byHand    bool // whether the case that is tried was written by hand
+	part      bool // whether the search is for some mutants of the statement only
 	tried     int
 	valid     int
 }
@@ -227,6 +233,9 @@ func (h *hunt) run(ctx context.Context, mutants []mutant, budget time.Duration) 
 		return err
 	}
 	kept = append(kept, contended...)
+	if h.part {
+		kept = merged(slices.DeleteFunc(old, func(c statements.Case) bool { return c.Want == "" }), kept)
+	}
 	fmt.Printf("%s: mutants=%d refused=%d left=%d cases=%d tried=%d valid=%d in %s\n", h.statement.Unit, len(h.all), refused,
 		len(h.live), len(kept), h.tried, h.valid, time.Since(start).Round(time.Second))
 	for _, m := range h.live {

@@ -137,15 +137,10 @@ func (h *hunt) fewest(ctx context.Context) ([]statements.Case, error) {
 			return kept, nil
 		}
 		c := h.cases[best].Clone()
-		c.Note = nil
-		for _, id := range told[best] {
-			if !covered[id] && len(c.Note) < 3 {
-				c.Note = append(c.Note, "not: "+strings.TrimPrefix(id, h.statement.Unit+": "))
-			}
+		own := slices.DeleteFunc(slices.Clone(told[best]), func(id string) bool { return covered[id] })
+		c.Note = noted(h.statement.Unit, c.Note, own)
+		for _, id := range own {
 			covered[id] = true
-		}
-		if most > 3 {
-			c.Note = append(c.Note, fmt.Sprintf("and %d more", most-3))
 		}
 		kept = append(kept, c)
 	}
