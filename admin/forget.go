@@ -185,6 +185,18 @@ func (e *UnknownEntityError) Error() string {
 	return fmt.Sprintf("unknown entity type %q: %s", e.Type, known)
 }
 
+// NotForgotten says, in sentences for people, what Forget does not reach.
+func NotForgotten() []string {
+	return []string{
+		"Brokers keep what was published. Delete it there, or let their retention do it.",
+		"Backups, replicas that lag, and archives of the write-ahead log keep the rows until they are too old.",
+		"Consumers in other databases have an inbox of their own. Run forget there, too.",
+		"What handlers and consumers have written into their own tables, and what they have logged or sent, is theirs.",
+		"Payloads and texts of other tenants and entities may name somebody. Nobody looks into them.",
+		"Sealed fields of a tenant that has a key of its own cannot be read anywhere once you destroy that key.",
+	}
+}
+
 // Forget deletes what the tables of the outbox keep about a tenant or an entity: events of queue topics and of log topics
 // with their state, dead letters, failures with their texts, what listeners have parked, what consumer groups keep in this
 // database, the pauses of a tenant, and what the audit says of it. It reads all tables in pieces, by their primary keys; the

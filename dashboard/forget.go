@@ -314,13 +314,3 @@ var forgetTables = map[string]string{
 	"limit_usage":       "keys of limits that name the tenant",
 	"audit":             "entries that name it",
 }
-
-// forgetUnreached is what no forget reaches.
-var forgetUnreached = []string{
-	"Brokers keep what was published. Delete it there, or wait until they do.",
-	"Backups, replicas that lag and archives of the write-ahead log keep the rows until they are too old.",
-	"Consumers in other databases have an inbox of their own. Forget there, too.",
-	"Tables of handlers and consumers, and what they have logged or sent, are theirs.",
-	"Payloads and texts of other tenants and entities may name somebody. Nobody looks into them.",
-	"Sealed fields of a tenant that has a key of its own cannot be read anywhere once you destroy that key.",
-}

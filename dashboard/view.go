@@ -70,7 +70,7 @@ func (v *view) functions() template.FuncMap {
 		"join":  strings.Join,
 		"add":   func(x, y int) int { return x + y },
 		"args":  func(of ...any) []any { return of },
-		"table": func(name string) string { return forgetTables[name] }, "unreached": func() []string { return forgetUnreached },
+		"table": func(name string) string { return forgetTables[name] }, "unreached": admin.NotForgotten,
 	}
 }
 

@@ -1,7 +1,6 @@
 package browsertest
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -9,27 +8,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/dashboard"
+	"github.com/outboxgen/outboxgen/internal/testing/browser"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 	"github.com/outboxgen/outboxgen/internal/testing/runtimetest"
 	"github.com/outboxgen/outboxgen/listener"
 )
 
-func quoted(text string) string {
-	b, _ := json.Marshal(text)
-	return string(b)
-}
-
 // link is a selector of the link whose text is given, which the page must have.
 func (tb *tab) link(text string) string {
-	tb.t.Helper()
-	tb.until(fmt.Sprintf(`Array.from(document.querySelectorAll("main a")).some(function (a) { return a.innerText === %s; })`, quoted(text)))
-	href := value[string](tb, fmt.Sprintf(`Array.from(document.querySelectorAll("main a")).find(function (a) { return a.innerText === %s; }).getAttribute("href")`, quoted(text)))
+	tb.T.Helper()
+	tb.Until(fmt.Sprintf(`Array.from(document.querySelectorAll("main a")).some(function (a) { return a.innerText === %s; })`, browser.Quoted(text)))
+	href := value[string](tb, fmt.Sprintf(`Array.from(document.querySelectorAll("main a")).find(function (a) { return a.innerText === %s; }).getAttribute("href")`, browser.Quoted(text)))
 	return fmt.Sprintf("main a[href=%q]", href)
 }
 
 // act follows a link to an act, fills in the form, confirms, and returns what the page says then.
 func (tb *tab) act(link string, fields ...string) string {
-	tb.t.Helper()
+	tb.T.Helper()
 	tb.follow(tb.link(link))
 	for i := 0; i+1 < len(fields); i += 2 {
 		tb.fill(fields[i], fields[i+1])
@@ -63,7 +58,7 @@ func TestActs(t *testing.T) {
 			runtimetest.DrainAll(t, l)
 			tb := open(t, serve(t, dashboard.Config{Pool: pool, Prefix: "/ops"}))
 			if !script {
-				tb.noScript()
+				tb.NoScript()
 			}
 
 			// Pause and resume a topic.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/dashboard"
+	"github.com/outboxgen/outboxgen/internal/testing/browser"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
@@ -42,14 +43,14 @@ func seedOrder(t testing.TB, pool *pgxpool.Pool) (placed, paid, mail, invoice st
 
 // well requires that the page is accessible and does not scroll sideways: in light on a screen, and in dark on a phone.
 func (tb *tab) well() {
-	tb.t.Helper()
-	tb.look("light", 1280, 800)
+	tb.T.Helper()
+	tb.Look("light", 1280, 800)
 	tb.narrow()
 	tb.accessible("")
-	tb.look("dark", 375, 700)
+	tb.Look("dark", 375, 700)
 	tb.narrow()
 	tb.accessible(`, runOnly: ["color-contrast", "scrollable-region-focusable", "target-size", "link-in-text-block"]`)
-	tb.look("light", 1280, 800)
+	tb.Look("light", 1280, 800)
 }
 
 // TestForget has somebody look for an order, see what happened to it and forget it, with the keyboard alone.
@@ -62,9 +63,9 @@ func TestForget(t *testing.T) {
 			pgtest.Execute(t, pool, seedSQL)
 			_, paid, _, _ := seedOrder(t, pool)
 			tb := open(t, serve(t, dashboard.Config{Pool: pool, Prefix: "/ops", AuthorizeForget: anybody}))
-			tb.allow("status of 409")
+			tb.Allow("status of 409")
 			if !withScript {
-				tb.noScript()
+				tb.NoScript()
 			}
 			well := func() {
 				if withScript {
@@ -75,7 +76,7 @@ func TestForget(t *testing.T) {
 			tb.visit("/")
 			search := func(text string) {
 				tb.tabTo(`header input[name="q"]`)
-				tb.press(text)
+				tb.Press(text)
 				tb.enter()
 			}
 			search("order/4712")
@@ -103,18 +104,18 @@ func TestForget(t *testing.T) {
 			require.Zero(t, value[int](tb, `document.querySelectorAll('input[name="count"]').length`))
 			well()
 			tb.tabTo(`input[name="undelivered"]`)
-			tb.press(" ")
+			tb.Press(" ")
 			tb.tabTo(`main button`)
 			tb.enter()
 			well()
 			confirm := func(count string) {
 				tb.tabTo(`input[name="count"]`)
-				tb.press(count)
+				tb.Press(count)
 				tb.tabTo(`button.danger`)
 				tb.enter()
 			}
 			tb.tabTo(`input[name="why"]`)
-			tb.press("ticket 812")
+			tb.Press("ticket 812")
 			confirm("12")
 			require.Equal(t, "Nothing was changed: you have typed 12, and there are 5 rows now.", tb.text(`[role="alert"]`))
 			require.Equal(t, 5, pgtest.Count(t, pool, "SELECT count(*)::int FROM outbox.events"))
@@ -138,10 +139,10 @@ func TestForgetShowsTexts(t *testing.T) {
 	pgtest.Execute(t, pool, "SELECT seed.event($1, $2, 'pending', '1 min', $3)", imageText, longText[:200], map[string]any{"tenant": orderTenant, "entity": map[string]any{"type": kind, "id": imageText + noNUL + longText[:300], "version": 1}})
 	pgtest.Execute(t, pool, "INSERT INTO outbox.audit (who, act, why, scope, busy_until) VALUES ($1, 'replay', $1, '{}', now() + interval '1 h')", imageText+longText[:200])
 	tb := open(t, serve(t, dashboard.Config{Pool: pool, AuthorizeForget: anybody}))
-	tb.allow("status of 40")
+	tb.Allow("status of 40")
 	forget := func(entity string) {
 		tb.visit("/forget")
-		value[bool](tb, fmt.Sprintf(`document.querySelector('main input[name="entity"]').value = %s, true`, quoted(entity)))
+		value[bool](tb, fmt.Sprintf(`document.querySelector('main input[name="entity"]').value = %s, true`, browser.Quoted(entity)))
 		tb.follow("main button")
 	}
 	forget(kind + "/" + imageText + noNUL + longText[:300])
@@ -166,5 +167,5 @@ func TestForgetProcess(t *testing.T) {
 	require.Equal(t, "Forgotten. A process that still runs comes back with its next beat.", tb.act("Forget…", "why", "scrapped"))
 	require.Equal(t, "jobs", pgtest.Value[string](t, pool, "SELECT string_agg(name, ' ') FROM outbox.processes"))
 	require.Equal(t, "ada forget-process scrapped 0", lastAudit(t, pool))
-	tb.until(`!Array.from(document.querySelectorAll("main a")).some(function (a) { return a.innerText === "Forget…"; })`)
+	tb.Until(`!Array.from(document.querySelectorAll("main a")).some(function (a) { return a.innerText === "Forget…"; })`)
 }

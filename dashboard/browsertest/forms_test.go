@@ -87,10 +87,10 @@ func TestEnqueueForm(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Database(t)
 			tb := open(t, serve(t, dashboard.Config{Pool: pool, Prefix: "/ops", Mask: alltypes.MaskPayload, AuthorizeEnqueue: anyTopic, Enqueue: topicForms(t)}))
-			tb.allow("status of 400")
-			tb.allow("status of 409")
+			tb.Allow("status of 400")
+			tb.Allow("status of 409")
 			if !withScript {
-				tb.noScript()
+				tb.NoScript()
 			}
 			well := func() {
 				if withScript {
@@ -111,8 +111,8 @@ func TestEnqueueForm(t *testing.T) {
 
 			// The browser itself asks for what is missing.
 			tb.tabTo(`main button`)
-			tb.press(enterKey)
-			tb.until(`document.activeElement.matches('input[name="p_string_value"]:invalid')`)
+			tb.Press(enterKey)
+			tb.Until(`document.activeElement.matches('input[name="p_string_value"]:invalid')`)
 			tb.visit("/enqueue/catalog/required")
 			require.Equal(t, "A JSON object with count, flag (optional).", strings.TrimPrefix(tb.text("#hint-p_plain_value"), "Plain holds nothing that has a rule. "))
 			for _, f := range typed {
@@ -120,18 +120,18 @@ func TestEnqueueForm(t *testing.T) {
 				if f.field == "int32_value" {
 					f.text = "many"
 				}
-				tb.press(f.text)
+				tb.Press(f.text)
 				require.Equal(t, f.text, value[string](tb, "document.activeElement.value"))
 			}
 			tb.tabTo(`main [name="why"]`)
-			tb.press("ticket 812")
+			tb.Press("ticket 812")
 			tb.enter()
 			require.Equal(t, "int32_value: it is not a number", tb.text(`[role="alert"]`))
 			well()
 			for _, f := range typed {
 				tb.tabTo(fmt.Sprintf(`main [name="p_%s"]`, f.field))
 				if f.field == "int32_value" {
-					tb.press(f.text) // the focus has marked what was there
+					tb.Press(f.text) // the focus has marked what was there
 				}
 				require.Equal(t, f.text, value[string](tb, "document.activeElement.value"), "what was typed stays")
 			}
@@ -155,7 +155,7 @@ func TestEnqueueForm(t *testing.T) {
 			// One field for all of a payload, and a mistake in it.
 			tb.visit("/enqueue/catalog/optional")
 			tb.tabTo("main textarea")
-			tb.press(`{"int32_value": "x"}`)
+			tb.Press(`{"int32_value": "x"}`)
 			tb.tabTo("main button")
 			tb.enter()
 			require.Equal(t, "field int32_value does not fit int32", tb.text(`[role="alert"]`))
@@ -164,7 +164,7 @@ func TestEnqueueForm(t *testing.T) {
 			// A schema and an error with markup in them.
 			tb.visit("/enqueue/catalog/hostile")
 			tb.tabTo(`main input`)
-			tb.press(imageText)
+			tb.Press(imageText)
 			tb.enter()
 			require.Contains(t, tb.text(`[role="alert"]`), script)
 			require.Equal(t, imageText, value[string](tb, `document.querySelector("main input").value`))

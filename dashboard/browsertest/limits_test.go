@@ -38,7 +38,7 @@ func TestLimits(t *testing.T) {
 			require.Equal(t, 2, delivers(t, d))
 			tb := open(t, serve(t, dashboard.Config{Pool: pool, Prefix: "/ops"}))
 			if !script {
-				tb.noScript()
+				tb.NoScript()
 			}
 
 			tb.visit("/")
@@ -61,7 +61,7 @@ func TestLimits(t *testing.T) {
 
 			tb.visit("/limits?topic=jobs/mail")
 			if script { // otherwise nothing refreshes the page
-				tb.until(key + `.match(/4 of 4\/1h/)`)
+				tb.Until(key + `.match(/4 of 4\/1h/)`)
 			}
 			require.Contains(t, tb.text(".chip"), "ada has set rate 4/1h, until ")
 			require.Equal(t, "Reset. The limit allows what the YAML says.", tb.act("Reset…"))

@@ -15,9 +15,9 @@ import (
 
 // refreshed waits until what is shown was replaced once more.
 func (tb *tab) refreshed() {
-	tb.t.Helper()
+	tb.T.Helper()
 	value[bool](tb, `document.getElementById("live").old = true`)
-	tb.until(`document.getElementById("live") && !document.getElementById("live").old`)
+	tb.Until(`document.getElementById("live") && !document.getElementById("live").old`)
 }
 
 func TestPageShowsChangesWithoutAReload(t *testing.T) {
@@ -30,18 +30,18 @@ func TestPageShowsChangesWithoutAReload(t *testing.T) {
 	tb.visit("/")
 	value[bool](tb, "window.mine = true")
 	due := `document.querySelector('tr:has(a[href="/topics/jobs/mail"]) td:nth-child(3)').innerText`
-	tb.until(due + ` === "1"`)
+	tb.Until(due + ` === "1"`)
 
 	// The focus stays on its link, also if rows come before it.
 	pgtest.Execute(t, pool, "INSERT INTO outbox.pauses (namespace, topic, who) VALUES ('jobs', 'mail', 'ada')")
 	resume := `a[href="/acts/resume?topic=jobs/mail&listener="]`
-	tb.until(`document.querySelector('` + resume + `')`)
+	tb.Until(`document.querySelector('` + resume + `')`)
 	value[bool](tb, `document.querySelector('`+resume+`').focus(), true`)
 	pgtest.Execute(t, pool, "SELECT seed.event('jobs', 'mail', 'pending', '1 min'), seed.event('jobs', 'first', 'pending', '1 min')")
 	pgtest.Execute(t, pool, "INSERT INTO outbox.pauses (namespace, topic, who) VALUES ('jobs', 'first', 'ada')")
-	tb.until(due + ` === "2"`)
+	tb.Until(due + ` === "2"`)
 	tb.untilText("jobs/first")
-	tb.until(`document.querySelectorAll('a[href^="/acts/resume"]').length === 2`)
+	tb.Until(`document.querySelectorAll('a[href^="/acts/resume"]').length === 2`)
 	require.True(t, value[bool](tb, `document.activeElement.matches('`+resume+`')`))
 	require.True(t, value[bool](tb, "window.mine"), "the page was not loaded again")
 
@@ -50,21 +50,21 @@ func TestPageShowsChangesWithoutAReload(t *testing.T) {
 	pgtest.Execute(t, pool, "SELECT seed.event('jobs', 'mail', 'pending', '1 min')")
 	other := open(t, url)
 	other.visit("/")
-	other.until(due + ` === "3"`)
+	other.Until(due + ` === "3"`)
 	other.refreshed()
 	require.True(t, value[bool](tb, `document.getElementById("live").marked`))
 	value[bool](tb, `getSelection().removeAllRanges(), true`)
-	tb.until(due + ` === "3"`)
+	tb.Until(due + ` === "3"`)
 
 	// The button stops it, and starts it again.
-	tb.click("#updates")
-	tb.until(`document.getElementById("updates").getAttribute("aria-pressed") === "false"`)
+	tb.Click("#updates")
+	tb.Until(`document.getElementById("updates").getAttribute("aria-pressed") === "false"`)
 	value[bool](tb, `document.getElementById("live").marked = true`)
 	other.refreshed()
 	other.refreshed()
 	require.True(t, value[bool](tb, `document.getElementById("live").marked`))
-	tb.click("#updates")
-	tb.until(`!document.getElementById("live").marked`)
+	tb.Click("#updates")
+	tb.Until(`!document.getElementById("live").marked`)
 }
 
 // TestClickSurvivesARefresh holds the button of the mouse over a link until the page was refreshed.
@@ -78,11 +78,11 @@ func TestClickSurvivesARefresh(t *testing.T) {
 	tb.refreshed()
 	type point struct{ X, Y float64 }
 	at := value[point](tb, `(function () { const r = document.querySelector('a[href="/topics/jobs/mail"]').getBoundingClientRect(); return {X: r.x + r.width / 2, Y: r.y + r.height / 2}; })()`)
-	tb.do(chromedp.MouseEvent(chromedp.MousePressed, at.X, at.Y, chromedp.ButtonType("left"), chromedp.ClickCount(1)))
-	asked := tb.requests()
-	pgtest.Eventually(t, func() bool { return tb.requests() >= asked+2 }) // so one was answered
-	tb.do(chromedp.MouseEvent(chromedp.MouseReleased, at.X, at.Y, chromedp.ButtonType("left"), chromedp.ClickCount(1)))
-	tb.until(`location.pathname === "/topics/jobs/mail"`)
+	tb.Do(chromedp.MouseEvent(chromedp.MousePressed, at.X, at.Y, chromedp.ButtonType("left"), chromedp.ClickCount(1)))
+	asked := len(tb.Requests())
+	pgtest.Eventually(t, func() bool { return len(tb.Requests()) >= asked+2 }) // so one was answered
+	tb.Do(chromedp.MouseEvent(chromedp.MouseReleased, at.X, at.Y, chromedp.ButtonType("left"), chromedp.ClickCount(1)))
+	tb.Until(`location.pathname === "/topics/jobs/mail"`)
 }
 
 // TestHiddenPageAsksForNothing has another tab in front of the page.
@@ -96,14 +96,14 @@ func TestHiddenPageAsksForNothing(t *testing.T) {
 	tb.refreshed()
 	// Tabs without a screen are never hidden by the browser itself.
 	value[bool](tb, `Object.defineProperty(document, "hidden", {configurable: true, get: function () { return true; }}), document.dispatchEvent(new Event("visibilitychange"))`)
-	tb.until(`!document.querySelector("#live.htmx-request")`)
-	asked := tb.requests()
+	tb.Until(`!document.querySelector("#live.htmx-request")`)
+	asked := len(tb.Requests())
 	other := open(t, url)
 	other.visit("/")
 	for range 3 {
 		other.refreshed()
 	}
-	require.Equal(t, asked, tb.requests())
+	require.Equal(t, asked, len(tb.Requests()))
 	pgtest.Execute(t, pool, "SELECT seed.event('jobs', 'mail', 'pending', '1 min')")
 	value[bool](tb, `delete document.hidden, document.dispatchEvent(new Event("visibilitychange"))`)
 	tb.untilText("jobs/mail")
@@ -117,15 +117,15 @@ func TestChartsStay(t *testing.T) {
 	pgtest.Execute(t, pool, "SELECT seed.event('orders', 'order_placed', 'pending', '1 min')")
 	tb := open(t, serve(t, dashboard.Config{Pool: pool, Prometheus: lastHour(t)}))
 	tb.visit("/topics/orders/order_placed")
-	tb.until(`document.querySelectorAll("figure.chart canvas").length === 5`)
+	tb.Until(`document.querySelectorAll("figure.chart canvas").length === 5`)
 	value[bool](tb, `document.querySelector("figure.chart canvas").mine = true`)
 	tb.refreshed()
 	require.True(t, value[bool](tb, `document.querySelector("figure.chart canvas").mine`))
 	require.Equal(t, 5, value[int](tb, `document.querySelectorAll("figure.chart canvas").length`))
 	type point struct{ X, Y float64 }
 	middle := value[point](tb, `(function () { const r = document.querySelector("figure.chart .u-over").getBoundingClientRect(); return {X: r.x + r.width / 2, Y: r.y + r.height / 2}; })()`)
-	tb.do(chromedp.MouseEvent(chromedp.MouseMoved, middle.X, middle.Y))
-	tb.until(`/^[\d.,]+ at \d\d:\d\d:\d\d UTC$/.test(document.querySelector("figure.chart small").innerText)`)
+	tb.Do(chromedp.MouseEvent(chromedp.MouseMoved, middle.X, middle.Y))
+	tb.Until(`/^[\d.,]+ at \d\d:\d\d:\d\d UTC$/.test(document.querySelector("figure.chart small").innerText)`)
 	tb.refreshed()
 	require.Regexp(t, `^[\d.,]+ at \d\d:\d\d:\d\d UTC$`, tb.text("figure.chart small"))
 }
@@ -143,7 +143,7 @@ func TestKeyboard(t *testing.T) {
 	next := func(want string) {
 		t.Helper()
 		for range 40 {
-			tb.press(tabKey)
+			tb.Press(tabKey)
 			seen = append(seen, at())
 			if seen[len(seen)-1] == want {
 				require.True(t, value[bool](tb, `document.activeElement.matches(":focus-visible") && document.activeElement.getBoundingClientRect().right > 0`), "the focus is visible")
@@ -153,8 +153,8 @@ func TestKeyboard(t *testing.T) {
 		require.FailNow(t, "not reached", "%s: %q", want, seen)
 	}
 	next("Skip to the content")
-	tb.press(enterKey)
-	tb.until(`document.activeElement.id === "main"`)
+	tb.Press(enterKey)
+	tb.Until(`document.activeElement.id === "main"`)
 	next("Live updates")
 
 	tb.visit("/")
@@ -162,18 +162,18 @@ func TestKeyboard(t *testing.T) {
 	next("Listeners")
 	require.Equal(t, []string{"Skip to the content", "outboxgen", "Overview", "Events", "Dead letters", "Listeners"}, seen)
 	value[bool](tb, "window.seen = true")
-	tb.press(enterKey)
-	tb.until(`!window.seen && document.readyState === "complete"`)
+	tb.Press(enterKey)
+	tb.Until(`!window.seen && document.readyState === "complete"`)
 	next("ears")
-	tb.press(enterKey)
-	tb.until(`location.pathname === "/listeners/ears" && document.readyState === "complete"`)
+	tb.Press(enterKey)
+	tb.Until(`location.pathname === "/listeners/ears" && document.readyState === "complete"`)
 	next("Pause…")
-	tb.press(enterKey)
-	tb.until(`location.pathname === "/acts/pause" && document.readyState === "complete"`)
+	tb.Press(enterKey)
+	tb.Until(`location.pathname === "/acts/pause" && document.readyState === "complete"`)
 	next("why")
-	tb.press("lunch")
+	tb.Press("lunch")
 	next("Pause listener ears")
-	tb.press(enterKey)
+	tb.Press(enterKey)
 	tb.untilText("Paused. Running processes honour it within one poll interval.")
 	require.Equal(t, "lunch", pgtest.Value[string](t, pool, "SELECT why FROM outbox.pauses WHERE listener = 'ears'"))
 }
@@ -200,7 +200,7 @@ func TestTwoViewers(t *testing.T) {
 	}
 	first.follow(`form[method="post"].act button`)
 	require.Equal(t, "1 replayed.", first.text(".done"))
-	second.allow("the server responded with a status of 409")
+	second.Allow("the server responded with a status of 409")
 	second.follow(`form[method="post"].act button`)
 	require.Contains(t, value[string](second, "document.body.innerText"), "0 replayed.")
 	require.Equal(t, 1, pgtest.Count(t, pool, "SELECT count(*)::int FROM outbox.audit WHERE act = 'replay' AND events > 0"))
@@ -211,10 +211,10 @@ func TestPagesWithoutScript(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	tb := open(t, serve(t, dashboard.Config{Pool: w.pool, Mask: dashboard.Unmasked, AuthorizeForget: anybody, AuthorizeEnqueue: anyTopic, Enqueue: topicForms(t)}))
-	tb.noScript()
+	tb.NoScript()
 	for _, path := range w.pages {
 		tb.visit(path)
-		tb.until(`document.readyState === "complete" && document.querySelector("h1").innerText`)
+		tb.Until(`document.readyState === "complete" && document.querySelector("h1").innerText`)
 		require.False(t, value[bool](tb, `document.querySelector("#updates") !== null && !document.querySelector("#updates").hidden`), "a button that does nothing")
 		require.NotEmpty(t, tb.text("#live"), path)
 	}

@@ -1,29 +1,30 @@
 package browsertest
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/outboxgen/outboxgen/internal/testing/browser"
 )
 
-// browser is the context of the browser that all tests share.
-var browser context.Context
+// chromium is the browser that all tests share.
+var chromium *browser.Browser
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	path := browserPath()
+	path := browser.Path()
 	if path == "" {
 		fmt.Fprintln(os.Stderr, "no Chromium found: the dashboard is NOT tested in a browser; install it (apt-get install chromium), or set OUTBOXGEN_CHROMIUM to its program")
 		return 0
 	}
-	ctx, stop, err := startBrowser(path)
+	started, err := browser.Start(path)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer stop()
-	browser = ctx
+	defer started.Stop()
+	chromium = started
 	return m.Run()
 }

@@ -1,47 +1,30 @@
 package browsertest
 
 import (
-	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/dashboard"
+	"github.com/outboxgen/outboxgen/internal/testing/browser"
 	"github.com/outboxgen/outboxgen/internal/testing/campaign"
 	"github.com/outboxgen/outboxgen/internal/testing/pgtest"
 )
 
-// axeSource is axe-core, which tools/need.sh fetches; "" without it.
-var axeSource = sync.OnceValue(func() string {
-	source, err := os.ReadFile("../../bin/axe-4.14.1.min.js")
-	if err != nil {
-		return ""
-	}
-	return string(source)
-})
-
 // accessible requires that axe finds nothing wrong in the page as it is.
 func (tb *tab) accessible(rules string) {
-	tb.t.Helper()
-	if axeSource() == "" {
+	tb.T.Helper()
+	if browser.Axe() == "" {
 		return // TestPages says so
 	}
-	found := value[[]string](tb, `(window.axe ? Promise.resolve() : Promise.resolve((0, eval)(`+quoted(axeSource())+`))).then(function () {
-		return axe.run(document, {resultTypes: ["violations"]`+rules+`});
-	}).then(function (r) {
-		return r.violations.map(function (v) {
-			return v.id + ": " + v.help + ": " + v.nodes.map(function (n) { return n.html.slice(0, 200) + " (" + n.failureSummary.replace(/\s+/g, " ") + ")"; }).join("; ");
-		});
-	})`)
-	require.Empty(tb.t, found, "findings of axe")
+	require.Empty(tb.T, tb.Violations(rules), "findings of axe")
 }
 
 // narrow requires that the page itself does not scroll sideways.
 func (tb *tab) narrow() {
-	tb.t.Helper()
-	require.Empty(tb.t, value[string](tb, `(function () {
+	tb.T.Helper()
+	require.Empty(tb.T, value[string](tb, `(function () {
 		const width = document.documentElement.clientWidth;
 		if (document.documentElement.scrollWidth <= width) return "";
 		return "the page is " + document.documentElement.scrollWidth + " wide in " + width + ": " + Array.from(document.querySelectorAll("body *"))
@@ -54,7 +37,7 @@ func (tb *tab) narrow() {
 // error, a warning, a violation of the policy, a dialog, or a request to another origin.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	if axeSource() == "" {
+	if browser.Axe() == "" {
 		t.Log("no axe-core in bin: the accessibility of the pages is NOT tested; `tools/need.sh axe` fetches it")
 	}
 	w := newWorld(t)
@@ -80,11 +63,11 @@ func TestPages(t *testing.T) {
 				t.Parallel()
 				tb := <-tabs
 				defer func() { tabs <- tb }()
-				tb.t = t
-				defer tb.calm()
-				tb.look("light", 1280, 800)
+				tb.T = t
+				defer tb.Calm()
+				tb.Look("light", 1280, 800)
 				tb.visit(path)
-				tb.until(`document.readyState === "complete" && document.querySelector("h1").innerText && !document.querySelector('main [role="alert"]')`)
+				tb.Until(`document.readyState === "complete" && document.querySelector("h1").innerText && !document.querySelector('main [role="alert"]')`)
 				if path == "/doctor" {
 					tb.untilText("Checks:")
 				}
@@ -94,7 +77,7 @@ func TestPages(t *testing.T) {
 				if axe {
 					tb.accessible("")
 				}
-				tb.look("dark", 375, 700)
+				tb.Look("dark", 375, 700)
 				tb.narrow()
 				if !axe {
 					return
@@ -111,18 +94,18 @@ func TestPagesThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	url := serve(t, dashboard.Config{Pool: pgtest.Plain(t)})
 	tb := open(t, url)
-	tb.allow("the server responded with a status of")
+	tb.Allow("the server responded with a status of")
 	for path, text := range map[string]string{
 		"/nothing": "There is nothing to get at this address.", "/topics/no/topic": "There is no topic no/topic.", "/listeners/nobody": "There is no listener nobody.",
 		"/events/" + imageText: "is not a valid event id", "/events?since=" + "yesterday": "is not a valid time", "/acts/explode": "There is no such act.",
 		"/consumers/cards/1": "Consumer cards keeps no such message.", "/acts/limit?topic=jobs/mail&per=tenant": "unknown limit jobs/mail per tenant",
 	} {
-		tb.look("light", 375, 700)
+		tb.Look("light", 375, 700)
 		tb.visit(path)
 		tb.untilText(text)
 		tb.narrow()
 		tb.accessible("")
-		tb.look("dark", 1280, 800)
+		tb.Look("dark", 1280, 800)
 		tb.accessible("")
 		tb.follow("main a.button")
 		require.Equal(t, "Overview", tb.text("h1"))
@@ -137,12 +120,12 @@ func TestEmptyPages(t *testing.T) {
 	for path, text := range map[string]string{
 		"/": "Nothing is here yet", "/events": "No event matches", "/dead": "No dead letters", "/listeners": "No listener is attached", "/consumers": "No consumer keeps a message", "/consumers/cards": "No dead letter", "/limits": "No topic has limits", "/audit": "No entries", "/doctor": "Checks:",
 	} {
-		tb.look("light", 1280, 800)
+		tb.Look("light", 1280, 800)
 		tb.visit(path)
 		tb.untilText(text)
 		require.Equal(t, "ada, read-only", tb.text(".who"))
 		tb.accessible("")
-		tb.look("dark", 375, 700)
+		tb.Look("dark", 375, 700)
 		tb.accessible("")
 		tb.narrow()
 	}

@@ -55,13 +55,13 @@ func TestScreenshots(t *testing.T) {
 				continue
 			}
 			tb := open(t, url)
-			tb.look(scheme, shot.width, max(shot.height, 800))
+			tb.Look(scheme, shot.width, max(shot.height, 800))
 			freshen(t, pool)
 			tb.visit(shot.path)
-			tb.until(`document.readyState === "complete" && document.querySelector("#live .read")`)
+			tb.Until(`document.readyState === "complete" && document.querySelector("#live .read")`)
 			if shot.name == "forget" {
 				tb.follow(`form[action="/forget"] button`)
-				tb.click(`input[name="undelivered"]`)
+				tb.Click(`input[name="undelivered"]`)
 				tb.follow("main button")
 			}
 			// The font of most machines is not on one without a screen.
@@ -77,20 +77,20 @@ func TestScreenshots(t *testing.T) {
 
 // shoot writes a picture of the page; height 0 means all of it.
 func (tb *tab) shoot(file string, height int) {
-	tb.t.Helper()
+	tb.T.Helper()
 	type size struct{ W, H float64 }
 	s := value[size](tb, `({W: document.documentElement.clientWidth, H: document.documentElement.scrollHeight})`)
 	if height > 0 {
 		s.H = float64(height)
 	}
 	yes := true
-	shot, err := chromedp.Call(tb.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
+	shot, err := chromedp.Call(tb.Ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
 		Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &yes, Clip: &page.Viewport{Width: s.W, Height: s.H, Scale: 1}})
-	require.NoError(tb.t, err)
+	require.NoError(tb.T, err)
 	small, err := reduced(shot.Data)
-	require.NoError(tb.t, err)
-	require.NoError(tb.t, os.MkdirAll(filepath.Dir(file), 0o755))
-	require.NoError(tb.t, os.WriteFile(file, small, 0o644))
+	require.NoError(tb.T, err)
+	require.NoError(tb.T, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(tb.T, os.WriteFile(file, small, 0o644))
 }
 
 // reduced makes a picture smaller: it gets a palette of 256 colors.

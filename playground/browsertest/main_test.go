@@ -1,17 +1,18 @@
 package browsertest
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/outboxgen/outboxgen/internal/testing/browser"
 )
 
 // folder is a variable of the environment with the folder that `make playground` has written.
 const folder = "OUTBOXGEN_TEST_PLAYGROUND"
 
-// browser is the context of the browser that all tests share.
-var browser context.Context
+// chromium is the browser that all tests share.
+var chromium *browser.Browser
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -20,17 +21,17 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "the playground is NOT tested in a browser; to test it, make test-playground")
 		return 0
 	}
-	path := browserPath()
+	path := browser.Path()
 	if path == "" {
 		fmt.Fprintln(os.Stderr, "no Chromium found: install it (apt-get install chromium), or set OUTBOXGEN_CHROMIUM to its program")
 		return 1
 	}
-	ctx, stop, err := startBrowser(path)
+	started, err := browser.Start(path)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer stop()
-	browser = ctx
+	defer started.Stop()
+	chromium = started
 	return m.Run()
 }

@@ -11,12 +11,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/outboxgen/outboxgen/internal/testing/browser"
 )
 
 const shop = `version: "1"
@@ -51,20 +52,20 @@ func fragment(t testing.TB, yaml, older string) string {
 
 // shared returns the YAML in the address of a tab.
 func (tb *tab) shared() string {
-	tb.t.Helper()
+	tb.T.Helper()
 	packed, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(value[string](tb, "location.hash"), "#1."))
-	require.NoError(tb.t, err)
+	require.NoError(tb.T, err)
 	text, err := io.ReadAll(flate.NewReader(bytes.NewReader(packed)))
-	require.NoError(tb.t, err)
+	require.NoError(tb.T, err)
 	var texts struct{ YAML, Older string }
-	require.NoError(tb.t, json.Unmarshal(text, &texts))
+	require.NoError(tb.T, json.Unmarshal(text, &texts))
 	return texts.YAML
 }
 
 // after puts the cursor behind a text that the editor has in one line.
 func (tb *tab) after(text string) {
-	tb.t.Helper()
-	require.True(tb.t, value[bool](tb, fmt.Sprintf(`(() => {
+	tb.T.Helper()
+	require.True(tb.T, value[bool](tb, fmt.Sprintf(`(() => {
 		document.querySelector("#editor .cm-content").focus();
 		for (const line of document.querySelectorAll("#editor .cm-line")) {
 			let at = line.textContent.indexOf(%[1]q);
@@ -87,41 +88,41 @@ func TestTypeBreakMendShare(t *testing.T) {
 	tb.untilText("#count", "No findings")
 
 	// Typed over the example. Escape closes what the editor proposes.
-	tb.click("#editor .cm-content")
-	tb.press("a", chromedp.KeyModifiers(kb.ModifierCtrl))
-	tb.press(kb.Delete)
+	tb.Click("#editor .cm-content")
+	tb.Press("a", chromedp.KeyModifiers(kb.ModifierCtrl))
+	tb.Press(kb.Delete)
 	for line := range strings.Lines(typed) {
-		tb.press(strings.TrimSuffix(line, "\n"))
-		tb.press(kb.Escape)
+		tb.Press(strings.TrimSuffix(line, "\n"))
+		tb.Press(kb.Escape)
 		tb.enter()
 	}
 	tb.untilText("#count", "No findings")
 	tb.untilText("#viewer", "OrderPlaced")
 
 	tb.after("{order_id")
-	tb.press(kb.Backspace)
+	tb.Press(kb.Backspace)
 	tb.untilText("#count", "1 finding")
 	tb.untilText("#findings .message", `unknown field "order_i"`)
-	tb.until(`document.querySelector("#editor .cm-lintRange-error")?.textContent === '"{order_i}"'`)
+	tb.Until(`document.querySelector("#editor .cm-lintRange-error")?.textContent === '"{order_i}"'`)
 	tb.untilText("#note", "needs a YAML without errors")
 	require.Contains(t, value[string](tb, `document.querySelector("#viewer").textContent`), "OrderPlaced", "the last good code stays")
 
 	// The explanation of the rule.
-	tb.click("#findings summary")
+	tb.Click("#findings summary")
 	tb.untilText("#findings details pre", "dedupe_key:")
 
 	tb.untilText("#findings .fix", "Replace with order_id")
-	tb.click("#findings .fix")
+	tb.Click("#findings .fix")
 	tb.untilText("#count", "No findings")
-	tb.until(`!document.querySelector(".cm-lintRange-error")`)
+	tb.Until(`!document.querySelector(".cm-lintRange-error")`)
 
-	tb.click("#share")
+	tb.Click("#share")
 	tb.untilText("#status", "address of this page")
 	require.Equal(t, typed, tb.shared())
 	again := open(t, value[string](tb, "location.hash"))
 	again.untilText("#editor .cm-content", "order_placed")
 	again.untilText("#count", "No findings")
-	again.click("#share")
+	again.Click("#share")
 	again.untilText("#status", "address of this page")
 	require.Equal(t, typed, again.shared())
 }
@@ -138,23 +139,23 @@ func TestTabs(t *testing.T) {
 		{"schema", "shop.order_placed.v1.schema.json", "$schema"},
 		{"asyncapi", "asyncapi.json", "\"asyncapi\": \"3.0.0\""},
 	} {
-		tb.click("#tab-" + c.view)
-		tb.until(fmt.Sprintf(`document.querySelector("#file").value === %q`, c.file))
-		tb.until(fmt.Sprintf(`document.querySelector("#tab-%s").getAttribute("aria-selected") === "true"`, c.view))
+		tb.Click("#tab-" + c.view)
+		tb.Until(fmt.Sprintf(`document.querySelector("#file").value === %q`, c.file))
+		tb.Until(fmt.Sprintf(`document.querySelector("#tab-%s").getAttribute("aria-selected") === "true"`, c.view))
 		tb.untilText("#viewer", c.text)
 	}
-	tb.click("#tab-breaking")
+	tb.Click("#tab-breaking")
 	tb.untilText("#verdict", "change")
 	tb.untilText("#changes", "change-field-type")
-	tb.click("#keep")
+	tb.Click("#keep")
 	tb.untilText("#verdict", "No breaking change.")
 
 	// With the keyboard.
-	tb.click("#tab-breaking")
-	tb.press(kb.Home)
-	tb.until(`document.activeElement.id === "tab-go" && document.body.dataset.view === "go"`)
-	tb.press(kb.ArrowLeft)
-	tb.until(`document.activeElement.id === "tab-breaking"`)
+	tb.Click("#tab-breaking")
+	tb.Press(kb.Home)
+	tb.Until(`document.activeElement.id === "tab-go" && document.body.dataset.view === "go"`)
+	tb.Press(kb.ArrowLeft)
+	tb.Until(`document.activeElement.id === "tab-breaking"`)
 }
 
 // Completion and hover have the texts of the language server.
@@ -163,14 +164,14 @@ func TestCompletionAndHover(t *testing.T) {
 	tb := open(t, fragment(t, shop, ""))
 	tb.after("{shop_id}/{order_id")
 	for range "order_id" {
-		tb.press(kb.Backspace)
+		tb.Press(kb.Backspace)
 	}
-	tb.press("o")
+	tb.Press("o")
 	tb.untilText(".cm-tooltip-autocomplete:not(.cm-tooltip-autocomplete-disabled) [aria-selected=true]", "order_id")
-	tb.until(`performance.now() - (window.since ??= performance.now()) > 100`) // the editor ignores an Enter that comes sooner
+	tb.Until(`performance.now() - (window.since ??= performance.now()) > 100`) // the editor ignores an Enter that comes sooner
 	tb.enter()
 	tb.untilText("#count", "No findings")
-	tb.click("#share")
+	tb.Click("#share")
 	tb.untilText("#status", "address of this page")
 	require.Equal(t, shop, tb.shared())
 
@@ -182,62 +183,46 @@ func TestCompletionAndHover(t *testing.T) {
 			return {X: r.x + r.width / 2, Y: r.y + r.height / 2};
 		}
 	})()`)
-	tb.do(chromedp.MouseEvent("mouseMoved", at.X, at.Y))
+	tb.Do(chromedp.MouseEvent("mouseMoved", at.X, at.Y))
 	tb.untilText(".hover", "Template of the idempotency key")
 }
 
-// axeSource is axe-core, which tools/need.sh fetches; "" without it.
-var axeSource = sync.OnceValue(func() string {
-	source, err := os.ReadFile("../../bin/axe-4.14.1.min.js")
-	if err != nil {
-		return ""
-	}
-	return string(source)
-})
-
 // accessible requires that axe finds nothing serious in the page as it is.
 func (tb *tab) accessible() {
-	tb.t.Helper()
-	source, err := json.Marshal(axeSource())
-	require.NoError(tb.t, err)
-	found := value[[]string](tb, `Promise.resolve(window.axe || (0, eval)(`+string(source)+`))
-		.then(() => axe.run(document, {resultTypes: ["violations"]}))
-		.then((r) => r.violations.filter((v) => v.impact === "serious" || v.impact === "critical").map((v) =>
-			v.id + ": " + v.help + ": " + v.nodes.map((n) =>
-				n.target.join(" ") + " " + n.html.slice(0, 200) + " (" + n.failureSummary.replace(/\s+/g, " ") + ")").join("; ")))`)
-	require.Empty(tb.t, found, "serious findings of axe")
+	tb.T.Helper()
+	require.Empty(tb.T, tb.Violations("", "serious", "critical"), "serious findings of axe")
 }
 
 // The page is accessible in light and dark, on a screen and on a phone, with and without findings, and in each tab.
 func TestAccessible(t *testing.T) {
 	t.Parallel()
-	require.NotEmpty(t, axeSource(), "no axe-core in bin: `tools/need.sh axe` fetches it")
+	require.NotEmpty(t, browser.Axe(), "no axe-core in bin: `tools/need.sh axe` fetches it")
 	for _, width := range []int{1280, 390} {
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
 			t.Parallel()
 			tb := open(t, fragment(t, shop, shop))
 			for _, scheme := range []string{"light", "dark"} {
-				tb.look(scheme, width, 800)
+				tb.Look(scheme, width, 800)
 				if width < 500 {
-					tb.click("#tab-yaml")
+					tb.Click("#tab-yaml")
 				}
 				tb.after("tenant: shop_id")
-				tb.press("x")
+				tb.Press("x")
 				tb.untilText("#count", "1 finding")
 				if width < 500 {
 					require.True(t, value[bool](tb, `document.querySelector("#yaml").offsetWidth > 300 &&
 						document.querySelector("#output").offsetWidth === 0`))
 				}
-				tb.click("#findings summary")
+				tb.Click("#findings summary")
 				tb.untilText("#findings details pre", "tenant:")
 				tb.accessible()
-				tb.click("#findings .fix")
+				tb.Click("#findings .fix")
 				tb.untilText("#count", "No findings")
-				tb.click("#tab-go")
+				tb.Click("#tab-go")
 				tb.untilText("#viewer", "package events")
-				tb.until(`!document.querySelector("#note").textContent.includes("errors")`)
+				tb.Until(`!document.querySelector("#note").textContent.includes("errors")`)
 				tb.accessible()
-				tb.click("#tab-breaking")
+				tb.Click("#tab-breaking")
 				tb.untilText("#verdict", "No breaking change.")
 				tb.accessible()
 				require.True(t, value[bool](tb, `document.documentElement.scrollWidth <= innerWidth`), "the page scrolls sideways")

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,7 +33,7 @@ func processorTime(t testing.TB) (spent time.Duration, ok bool) {
 		}
 		parents[pid], ticks[pid] = number(1), number(11)+number(12)
 	}
-	root := chromedp.FromContext(browser).Browser.Process().Pid
+	root := chromium.Process()
 	sum := 0
 	for pid, used := range ticks {
 		for at := pid; at > 0; at = parents[at] {

@@ -43,7 +43,7 @@ func large(n int) string {
 func TestFindingsComeSoon(t *testing.T) { // measures
 	tb := open(t, fragment(t, large(50), ""))
 	tb.untilText("#count", "No findings")
-	tb.click("#tab-sql") // the code of 50 topics takes longer than all else
+	tb.Click("#tab-sql") // the code of 50 topics takes longer than all else
 	tb.untilText("#viewer", "CREATE TABLE")
 	value[bool](tb, `(() => {
 		window.times = [];
@@ -58,9 +58,9 @@ func TestFindingsComeSoon(t *testing.T) { // measures
 	before, known := processorTime(t)
 	for i := range n {
 		if i%2 == 0 {
-			tb.press("x")
+			tb.Press("x")
 		} else {
-			tb.press(kb.Backspace)
+			tb.Press(kb.Backspace)
 		}
 		value[bool](tb, fmt.Sprintf(`new Promise((done) => {
 			window.wake = () => { if (times.length === %d) done(true); };

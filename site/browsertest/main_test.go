@@ -1,16 +1,17 @@
 package browsertest
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/outboxgen/outboxgen/internal/testing/browser"
 )
 
 var (
-	browser context.Context // of the browser that all tests share
-	folder  string          // the site, with symbolic links resolved
+	chromium *browser.Browser // that all tests share
+	folder   string           // the site, with symbolic links resolved
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -21,7 +22,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "the site is NOT tested in a browser; to test it, make test-site")
 		return 0
 	}
-	path := browserPath()
+	path := browser.Path()
 	if path == "" {
 		fmt.Fprintln(os.Stderr, "no Chromium found: install it (apt-get install chromium), or set OUTBOXGEN_CHROMIUM to its program")
 		return 1
@@ -37,12 +38,12 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "OUTBOXGEN_SITE is not a site:", err)
 		return 1
 	}
-	ctx, stop, err := startBrowser(path)
+	started, err := browser.Start(path)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer stop()
-	browser = ctx
+	defer started.Stop()
+	chromium = started
 	return m.Run()
 }

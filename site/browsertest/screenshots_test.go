@@ -27,9 +27,9 @@ func TestScreenshots(t *testing.T) {
 	for _, page := range strings.Split(*shotPages, ",") {
 		for _, width := range []int{1280, 360} {
 			for _, scheme := range []string{"light", "dark"} {
-				tb.look(scheme, width, 1000)
+				tb.Look(scheme, width, 1000)
 				tb.visit(page)
-				png, err := chromedp.Run(tb.ctx, chromedp.CaptureScreenshot())
+				png, err := chromedp.Run(tb.Ctx, chromedp.CaptureScreenshot())
 				require.NoError(t, err)
 				name := fmt.Sprintf("%s-%d-%s.png", strings.NewReplacer("/", "-", ".html", "", "#", "-").Replace(page), width, scheme)
 				require.NoError(t, os.WriteFile(filepath.Join(*shots, name), png, 0o600))

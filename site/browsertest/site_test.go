@@ -6,40 +6,25 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
-)
 
-// axeSource is axe-core, which tools/need.sh fetches.
-var axeSource = sync.OnceValue(func() string {
-	source, err := os.ReadFile("../../bin/axe-4.14.1.min.js")
-	if err != nil {
-		return ""
-	}
-	return string(source)
-})
+	"github.com/outboxgen/outboxgen/internal/testing/browser"
+)
 
 // accessible requires that axe finds nothing serious in the page as it is.
 func (tb *tab) accessible(options string) {
-	tb.t.Helper()
-	require.NotEmpty(tb.t, axeSource(), "no axe-core in bin: `tools/need.sh axe` fetches it, and needs npm")
-	found := value[[]string](tb, `(window.axe ? Promise.resolve() : Promise.resolve((0, eval)(`+quoted(axeSource())+`))).then(function () {
-		return axe.run(document, {preload: false, resultTypes: ["violations"]`+options+`});
-	}).then(function (r) {
-		return r.violations.filter(function (v) { return v.impact === "serious" || v.impact === "critical"; }).map(function (v) {
-			return v.id + ": " + v.help + ": " + v.nodes.slice(0, 5).map(function (n) { return n.html.slice(0, 200) + " (" + n.failureSummary.replace(/\s+/g, " ") + ")"; }).join("; ");
-		});
-	})`)
-	require.Empty(tb.t, found, "serious findings of axe")
+	tb.T.Helper()
+	require.NotEmpty(tb.T, browser.Axe(), "no axe-core in bin: `tools/need.sh axe` fetches it, and needs npm")
+	require.Empty(tb.T, tb.Violations(options, "serious", "critical"), "serious findings of axe")
 }
 
 // narrow requires that the page does not scroll sideways.
 func (tb *tab) narrow() {
-	tb.t.Helper()
-	require.Empty(tb.t, value[string](tb, `(function () {
+	tb.T.Helper()
+	require.Empty(tb.T, value[string](tb, `(function () {
 		const width = document.documentElement.clientWidth;
 		if (document.documentElement.scrollWidth <= width) return "";
 		return "the page is " + document.documentElement.scrollWidth + " wide in " + width + ": " + Array.from(document.querySelectorAll("body *"))
@@ -86,13 +71,13 @@ func TestPages(t *testing.T) {
 			t.Run(page, func(t *testing.T) {
 				t.Parallel()
 				tb := <-tabs
-				defer func(before *testing.T) { tb.t = before; tabs <- tb }(tb.t)
-				tb.t = t
-				tb.look("light", 1280, 800)
+				defer func(before testing.TB) { tb.T = before; tabs <- tb }(tb.T)
+				tb.T = t
+				tb.Look("light", 1280, 800)
 				tb.visit(page)
 				tb.narrow()
 				tb.accessible("")
-				tb.look("dark", 360, 700)
+				tb.Look("dark", 360, 700)
 				tb.narrow()
 				if dark[page] { // what depends on colors and sizes; the rest is the same page
 					tb.accessible(`, runOnly: ["color-contrast", "scrollable-region-focusable", "target-size", "link-in-text-block"]`)
@@ -112,27 +97,27 @@ func TestSearch(t *testing.T) {
 		t.Run(size.name, func(t *testing.T) {
 			t.Parallel()
 			tb := open(t, folder)
-			tb.look("light", size.width, 700)
+			tb.Look("light", size.width, 700)
 			tb.visit("operate/runbook.html")
-			require.NotContains(t, strings.Join(tb.requests(), " "), "search-index", "the index is loaded before somebody searches")
+			require.NotContains(t, strings.Join(tb.Requests(), " "), "search-index", "the index is loaded before somebody searches")
 
-			tb.click("button.search")
-			tb.press("dedupe")
-			tb.until(`document.querySelectorAll("#found li").length > 3`)
+			tb.Click("button.search")
+			tb.Press("dedupe")
+			tb.Until(`document.querySelectorAll("#found li").length > 3`)
 			require.Contains(t, strings.ToLower(value[string](tb, `document.querySelector("#found li mark").textContent`)), "dedupe")
 			tb.narrow()
 			tb.accessible("")
-			tb.press(kb.Enter)
-			tb.until(`!location.pathname.endsWith("runbook.html") && document.readyState === "complete"`)
+			tb.Press(kb.Enter)
+			tb.Until(`!location.pathname.endsWith("runbook.html") && document.readyState === "complete"`)
 			require.Contains(t, strings.ToLower(value[string](tb, `document.querySelector("article").innerText`)), "dedupe")
 
-			tb.press("/" + "unknown-key")
-			tb.until(`Array.from(document.querySelectorAll("#found a")).some(a => a.href.endsWith("reference/rules.html#unknown-key"))`)
-			tb.click(`#found a[href$="reference/rules.html#unknown-key"]`)
-			tb.until(`location.hash === "#unknown-key" && document.querySelector("dialog[open]") === null`)
+			tb.Press("/" + "unknown-key")
+			tb.Until(`Array.from(document.querySelectorAll("#found a")).some(a => a.href.endsWith("reference/rules.html#unknown-key"))`)
+			tb.Click(`#found a[href$="reference/rules.html#unknown-key"]`)
+			tb.Until(`location.hash === "#unknown-key" && document.querySelector("dialog[open]") === null`)
 
-			tb.press("/" + "xyzzyplugh")
-			tb.until(`document.querySelector(".said").textContent === "Nothing found."`)
+			tb.Press("/" + "xyzzyplugh")
+			tb.Until(`document.querySelector(".said").textContent === "Nothing found."`)
 		})
 	}
 }
@@ -144,24 +129,24 @@ func TestTheme(t *testing.T) {
 	const brightness = `getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).reduce((sum, c) => sum + Number(c), 0)`
 	const code = `getComputedStyle(document.querySelector(".code span[class]")).color`
 	const picture = `document.querySelector("picture img").currentSrc`
-	tb.look("dark", 1280, 800)
+	tb.Look("dark", 1280, 800)
 	tb.visit("operate/dashboard.html")
 	require.Less(t, value[int](tb, brightness), 150)
-	tb.until(picture + `.endsWith("-dark.png")`)
+	tb.Until(picture + `.endsWith("-dark.png")`)
 	darkCode := value[string](tb, code)
-	tb.look("light", 1280, 800)
+	tb.Look("light", 1280, 800)
 	require.Greater(t, value[int](tb, brightness), 700)
 	require.NotEqual(t, darkCode, value[string](tb, code))
-	tb.until(picture + `.endsWith("overview.png")`)
+	tb.Until(picture + `.endsWith("overview.png")`)
 
-	tb.click("button.theme")
-	tb.until(brightness + " < 150")
-	tb.until(picture + `.endsWith("-dark.png")`)
+	tb.Click("button.theme")
+	tb.Until(brightness + " < 150")
+	tb.Until(picture + `.endsWith("-dark.png")`)
 	tb.visit("run/delivery.html")
 	require.Less(t, value[int](tb, brightness), 150)
-	tb.click("button.theme")
-	tb.until(brightness + " > 700")
-	tb.look("dark", 1280, 800)
+	tb.Click("button.theme")
+	tb.Until(brightness + " > 700")
+	tb.Look("dark", 1280, 800)
 	require.Less(t, value[int](tb, brightness), 150, "who chooses what the system has follows it again")
 }
 
@@ -169,21 +154,21 @@ func TestTheme(t *testing.T) {
 func TestMenu(t *testing.T) {
 	t.Parallel()
 	tb := open(t, folder)
-	tb.look("light", 360, 700)
+	tb.Look("light", 360, 700)
 	tb.visit("run/delivery.html")
 	require.False(t, value[bool](tb, `document.querySelector("#shelf").checkVisibility()`))
-	tb.click("button.menu")
-	tb.until(`document.querySelector("#shelf").checkVisibility()`)
+	tb.Click("button.menu")
+	tb.Until(`document.querySelector("#shelf").checkVisibility()`)
 	require.Equal(t, "Start Model Run Operate Change Reference Inside",
 		value[string](tb, `Array.from(document.querySelectorAll("#shelf h2")).map(h => h.textContent).join(" ")`))
 	tb.narrow()
 	tb.accessible("")
-	tb.click(`#shelf a[href$="reference/cli.html"]`)
-	tb.until(`location.pathname.endsWith("/reference/cli.html") && document.readyState === "complete"`)
+	tb.Click(`#shelf a[href$="reference/cli.html"]`)
+	tb.Until(`location.pathname.endsWith("/reference/cli.html") && document.readyState === "complete"`)
 	require.False(t, value[bool](tb, `document.querySelector(".here").checkVisibility()`))
-	tb.click(".parts summary")
-	tb.click(`.parts a[href="#outboxgen-doctor"]`)
-	tb.until(`location.hash === "#outboxgen-doctor"`)
+	tb.Click(".parts summary")
+	tb.Click(`.parts a[href="#outboxgen-doctor"]`)
+	tb.Until(`location.hash === "#outboxgen-doctor"`)
 }
 
 // TestElsewhere: the site works in another folder, whose name is not plain.
@@ -194,9 +179,9 @@ func TestElsewhere(t *testing.T) {
 	copied := filepath.Join(root, "a b", "ä")
 	require.NoError(t, os.CopyFS(copied, os.DirFS(folder)))
 	tb := open(t, copied)
-	tb.look("light", 1280, 800)
+	tb.Look("light", 1280, 800)
 	tb.visit("index.html")
-	tb.click(`.acts a[href="start/tutorial.html"]`)
-	tb.until(`location.pathname.endsWith("/start/tutorial.html") && document.readyState === "complete"`)
+	tb.Click(`.acts a[href="start/tutorial.html"]`)
+	tb.Until(`location.pathname.endsWith("/start/tutorial.html") && document.readyState === "complete"`)
 	require.Equal(t, "sticky", value[string](tb, `getComputedStyle(document.querySelector("header")).position`), "the style sheet is there")
 }

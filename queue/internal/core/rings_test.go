@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 )
 
 // TestWhenEnqueuesNeedNotRing: when many events were found lately, when there is a backlog, and when half of the room is
@@ -108,5 +109,193 @@ func TestLastAttemptsOfABatch(t *testing.T) {
 		task.Shared = shared
 		d.reportedBatch(all[*RunBatch](d)[0], errclass.ClassFailed, task)
 		require.Equal(t, shared, task.unstarted)
+	}
+}
+
+// TestRingDuringAClaim: a claim that was under way when the doorbell rang, and that finds nothing, does not make the
+// dispatcher sleep. The same holds for a poll and an answer.
+func TestRingDuringAClaim(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]Event{
+		"ring": Woken{}, "answer": Answered{Request: 1, Bell: sleep.Watches}, "poll": Tick{},
+		"connection lost": Answered{Bell: sleep.Gone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := drive(t)
+			p := d.first()
+			after := time.Millisecond
+			if name == "poll" {
+				after = 10 * time.Second
+			}
+			if name == "answer" {
+				d.sleeper.Idle()
+			}
+			d.step(after, e)
+			d.claimed(p)
+			if len(all[*Pass](d)) == 0 { // a look waits for its time
+				d.step(time.Hour, Tick{})
+			}
+			require.NotEmpty(t, all[*Pass](d))
+		})
+	}
+}
+
+// TestEmptyClaimKeepsWakeArmed: a claim that was under way when a poll requested another one does not withdraw the
+// request to the doorbell.
+func TestEmptyClaimKeepsWakeArmed(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.claimed(d.first())
+	require.True(t, the[AskBell](d).Asleep)
+	d.step(time.Second, Woken{})
+	late := the[*Pass](d)
+	d.step(0, Woken{})
+	require.Len(t, all[*Pass](d), 1)
+	d.claimed(late)
+	none[AskBell](d)
+	require.True(t, d.sleeper.IsAsleep())
+}
+
+// TestDoorbell: the dispatcher sleeps when somebody watches, pauses when nobody can, and tells when it is awake.
+func TestDoorbell(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.claimed(d.first())
+	ask := the[AskBell](d)
+	d.step(0, Answered{Request: ask.Request - 1, Bell: sleep.Watches})
+	none[*Pass](d) // the answer to an earlier request
+	d.step(0, Answered{Request: ask.Request, Bell: sleep.Busy})
+	require.Contains(t, d.out, SignalRefused)
+	none[*Pass](d)
+	d.step(time.Millisecond, Tick{})
+	d.claimed(the[*Pass](d))
+	ask = the[AskBell](d)
+	d.step(0, Answered{Request: ask.Request, Bell: sleep.Watches})
+	room := the[*Pass](d).want
+	d.claimed(the[*Pass](d), d.tasks("handled", room)...)
+	require.False(t, the[AskBell](d).Asleep, "enqueues need not ring")
+	require.IsType(t, Run{}, d.out[0], "the handler competes with what the others wake, so it starts first")
+}
+
+// watched returns a dispatcher that sleeps, and whose doorbell watches.
+func watched(t *testing.T) *driven {
+	d := drive(t)
+	d.claimed(d.first())
+	d.settle()
+	return d
+}
+
+// TestEnqueuesRingWhileLittleIsFound: each event is claimed as soon as it is committed, until there are many.
+func TestEnqueuesRingWhileLittleIsFound(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		every time.Duration
+		busy  bool
+	}{"few": {2 * time.Millisecond, false}, "many": {time.Millisecond, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := watched(t)
+			for range 2 * fewEvents {
+				began := d.now
+				d.step(0, Woken{})
+				d.claimed(the[*Pass](d), d.tasks("handled", 1)...)
+				if asks := all[AskBell](d); len(asks) > 0 {
+					require.True(t, c.busy)
+					require.False(t, asks[0].Asleep)
+					return
+				}
+				task := the[Run](d).Task
+				claims := the[*Pass](d)
+				d.step(0, &Reported{Tasks: []*Task{task}})
+				d.claimed(claims)
+				d.now = began.Add(c.every)
+			}
+			require.False(t, c.busy)
+			require.True(t, d.sleeper.IsAsleep())
+		})
+	}
+}
+
+// TestRingIsFollowedBesideAnotherPass: that pass may have chosen what it claims before the event was committed, and it
+// waits for its commit.
+func TestRingIsFollowedBesideAnotherPass(t *testing.T) {
+	t.Parallel()
+	d := watched(t)
+	d.step(time.Second, Woken{})
+	first := the[*Pass](d)
+	d.step(0, Tick{})
+	none[*Pass](d)
+	d.step(0, Woken{})
+	second := the[*Pass](d)
+	require.NotNil(t, second.Claim)
+	d.step(0, Woken{})
+	none[*Pass](d) // two are enough
+	d.claimed(first)
+	require.NotNil(t, the[*Pass](d).Claim, "of the third ring")
+}
+
+// TestRefusalsGrow: while a transaction that has enqueued is open, the pauses grow when nothing was found for a second.
+func TestRefusalsGrow(t *testing.T) {
+	t.Parallel()
+	d := drive(t, func(c *Config) { c.Random = func(d time.Duration) time.Duration { return d } })
+	refuse := func() time.Duration {
+		d.sleeper.Idle()
+		look, pause := d.sleeper.OnAnswer(d.now, d.sleeper.Request(), sleep.Busy)
+		require.True(t, look)
+		d.now = d.now.Add(pause)
+		return pause
+	}
+	for began := d.now; d.now.Sub(began) < 900*time.Millisecond; {
+		require.LessOrEqual(t, refuse(), 3*time.Millisecond)
+	}
+	var longest time.Duration
+	for range 500 {
+		longest = max(longest, refuse())
+	}
+	require.Equal(t, 25*time.Millisecond, longest)
+	d.sleeper.Found(d.now)
+	require.LessOrEqual(t, refuse(), 3*time.Millisecond)
+}
+
+// TestPollsWithoutADoorbell: they become rarer while nothing is found, up to a limit, and frequent again.
+func TestPollsWithoutADoorbell(t *testing.T) {
+	t.Parallel()
+	d := drive(t, func(c *Config) { c.Doorbell = false })
+	d.claimed(d.first())
+	require.Contains(t, d.out, SignalIdle)
+	none[AskBell](d)
+	var gaps []time.Duration
+	for range 4 {
+		at := d.sleeper.PollAt()
+		d.step(at.Sub(d.now), Tick{})
+		for d.looks.wanted {
+			for _, p := range all[*Pass](d) {
+				d.claimed(p)
+			}
+			if d.looks.wanted && len(d.passes) == 0 {
+				d.step(100*time.Millisecond, Tick{})
+			}
+		}
+		gaps = append(gaps, d.sleeper.PollAt().Sub(at).Round(time.Second))
+	}
+	require.Equal(t, []time.Duration{20 * time.Second, 40 * time.Second, 40 * time.Second, 40 * time.Second}, gaps)
+	d.sleeper.Found(d.now)
+	require.Equal(t, 10*time.Second, d.sleeper.PollAt().Sub(d.now))
+}
+
+// TestRingUnwatches: the process that watched may have rung because it stopped, so the doorbell is asked again.
+func TestRingUnwatches(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]Event{"ring": Woken{}, "poll": Tick{}} {
+		d := drive(t)
+		d.asleep()
+		after := time.Duration(0)
+		if name == "poll" {
+			after = d.sleeper.PollAt().Sub(d.now)
+		}
+		d.step(after, e)
+		d.claimed(the[*Pass](d))
+		require.True(t, the[AskBell](d).Asleep, name)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/outboxgen/outboxgen/internal/call/errclass"
 	"github.com/outboxgen/outboxgen/internal/postgres/topiclane"
 )
 
@@ -125,4 +126,107 @@ func TestWalkCoversOtherLanes(t *testing.T) {
 	require.False(t, w.at(3).seen)
 	require.Nil(t, w.at(1))
 	require.True(t, w.More())
+}
+
+// TestReleasedEventsAreLookedFor: the main walk may have passed them.
+func TestReleasedEventsAreLookedFor(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.asleep()
+	d.step(0, Woken{})
+	tasks := d.tasks("sent", 1)
+	d.claimed(the[*Pass](d), tasks...)
+	s := the[*Send](d)
+	d.asleepFrom()
+	require.False(t, d.looks.wanted)
+	d.sentAll(s, errclass.ClassNotSent)
+	d.claimed(the[*Pass](d))
+	require.True(t, d.looks.wanted)
+}
+
+// TestWalkGoesBack: to the lanes of topics that claims have left out, and to the head of all lanes when a pause has
+// ended.
+func TestWalkGoesBack(t *testing.T) {
+	t.Parallel()
+	gone := func(w *Walk) (n int) {
+		for i := range w.stages {
+			if w.stages[i] == (stage{}) {
+				n++
+			}
+		}
+		return n
+	}
+	for topic, want := range map[string]int{"handled": 1, "sent": 2} {
+		d := drive(t)
+		d.asleep()
+		require.Zero(t, gone(&d.claims.walk))
+		to := map[string]*Target{"handled": d.handled, "sent": d.sent}[topic]
+		d.rests(to)
+		d.step(0, Woken{})
+		d.claimed(the[*Pass](d))
+		d.now = d.now.Add(time.Millisecond)
+		to.Rest.OnResults(d.now, d.now, ids(d.tasks("", 1)...), make([]errclass.Result, 1))
+		d.step(0, Woken{})
+		require.Equal(t, want, gone(&d.claims.walk), topic)
+	}
+	d := drive(t, func(c *Config) { c.Pauses = PausesOf(false, []string{tenant.String()}) })
+	d.asleep()
+	require.Zero(t, gone(&d.claims.walk))
+	d.claims.tries[d.sent] = &trial{}
+	d.step(0, &PausesRead{Pauses: NoPauses})
+	if len(all[*Pass](d)) == 0 {
+		d.step(time.Second, Tick{})
+	}
+	require.Equal(t, 5, gone(&d.claims.walk))
+	require.Empty(t, d.claims.tries)
+}
+
+// TestLookAfterAnEmptyClaim: a look that falls due right after a claim that found nothing waits for the pause, too.
+func TestLookAfterAnEmptyClaim(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	p := d.first()
+	const took = time.Second
+	for range 2 {
+		d.requestLook()
+		d.step(took, &PassDone{Pass: p, Found: Found{At: d.now}})
+		for len(all[*Pass](d)) == 0 {
+			d.step(time.Second, Tick{})
+		}
+		p = the[*Pass](d)
+	}
+	d.requestLook()
+	d.step(took, &PassDone{Pass: p, Found: Found{At: d.now}})
+	require.True(t, d.looks.wanted)
+	require.False(t, d.looks.due(d.now.Add(3*took)))
+	require.True(t, d.looks.due(d.now.Add(6*took)))
+}
+
+// TestPollDuringAClaim: a poll that falls due during a claim, because the claim takes longer than its pause, causes a look after
+// the next pause, and no claim without a pause.
+func TestPollDuringAClaim(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	p := d.first()
+	const took = 20 * time.Second
+	for range 2 {
+		d.step(took, &PassDone{Pass: p, Found: Found{At: d.now}})
+		for len(all[*Pass](d)) == 0 {
+			d.step(time.Second, Tick{})
+		}
+		p = the[*Pass](d)
+	}
+	d.step(took, &PassDone{Pass: p, Found: Found{At: d.now}})
+	none[*Pass](d)
+	d.step(time.Second, Woken{})
+	p = the[*Pass](d)
+	require.False(t, p.look)
+	d.step(d.sleeper.PollAt().Sub(d.now), Tick{})
+	none[*Pass](d)
+	d.step(time.Second, &PassDone{Pass: p, Found: Found{At: d.now}})
+	none[*Pass](d)
+	for len(all[*Pass](d)) == 0 {
+		d.step(time.Second, Tick{})
+	}
+	require.True(t, the[*Pass](d).look)
 }

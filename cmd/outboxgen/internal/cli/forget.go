@@ -14,15 +14,6 @@ import (
 	"github.com/outboxgen/outboxgen/admin"
 )
 
-// unreached is what a forget cannot delete.
-var unreached = []string{
-	"brokers keep what was published: delete it there, or let their retention do it",
-	"backups, replicas that lag and WAL archives keep the rows until they are too old",
-	"consumers in other databases have an inbox of their own: run forget there, too",
-	"what handlers and consumers have written into their own tables, and what they have logged or sent, is theirs",
-	"payloads and texts of other tenants and entities may name this one: nobody looks into them",
-}
-
 // forgetFlags are the flags of forget.
 type forgetFlags struct {
 	tenant, entity                    string
@@ -160,7 +151,7 @@ func (a *app) printForget(scope admin.ForgetScope, act admin.Act, r admin.Forget
 	if a.json {
 		return a.printJSON(forgetRow{
 			Done: done, TenantID: scope.TenantID, EntityType: scope.EntityType, EntityID: scope.EntityID,
-			NotReached: unreached, DedupeFreed: r.Events > 0,
+			NotReached: admin.NotForgotten(), DedupeFreed: r.Events > 0,
 		}, r)
 	}
 	if len(r.Tables) == 0 {
@@ -185,7 +176,7 @@ func (a *app) printForget(scope admin.ForgetScope, act admin.Act, r admin.Forget
 		_ = a.printf("and %s more\n", commas(more))
 	}
 	_ = a.printf("\nforget does not reach:\n")
-	for _, line := range unreached {
+	for _, line := range admin.NotForgotten() {
 		_ = a.printf("- %s\n", line)
 	}
 	switch {
