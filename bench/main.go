@@ -114,7 +114,7 @@ func workloads(o options, report func(sample)) []workload {
 	all = append(all, rowSecurity(4, o.events/20, o.events)...)
 	all = append(all, besideDBOS(o.events)...)
 	return append(all,
-		generation(), compileTime(), compileMemory(), allocations(),
+		generation(), compileTime(), compileMemory(), binarySize(), allocations(),
 		sustained(1000, o.minutes, report),
 	)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/postgres/pgvalue"
 	"github.com/outboxgen/outboxgen/internal/postgres/queries"
+	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
@@ -15,7 +16,7 @@ func (l *Listener) attach(ctx context.Context) (shards int, err error) {
 	maxLag := pgvalue.Interval(l.spec.MaxLag)
 	maxLag.Valid = l.spec.MaxLag > 0
 	if err := l.db.Each(l.pool).ListenerProbe(ctx); err != nil {
-		return 0, l.db.WrapProbe(l.pool, err)
+		return 0, schemadb.WrapProbe(l.db, l.pool, err)
 	}
 	reg, err := l.registration(ctx)
 	if err != nil {

@@ -130,10 +130,16 @@ func owners(
 	return ids, db.Wrap(m.what()+": read duplicate", err)
 }
 
+// wrapper is a *schemadb.Schema. A package that imports a PendingReceipt, which each generated package does, would compile
+// that type and its queries.
+type wrapper interface {
+	Wrap(what string, err error) error
+}
+
 // PendingReceipt is the receipt of an event in the caller's batch. It is filled in when the results of the batch are
 // read, at the latest when they are closed. It must not be used concurrently.
 type PendingReceipt struct {
-	db    *schemadb.Schema
+	db    wrapper
 	event Message // without its payload
 
 	id       uuid.UUID
@@ -166,7 +172,8 @@ func (r *PendingReceipt) Resolve(ctx context.Context, tx Tx) (Receipt, error) {
 	if err := usable(ctx, tx); err != nil {
 		return Receipt{}, fmt.Errorf("resolve %s/%s: %w", r.event.Namespace, r.event.Topic, err)
 	}
-	rivals, err := owners(ctx, r.db, r.db.OnQuerier(tx), &r.event, []string{r.event.DedupeKey})
+	db := r.db.(*schemadb.Schema)
+	rivals, err := owners(ctx, db, db.OnQuerier(tx), &r.event, []string{r.event.DedupeKey})
 	if err != nil {
 		return Receipt{}, err
 	}

@@ -23,6 +23,8 @@ import (
 	"github.com/outboxgen/outboxgen/seal"
 )
 
+// The methods that generated fakes call are not inlined, because each method of a fake would have a copy.
+
 // DB takes the place of the database in tests of code that enqueues events. An enqueue with a DB runs the same code as
 // one with PostgreSQL, up to the statement: payloads, tenants, keys, sizes and options are checked by the same rules,
 // with the same errors. Then the event is recorded.
@@ -72,6 +74,8 @@ func (e *row) key() uniqueKey {
 }
 
 // Enqueue is the method of topic with db in place of PostgreSQL. Generated code calls it.
+//
+//go:noinline
 func (db *DB) Enqueue(
 	ctx context.Context, tx outbox.Tx, topic *outbox.UntypedTopic, payload any, opts ...outbox.EnqueueOption,
 ) (outbox.Receipt, error) {
@@ -82,6 +86,8 @@ func (db *DB) Enqueue(
 }
 
 // EnqueueMany is the method of topic with db in place of PostgreSQL. Generated code calls it.
+//
+//go:noinline
 func (db *DB) EnqueueMany(
 	ctx context.Context, tx outbox.Tx, topic *outbox.UntypedTopic, payloads any, opts ...outbox.EnqueueOption,
 ) ([]outbox.Receipt, error) {
@@ -156,6 +162,8 @@ func Payloads[P any](db *DB, topic outbox.Topic[P]) []P {
 
 // Decode decodes the payloads of the events of topic that db has recorded, as Payloads does, into the slice that
 // payloads points to. Generated code calls it.
+//
+//go:noinline
 func (db *DB) Decode(topic *outbox.UntypedTopic, payloads any) {
 	decode(topic, db.of(topic), payloads)
 }

@@ -14,6 +14,8 @@ import (
 type Checks struct{ found FieldErrors }
 
 // Err returns nil if no check found anything, and a *ValidationError otherwise.
+//
+//go:noinline
 func (c *Checks) Err(subject string) error { return Check(subject, c.found) }
 
 // Add adds what a check found.

@@ -106,7 +106,10 @@ type Validator interface {
 	Validate() error
 }
 
-// Valid checks a value with its Validate method and reports the broken rules under field.
+// Valid checks a value with its Validate method and reports the broken rules under field. It is not inlined, because each
+// Validate of a generated package would have a copy.
+//
+//go:noinline
 func Valid[V Validator](field string, v V) FieldErrors {
 	err := v.Validate()
 	if err == nil {

@@ -341,5 +341,5 @@ func (d *Dispatcher) warnSmallPool() {
 
 // probe fails when the tables do not exist.
 func (d *Dispatcher) probe(ctx context.Context) error {
-	return d.store.db.WrapProbe(d.pool, d.store.db.Each(d.pool).EventProbe(ctx))
+	return schemadb.WrapProbe(d.store.db, d.pool, d.store.db.Each(d.pool).EventProbe(ctx))
 }

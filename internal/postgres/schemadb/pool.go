@@ -22,7 +22,8 @@ func WarnSmallPool(log *slog.Logger, pool *pgxpool.Pool, need int, what string) 
 // user.
 func DatabaseName(cfg *pgx.ConnConfig) string { return cmp.Or(cfg.Database, cfg.User) }
 
-// WrapProbe is Wrap for the first statement of a run, which finds out whether pool leads to the tables of s.
-func (s *Schema) WrapProbe(pool *pgxpool.Pool, err error) error {
+// WrapProbe is Wrap for the first statement of a run, which finds out whether pool leads to the tables of s. It is not a
+// method, so that who imports a Schema does not compile a pool.
+func WrapProbe(s *Schema, pool *pgxpool.Pool, err error) error {
 	return s.Wrap("look for schema "+s.name+" in database "+DatabaseName(pool.Config().ConnConfig), err)
 }

@@ -25,7 +25,15 @@ const marker = "outbox_schema"
 type Schema struct {
 	name   string
 	quoted string
-	sql    sync.Map // query of sqlc -> query in this schema
+	sql    texts // query of sqlc -> query in this schema
+}
+
+// texts is a sync.Map. It is an interface, because a generic type inside a struct is compiled again in each package
+// that imports the struct: those of users too.
+type texts interface {
+	Load(key any) (value any, ok bool)
+	Store(key, value any)
+	Range(call func(key, value any) bool)
 }
 
 // schemas caches one Schema per name, for callers that only have the name. Names come from configuration, never from
@@ -41,7 +49,7 @@ func Open(name string) (*Schema, error) {
 	if err := pgname.Check(name); err != nil {
 		return nil, err
 	}
-	known, _ := schemas.LoadOrStore(name, &Schema{name: name, quoted: pgx.Identifier{name}.Sanitize()})
+	known, _ := schemas.LoadOrStore(name, &Schema{name: name, quoted: pgx.Identifier{name}.Sanitize(), sql: new(sync.Map)})
 	return known.(*Schema), nil
 }
 
@@ -88,7 +96,7 @@ func (s *Schema) Text(query string) string {
 // Instead returns a Schema that runs text in place of query. Both have sqlc's marker. Tests use it to remove a part of
 // a query and check that something fails.
 func (s *Schema) Instead(query, text string) *Schema {
-	other := &Schema{name: s.name, quoted: s.quoted}
+	other := &Schema{name: s.name, quoted: s.quoted, sql: new(sync.Map)}
 	s.sql.Range(func(key, value any) bool {
 		other.sql.Store(key, value)
 		return true
