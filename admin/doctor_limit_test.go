@@ -16,15 +16,17 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
-// hold runs topic with a handler that returns when stop is called, and waits until n events are leased.
+// hold runs topic with a handler that returns when stop is called, and waits until n events are leased and the process is known.
 func hold(t *testing.T, pool *pgxpool.Pool, topic outbox.Topic[runtimetest.Job], n int) (stop func()) {
 	t.Helper()
+	const processes = "SELECT count(*) FROM outbox.processes"
+	others := pgtest.Count(t, pool, processes)
 	end := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, runtimetest.QuickConfig(), runtimetest.OnJob(topic, func(ctx context.Context, _ outbox.Delivery[runtimetest.Job]) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})))
 	pgtest.Settles(t, pool, n, leasedSQL)
-	pgtest.Settles(t, pool, 1, "SELECT count(*) FROM outbox.processes")
+	pgtest.Settles(t, pool, others+1, processes)
 	return func() { require.NoError(t, end()) }
 }
 
@@ -144,7 +146,6 @@ func TestDoctorOfOtherLimits(t *testing.T) {
 	require.Empty(t, diagnose(t, pool, admin.DoctorConfig{}), "they are those in force, in another order")
 
 	defer hold(t, pool, runtimetest.LimitedJobs("mail", outbox.Limit{Concurrency: 6}), 0)() // as a drain with another YAML would
-	pgtest.Settles(t, pool, 2, "SELECT count(*) FROM outbox.processes")
 	pgtest.Execute(t, pool, long)
 	require.Empty(t, diagnose(t, pool, admin.DoctorConfig{}), "it was declared just now")
 	pgtest.Execute(t, pool, old)

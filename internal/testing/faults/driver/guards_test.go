@@ -27,7 +27,7 @@ func TestCampaignFindsMissingGuards(t *testing.T) {
 		},
 		"limits": {
 			edits: [][2]string{
-				{"coalesce(k.max - l.n > p_batch_size, true)", "true"},
+				{"AND l.there AND k.max - l.n > p_batch_size", "AND l.there"},
 				{"AND (f.late OR f.added <= coalesce(k_room[f.k], f.added))", ""},
 				{"AND f.place <= coalesce(k_starts[f.k], f.place)", ""},
 				{"WHERE t.at >= now_at - k.period", "WHERE t.at >= now_at - k.period / 50"},
