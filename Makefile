@@ -14,7 +14,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "%-14s%s\n", $$1, $$2 }'
 
 # `go vet` is left to `make verify`.
-TEST := $(GO) test -vet=off -parallel 8
+TEST := $(GO) test -vet=off -parallel 5
 
 .PHONY: test
 test: fetch ## run all tests of all modules with PostgreSQL, and the fast ones with the race detector if there is a C compiler
