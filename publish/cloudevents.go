@@ -25,7 +25,7 @@ const (
 
 // Content types of the messages that the encoders make.
 const (
-	jsonType       = "application/json"
+	jsonType       = attributes.ContentType
 	structuredType = "application/cloudevents+json"
 )
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/outbox"
+	"github.com/outboxgen/outboxgen/publish/internal/away"
 )
 
 // Each does the bookkeeping of a Publisher whose broker takes one event at a time. It calls send for the events: one
@@ -22,7 +23,7 @@ import (
 func Each(
 	ctx context.Context, events []Outgoing, concurrency int, send func(context.Context, Outgoing) error,
 ) []error {
-	r := &round{ctx: ctx, events: events, send: send, errs: make([]error, len(events)), down: make(map[string]error)}
+	r := &round{ctx: ctx, events: events, send: send, errs: make([]error, len(events))}
 	chains := chainsOf(events)
 	var next atomic.Int64
 	var workers sync.WaitGroup
@@ -59,9 +60,8 @@ type round struct {
 	send   func(context.Context, Outgoing) error
 	errs   []error
 
-	mu     sync.Mutex
-	broker error            // why no more events are sent
-	down   map[string]error // by destination: why no more events are sent there
+	mu   sync.Mutex
+	away away.Destinations
 }
 
 // work sends the chains that no other worker has. If a send ends its goroutine, another worker continues.
@@ -115,20 +115,12 @@ func (r *round) one(i int, behind []int) {
 func (r *round) unavailable(destination string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.broker != nil {
-		return r.broker
-	}
-	return r.down[destination]
+	return r.away.Err(destination)
 }
 
 // note remembers what the result of an event means for other events.
 func (r *round) note(destination string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case outbox.IsBrokerUnavailable(err):
-		r.broker = err
-	case outbox.IsUnavailable(err):
-		r.down[destination] = err
-	}
+	r.away.Note(destination, err)
 }

@@ -28,7 +28,7 @@ var prefixed = func() (names [attributes.Count]string) {
 	return names
 }()
 
-var jsonType = []byte("application/json")
+var jsonType = []byte(attributes.ContentType)
 
 // record is what is produced of an event each time that it is sent.
 type record struct {

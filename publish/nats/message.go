@@ -31,8 +31,6 @@ var prefixed = func() (names [attributes.Count]string) {
 	return names
 }()
 
-const jsonType = "application/json"
-
 // encoding makes the messages of the events of one call. The messages share allocations.
 type encoding struct {
 	encoder publish.Encoder // nil means CloudEvents in binary mode, which are encoded without publish.Message
@@ -100,8 +98,8 @@ func (e *encoding) binary(o *publish.Outgoing) (nats.Header, []byte, error) {
 			e.set(header, jetstream.MsgIDHeader, value)
 		}
 	}
-	e.set(header, contentType, jsonType)
-	e.set(header, dataContentType, jsonType)
+	e.set(header, contentType, attributes.ContentType)
+	e.set(header, dataContentType, attributes.ContentType)
 	return header, o.Payload, nil
 }
 

@@ -16,8 +16,6 @@ const (
 	attributePrefix = "ce_"
 )
 
-const jsonType = "application/json"
-
 // prefixed are the names of the fields of attributes.
 var prefixed = func() (names [attributes.Count]any) {
 	for i, name := range attributes.Names {
@@ -68,7 +66,7 @@ func (e *encoding) command(begin []any, o *publish.Outgoing) (args []any, size i
 			e.size += len(attributePrefix) + len(a.Name.String()) + len(a.Value)
 			e.args = append(e.args, prefixed[a.Name], e.box(a))
 		}
-		e.add(contentType, jsonType)
+		e.add(contentType, attributes.ContentType)
 		e.addHeaders(o.Headers, true)
 		e.addBody(o.Payload)
 	} else {

@@ -27,8 +27,6 @@ var canonical = func() (names [attributes.Count]string) {
 	return names
 }()
 
-const jsonType = "application/json"
-
 // encoder makes the attributes of events that are encoded without publish.Message. They share allocations.
 type encoder struct {
 	list  attributes.List
@@ -50,7 +48,7 @@ func (e *encoder) content(o *publish.Outgoing) (c content, err error) {
 	if e.found, err = e.list.Append(e.found[:0], "", o.Type(), &o.Event); err != nil {
 		return content{}, err
 	}
-	c = content{contentType: jsonType, body: o.Payload, headers: o.Headers, found: e.found, list: &e.list}
+	c = content{contentType: attributes.ContentType, body: o.Payload, headers: o.Headers, found: e.found, list: &e.list}
 	for _, a := range e.found {
 		if a.Name == attributes.ID {
 			c.id = e.list.Text(a)

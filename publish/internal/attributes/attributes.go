@@ -45,6 +45,9 @@ var Names = [Count]string{
 
 func (n Name) String() string { return Names[n] }
 
+// ContentType is that of a payload that is sent as it is.
+const ContentType = "application/json"
+
 // IsHeader reports whether a header of an event is sent as an attribute. A causation_id or correlation_id whose value
 // cannot be one stays a header, because an event that anybody can enqueue must not become one that nobody can send.
 func IsHeader(name, value string) bool {

@@ -1,5 +1,5 @@
 // Package flight does the bookkeeping of a publisher whose client sends without waiting for the broker. It does what
-// publish.Each does, in the goroutine of the caller and without one for each event.
+// publish.Each does, in one goroutine per call and without one for each event.
 package flight
 
 import (
@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/outboxgen/outboxgen/internal/call/usercode"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/internal/away"
 )
 
-// Sender sends the events of one call of Publish. Its methods are called from one goroutine.
+// Sender sends the events of one call of Publish. Its methods are called one at a time.
 type Sender interface {
 	// Begin hands event i to the client, and returns without waiting for the broker. The result of the event goes to Finish
 	// of the call, now or later and once: to Add and Wake, or to Later.
@@ -31,8 +33,7 @@ type Call struct {
 	ready  []int32 // events whose predecessor has arrived
 	flying []bool  // by position
 	count  int     // of flying
-	broker error   // why no more events are sent
-	down   map[string]error
+	away   away.Destinations
 	later  sync.WaitGroup
 
 	mu       sync.Mutex
@@ -53,19 +54,27 @@ type result struct {
 func Send(ctx, closing context.Context, events []publish.Outgoing, concurrency int, s Sender) []error {
 	c := newCall(events)
 	defer c.end()
+	for over := false; !over; { // again, if Begin has ended its goroutine
+		var running sync.WaitGroup
+		running.Go(func() { over = c.run(ctx, closing, max(concurrency, 1), s) })
+		running.Wait()
+	}
+	return c.errs
+}
+
+// run sends until each event has its result. It returns true.
+func (c *Call) run(ctx, closing context.Context, concurrency int, s Sender) bool {
 	for {
-		for c.count < max(concurrency, 1) {
+		for c.count < concurrency {
 			i, ok := c.take(ctx)
 			if !ok {
 				break
 			}
-			c.flying[i] = true
-			c.count++
-			s.Begin(c, i)
+			c.begin(s, i)
 		}
 		s.Flush(c)
 		if c.count == 0 {
-			return c.errs
+			return true
 		}
 		select {
 		case <-c.wake:
@@ -85,6 +94,20 @@ func Send(ctx, closing context.Context, events []publish.Outgoing, concurrency i
 			}
 		}
 	}
+}
+
+// begin begins event i. A panic and runtime.Goexit of Begin, which calls the encoder of a user, are a failed attempt.
+func (c *Call) begin(s Sender, i int) {
+	c.flying[i] = true
+	c.count++
+	usercode.Run("send event: the publisher", func() error {
+		s.Begin(c, i)
+		return nil
+	}, func(crashed error) {
+		if crashed != nil {
+			c.Finish(i, usercode.Private(crashed))
+		}
+	})
 }
 
 func newCall(events []publish.Outgoing) *Call {
@@ -130,7 +153,7 @@ func (c *Call) take(ctx context.Context) (int, bool) {
 		default:
 			return 0, false
 		}
-		switch err := c.unavailable(c.events[i].Destination); {
+		switch err := c.away.Err(c.events[i].Destination); {
 		case ctx.Err() != nil:
 			c.result(i, fmt.Errorf("send event: %w: %w", outbox.ErrNotSent, context.Cause(ctx)))
 		case err != nil:
@@ -139,14 +162,6 @@ func (c *Call) take(ctx context.Context) (int, bool) {
 			return i, true
 		}
 	}
-}
-
-// unavailable returns why nothing may be sent to a destination, or nil.
-func (c *Call) unavailable(destination string) error {
-	if c.broker != nil {
-		return c.broker
-	}
-	return c.down[destination]
 }
 
 // settleFinished records the results that have come.
@@ -168,18 +183,9 @@ func (c *Call) settle(i int, err error) {
 	c.flying[i] = false
 	c.count--
 	c.result(i, err)
-	switch {
-	case err == nil:
-		if c.next[i] > 0 {
-			c.ready = append(c.ready, c.next[i])
-		}
-	case outbox.IsBrokerUnavailable(err):
-		c.broker = err
-	case outbox.IsUnavailable(err):
-		if c.down == nil {
-			c.down = make(map[string]error)
-		}
-		c.down[c.events[i].Destination] = err
+	c.away.Note(c.events[i].Destination, err)
+	if err == nil && c.next[i] > 0 {
+		c.ready = append(c.ready, c.next[i])
 	}
 }
 

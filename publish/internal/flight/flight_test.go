@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/google/uuid"
@@ -32,9 +33,13 @@ type client struct {
 	pending []int
 	answer  func(c *flight.Call, pending []int) (left []int)
 	most    int // that were pending
+	before  func(i int)
 }
 
 func (s *client) Begin(_ *flight.Call, i int) {
+	if s.before != nil {
+		s.before(i)
+	}
 	s.begun, s.pending = append(s.begun, i), append(s.pending, i)
 }
 
@@ -210,6 +215,28 @@ func TestASecondResult(t *testing.T) {
 		return nil
 	}}
 	require.Equal(t, make([]error, 3), send(t.Context(), batch("d", "a", "", "a"), 2, s))
+}
+
+// TestBeginCrashes: an event whose Begin did not return never counts as sent, and the others are sent.
+func TestBeginCrashes(t *testing.T) {
+	t.Parallel()
+	for how, crash := range map[string]func(){"panicked (string)": func() { panic("secret") }, "called runtime.Goexit": runtime.Goexit} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := &client{answer: each(func(int) error { return nil })}
+			s.before = func(i int) {
+				if i == 0 || i == 3 {
+					crash()
+				}
+			}
+			errs := send(t.Context(), batch("d", "a", "a", "b", "", "c", "c"), 1, s)
+			for _, i := range []int{0, 3} {
+				require.ErrorContains(t, errs[i], "send event: the publisher "+how)
+				require.NotContains(t, errs[i].Error(), "secret")
+			}
+			require.Equal(t, []error{outbox.ErrBehind, nil, nil, nil}, []error{errs[1], errs[2], errs[4], errs[5]}, "others are sent")
+		})
+	}
 }
 
 func TestNothing(t *testing.T) {
