@@ -8,8 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"github.com/outboxgen/outboxgen/generator"
 )
 
 // binarySize measures what topics add to a program that has pgx already. Figures of different runs are equal.
@@ -51,14 +49,8 @@ func linked(ctx context.Context, u uses, flags ...string) (size float64, err err
 		return 0, err
 	}
 	const topics = 10
-	files, err := generator.Generate(largeYAML(topics), generator.Options{})
-	if err != nil {
+	if err := generateInto(filepath.Join(dir, "events"), topics); err != nil {
 		return 0, err
-	}
-	for _, f := range files {
-		if err := os.WriteFile(filepath.Join(dir, "events", f.Name), f.Content, 0o600); err != nil {
-			return 0, err
-		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(u.program(dir, topics)), 0o600); err != nil {
 		return 0, err

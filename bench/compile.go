@@ -66,14 +66,8 @@ func compile(ctx context.Context, topics int) (used compilation, err error) {
 		return cmd, nil
 	}
 	for _, n := range [...]int{1, topics} { // the first builds the imports
-		files, err := generator.Generate(largeYAML(n), generator.Options{})
-		if err != nil {
+		if err := generateInto(dir, n); err != nil {
 			return used, err
-		}
-		for _, f := range files {
-			if err := os.WriteFile(filepath.Join(dir, f.Name), f.Content, 0o600); err != nil {
-				return used, err
-			}
 		}
 		cmd, err := build()
 		if err != nil {
@@ -87,4 +81,18 @@ func compile(ctx context.Context, topics int) (used compilation, err error) {
 		used.mebibytes = float64(usage.Maxrss) / 1024
 	}
 	return used, nil
+}
+
+// generateInto writes a generated package of topics into a folder.
+func generateInto(dir string, topics int) error {
+	files, err := generator.Generate(largeYAML(topics), generator.Options{})
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), f.Content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }

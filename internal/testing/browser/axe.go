@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Axe is the source of axe-core, which tools/need.sh fetches into bin; "" without it. It is read from the folder of a package that
-// is two levels below the top of the tree.
+// Axe is the source of axe-core, which tools/need.sh fetches into bin; "" without it. The package that calls it is two
+// folders below the top of the tree.
 var Axe = sync.OnceValue(func() string {
 	source, err := os.ReadFile("../../bin/axe-4.14.1.min.js")
 	if err != nil {

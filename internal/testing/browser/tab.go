@@ -179,8 +179,8 @@ func (tb *Tab) until(expression string) {
 // state is what the page shows, and where the focus is.
 const state = `location.href.slice(0, 300) + "\nfocus " + document.hasFocus() + ", " + document.activeElement?.outerHTML.slice(0, 100) + "\n" + document.body.innerText`
 
-// painted waits until the page has been painted as it is now. People see what they click on, and Chromium may drop what comes from the
-// mouse and the keyboard before it has painted a page whose size, colours or content have changed.
+// painted waits until the page has been painted as it is now. People see what they click on. And Chromium may drop what
+// comes from the mouse and the keyboard while it has not painted a page whose size, colours or content have changed.
 func (tb *Tab) painted() {
 	tb.T.Helper()
 	if tb.scriptless {

@@ -33,8 +33,8 @@ type caller struct {
 	call int64
 }
 
-// leases is what is known of calls of handlers that are leased. Whoever calls must see to it that a handler is told to let go before
-// the lease runs out. Only while its process stands still it cannot. So nothing is said of what happens then.
+// leases is what is known of calls of handlers that are leased. Who calls a handler must tell it to let go before the lease
+// runs out. It cannot while its process stands still, so nothing is said of what happens then.
 type leases struct {
 	runs   []run
 	open   map[caller]int    // those of runs that have not ended

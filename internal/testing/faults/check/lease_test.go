@@ -33,7 +33,7 @@ func (s *story) add(ms int64, l check.Line) {
 	s.lines = append(s.lines, l)
 }
 
-// begin has a process begin with event n, and returns what says how that goes on.
+// begin adds that a process begins with event n. It returns a function that adds what becomes of the call.
 func (s *story) begin(ms int64, who string, n int64) func(ms int64, say string) {
 	if s.calls == nil {
 		s.calls, s.r = make(map[string]int64), leasedRules
