@@ -65,6 +65,7 @@ func TestMeaningOfMarks(t *testing.T) {
 func TestMarksOfNil(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, Permanent(nil))
+	require.NoError(t, Wait(nil))
 	require.NoError(t, RetryAfter(time.Second, nil))
 	require.NoError(t, Unavailable(nil, true))
 	require.False(t, IsPermanent(errPlain))

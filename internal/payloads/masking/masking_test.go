@@ -51,6 +51,7 @@ type payload struct {
 	GoName  string
 	hidden  string
 	Card    map[string]string `json:"card" outbox:"sensitive"`
+	Note    string            `json:"note" outbox:"sealed"`
 }
 
 // Embedded2 is an embedded struct that is exported.
@@ -73,9 +74,10 @@ func TestShapeOfGoTypes(t *testing.T) {
 		`{"many":[["x"]]}`:   `{"many":[["[masked]"]]}`,
 		`{"inner":"x","other":"x","Omitted":"x","hidden":"x","Hidden":1}`: `{"inner":"[masked]","other":"[masked]","Omitted":"[masked]","hidden":"[masked]","Hidden":"[masked]"}`,
 		`{"GoName":"x","goname":"x","card":{"a":"b"},"a\u0022b":1.0}`:     `{"GoName":"x","goname":"[masked]","card":"[masked]","a\"b":"[masked]"}`,
-		`{"Embedded2":{"other":"x"}}`:                                     `{"Embedded2":"[masked]"}`,
-		` null `:                                                          `null`,
-		`"x"`:                                                             `"[masked]"`,
+		`{"note":"x"}`:                `{"note":"[masked]"}`,
+		`{"Embedded2":{"other":"x"}}`: `{"Embedded2":"[masked]"}`,
+		` null `:                      `null`,
+		`"x"`:                         `"[masked]"`,
 	} {
 		got, ok := s.Mask(json.RawMessage(in))
 		require.True(t, ok, in)

@@ -73,7 +73,7 @@ func (c *Core) left(t *Task) {
 	if c.suspects--; c.suspects != c.suspectsLimit()-1 {
 		return
 	}
-	if len(c.batchTargets) > 0 && t.Tried {
+	if t.Tried {
 		c.claims.reclaims = max(min(2*c.claims.reclaims, c.largest()/2), ReclaimsPerClaim)
 	}
 	c.requestLook()

@@ -156,6 +156,27 @@ func TestClaimsOfRelaysGrow(t *testing.T) {
 	require.Equal(t, 10, r.most, "a size that is set is the limit")
 }
 
+// TestFailuresOfDestinationsLeaveGrowth: a destination that events say concerns no others.
+func TestFailuresOfDestinationsLeaveGrowth(t *testing.T) {
+	t.Parallel()
+	for _, class := range []errclass.Class{errclass.ClassFailed, errclass.ClassUnavailable} {
+		d := drive(t, func(c *Config) { c.Grows = true })
+		for range 3 {
+			d.growOfRelays(d.now, &PassDone{Claimed: d.tasks("sent", 40)})
+		}
+		grown := d.growth.Size(10)
+		require.Greater(t, grown, 10)
+		_, tasks := d.on("one", 1)
+		tasks[0].Result = errclass.New(class, "test")
+		d.shrink(d.now, tasks)
+		require.Equal(t, grown, d.growth.Size(10))
+		tasks = d.tasks("sent", 1)
+		tasks[0].Result = errclass.New(class, "test")
+		d.shrink(d.now, tasks)
+		require.Equal(t, 10, d.growth.Size(10))
+	}
+}
+
 // TestRelaysBesideHandlers: a dispatcher with handlers has less additional room, and none because of events that wait for a
 // worker.
 func TestRelaysBesideHandlers(t *testing.T) {
