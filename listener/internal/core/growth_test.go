@@ -192,11 +192,11 @@ func TestLargePayloadEndsTheBatch(t *testing.T) {
 	a := p.core.cfg.End(lease, p.now, false)
 	require.Equal(t, int64(2), a.LastSeq)
 	require.False(t, a.Closes)
-	lease = &Lease{BatchSize: 10, ScanSize: 10}
-	for seq := range int64(10) {
-		require.True(t, add(seq, prefetchBytes/10))
+	lease = &Lease{BatchSize: 16, ScanSize: 16}
+	for seq := range int64(16) {
+		require.True(t, add(seq, prefetchBytes/16), "as much as may be kept")
 	}
-	require.Equal(t, 10, lease.BatchSize)
+	require.Equal(t, 16, lease.BatchSize)
 }
 
 // TestSlowBatchesOfARelayAreReadAhead: a lease that is too old ends, and the next one begins with what was read while the batch
