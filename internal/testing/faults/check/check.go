@@ -77,7 +77,7 @@ const (
 	Overlap = "overlap"      // two handlers had it at once, and none of them was told to let go of it
 	Over    = "over a limit" // it began although the limit of its key was reached
 	Extra   = "extra"        // called more often than its attempts say
-	Left    = "left"         // a process that has ended in order has left something
+	Left    = "left"         // a process that has ended in order has left something behind
 	Early   = "early"        // before its time
 	Wrong   = "wrong"        // another payload than was written; a wrong answer
 	Broken  = "broken"       // the database has not kept its word to a writer
@@ -246,6 +246,8 @@ func (c *checker) line(l Line) {
 		c.call(&l)
 	case Bad:
 		c.report(Wrong, l.Event, "%s: %s", l.Who, l.Say)
+	case Behind:
+		c.report(Left, ID{}, "%s has left a goroutine:\n%s", l.Who, l.Say)
 	}
 }
 

@@ -149,6 +149,9 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"something that is left behind": {func(_ *[]check.Line, s *check.State, _ *check.Rules) {
 			s.Left = []string{"1 sessions"}
 		}, "[left]"},
+		"a goroutine that is left behind": {func(l *[]check.Line, _ *check.State, _ *check.Rules) {
+			*l = append(*l, check.Line{Kind: check.Behind, Who: "worker", Say: "goroutine 7 [select]:"})
+		}, "[left]"},
 		"an unknown outcome with a row": {func(l *[]check.Line, _ *check.State, _ *check.Rules) {
 			(*l)[5].Say = check.Unknown
 		}, "[]"},

@@ -20,6 +20,8 @@ const (
 	Still = "still" // a process stood still until now, for a while
 	Moved = "moved" // an operator took the leases of a handler from whoever had them, and was done with it now
 	Bad   = "bad"   // a process saw an answer that is wrong
+	// Behind: a process that has ended in order has left a goroutine, whose stack this is.
+	Behind = "behind"
 )
 
 // What a writer says of a transaction. It is Unknown from before the commit is sent.

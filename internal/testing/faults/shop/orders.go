@@ -127,11 +127,16 @@ func (o *Orders) run(ctx context.Context, stop context.CancelFunc) error {
 	case Writer:
 		return o.write(ctx, j, told)
 	case Worker:
-		return o.work(ctx, j, told)
+		err = o.work(ctx, j, told)
 	case Consumer:
-		return o.consume(ctx, j)
+		err = o.consume(ctx, j)
+	default:
+		err = errors.New("no such role: " + o.Role)
 	}
-	return errors.New("no such role: " + o.Role)
+	if err == nil {
+		j.left()
+	}
+	return err
 }
 
 // open returns a pool of a database, which need not answer now.
