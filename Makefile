@@ -204,6 +204,10 @@ bench: postgres ## compare with hand-written SQL, River and watermill in docs/in
 bench-dbos: postgres ## compare flow control with the queues of DBOS: 6 minutes
 	cd bench && $(GO) run . -only dbos -runs 3 $(BENCH)
 
+.PHONY: bench-curves
+bench-curves: postgres ## measure what becomes of rates with more producers, processes, topics, tenants, keys, shards and larger payloads, in docs/inside/benchmarks.md: 40 minutes
+	cd bench && $(GO) run . -only curve $(if $(BENCH),$(BENCH),-runs 3 -out ../docs/inside)
+
 .PHONY: chaos
 chaos: postgres ## run 8 writers against the listeners for a million steps, worker processes with limits for 200 rounds of faults, and check query plans with a backlog of a million
 	OUTBOXGEN_CHAOS_STEPS=1000000 OUTBOXGEN_PLAN_BACKLOG=1000000 $(GO) test ./listener -timeout 3h -v -run '^(TestChaos|TestCursor|TestChaosChecker|TestListenerPlans)'

@@ -21,6 +21,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if orders := os.Getenv(workerVariable); orders != "" {
+		if err := workerMain(ctx, orders); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: worker process:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return
@@ -113,6 +120,7 @@ func workloads(o options, report func(sample)) []workload {
 	all = append(all, limits(o.events)...)
 	all = append(all, rowSecurity(4, o.events/20, o.events)...)
 	all = append(all, besideDBOS(o.events)...)
+	all = append(all, curves(o.events)...)
 	return append(all,
 		generation(), compileTime(), compileMemory(), binarySize(), allocations(),
 		sustained(1000, o.minutes, report),

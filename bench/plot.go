@@ -18,6 +18,9 @@ func (rep *report) svg(w io.Writer) error {
 	var b strings.Builder
 	y := 10
 	for _, r := range rep.Results {
+		if r.Axis != "" {
+			continue // in another picture
+		}
 		y += 24
 		fmt.Fprintf(&b, `<text x="10" y="%d" font-weight="bold">%s (%s)</text>`+"\n", y, html.EscapeString(r.Title), html.EscapeString(r.Unit))
 		y += 8

@@ -137,6 +137,9 @@ func (r result) text() string {
 		fmt.Fprintf(w, "  %s\t%s\t%s: %s\n", t.what(), t.value(), t.Bound, t.outcome())
 	}
 	_ = w.Flush()
+	for _, l := range r.Lines {
+		fmt.Fprintf(&b, "  %s\n", l.slope())
+	}
 	for _, f := range r.Failures {
 		fmt.Fprintf(&b, "  %s: not measured: %s\n", f.Contender, f.Error)
 	}
@@ -163,6 +166,12 @@ round; the table has the median of the rounds.
 	for _, r := range rep.Results {
 		b.WriteString(r.markdown())
 	}
+	if curves := rep.curves(); len(curves) > 0 {
+		b.WriteString(curvesHead)
+		for _, r := range curves {
+			b.WriteString(r.markdownOfCurve())
+		}
+	}
 	if len(rep.Samples) > 0 {
 		fmt.Fprint(&b, "\n### Minute by minute\n\n| minute | handled | p50 ms | p99 ms | heap MiB | goroutines | table MiB | indexes MiB |\n|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 		for _, s := range rep.Samples {
@@ -173,7 +182,41 @@ round; the table has the median of the rounds.
 	return err
 }
 
+// curves returns the results that are curves.
+func (rep *report) curves() (curves []result) {
+	for _, r := range rep.Results {
+		if r.Axis != "" {
+			curves = append(curves, r)
+		}
+	}
+	return curves
+}
+
+const curvesHead = `
+## Curves
+
+How far one database carries: one number grows, and all else stays. Written by ` + "`make bench-curves`" + `. PostgreSQL and the
+processes share the processors, so a line ends at what both together can do.
+
+![curves](benchmarks-curves.svg)
+`
+
+func (r result) markdownOfCurve() string {
+	text := fmt.Sprintf("\n### %s\n\n%s\n%s\n%s, %d runs.\n",
+		strings.ToUpper(r.Title[:1])+r.Title[1:], r.About, table(r.Axis, r.Unit, r.Lines), r.Measured.Format("2 January 2006"), r.runs())
+	for i, f := range r.Failures {
+		if i == 0 {
+			text += "\nNot measured:\n\n"
+		}
+		text += fmt.Sprintf("- %s: %s\n", f.Contender, f.Error)
+	}
+	return text
+}
+
 func (r result) markdown() string {
+	if r.Axis != "" {
+		return "" // it stands below
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n## %s\n\n%s\n", strings.ToUpper(r.Title[:1])+r.Title[1:], r.About)
 	if len(r.Figures) > 0 {

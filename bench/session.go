@@ -75,7 +75,10 @@ func (r *session) write() error {
 	for _, f := range []struct {
 		name  string
 		write func(io.Writer) error
-	}{{"benchmarks.json", rep.json}, {"benchmarks.md", rep.markdown}, {"benchmarks.svg", rep.svg}} {
+	}{{"benchmarks.json", rep.json}, {"benchmarks.md", rep.markdown}, {"benchmarks.svg", rep.svg}, {"benchmarks-curves.svg", rep.svgOfCurves}} {
+		if f.name == "benchmarks-curves.svg" && len(rep.curves()) == 0 {
+			continue
+		}
 		if err := writeFile(filepath.Join(r.out, f.name), f.write); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}

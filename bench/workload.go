@@ -24,6 +24,8 @@ type workload struct {
 	apart      bool // needs modules that nothing else needs: runs only if -only names it
 
 	lessIsBetter bool
+
+	curve *curve // nil if the contenders are not the points of one
 }
 
 // A contender does its workload once on its own database, checks that all of it was done, and returns the figure.
@@ -73,6 +75,8 @@ type result struct {
 	Figures  []figures          `json:"figures"`
 	Targets  []targetResult     `json:"targets,omitempty"`
 	Failures []failure          `json:"failures,omitempty"`
+	Axis     string             `json:"axis,omitempty"` // of a curve
+	Lines    []drawn            `json:"lines,omitempty"`
 	Measured time.Time          `json:"measured"` // the start of its run
 	index    map[string]figures // by contender
 }
@@ -187,6 +191,9 @@ func summarise(w workload, runs [][]float64, failed []error) result {
 		f := figures{Contender: c.name, Runs: runs[n], Median: median(runs[n]), Min: slices.Min(runs[n]), Max: slices.Max(runs[n])}
 		r.Figures = append(r.Figures, f)
 		r.index[c.name] = f
+	}
+	if w.curve != nil {
+		r.Axis, r.Lines = w.curve.axis, w.drawn(r.index)
 	}
 	for _, t := range w.targets {
 		r.Targets = append(r.Targets, r.target(t))
