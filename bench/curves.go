@@ -1,15 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"time"
 
 	"github.com/google/uuid"
@@ -93,102 +87,6 @@ func workOf(took time.Duration) func(context.Context) {
 		return noWork
 	}
 	return func(ctx context.Context) { pause(ctx, took) }
-}
-
-// workerVariable holds the orders of a worker process, which runs this program.
-const workerVariable = "OUTBOXGEN_BENCH_WORKER"
-
-type workerOrders struct {
-	URL  string
-	Took time.Duration
-}
-
-// workerMain is a worker process: it says that it is ready, begins when it is told a word, and stops when its input ends.
-func workerMain(ctx context.Context, text string) error {
-	var o workerOrders
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		return err
-	}
-	db := database{url: o.URL}
-	pool, err := db.open(ctx, 16)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	if err := pool.Ping(ctx); err != nil {
-		return err
-	}
-	work := workOf(o.Took)
-	d, err := events.NewBenchDispatcher(pool, &events.BenchHandler{Work: func(ctx context.Context, _ int64) { work(ctx) }},
-		queue.Config{Concurrency: 10, PruneInterval: -1, Logger: quiet})
-	if err != nil {
-		return err
-	}
-	fmt.Println("ready")
-	in := bufio.NewReader(os.Stdin)
-	if _, err := in.ReadString('\n'); err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		_, _ = io.Copy(io.Discard, in)
-		stop()
-	}()
-	return d.Run(ctx)
-}
-
-// drainProcesses measures a drain by worker processes.
-func drainProcesses(processes, n int, took time.Duration) measured {
-	return func(ctx context.Context, db *database) (figure float64, err error) {
-		if err := fillPaid(ctx, db, n); err != nil {
-			return 0, err
-		}
-		self, err := os.Executable()
-		if err != nil {
-			return 0, err
-		}
-		orders, err := json.Marshal(workerOrders{db.url, took})
-		if err != nil {
-			return 0, err
-		}
-		begin := make([]io.WriteCloser, processes)
-		for i := range begin {
-			cmd := exec.CommandContext(ctx, self)
-			cmd.Env, cmd.Stderr = append(os.Environ(), workerVariable+"="+string(orders)), os.Stderr
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				return 0, err
-			}
-			if begin[i], err = cmd.StdinPipe(); err != nil {
-				return 0, err
-			}
-			if err := cmd.Start(); err != nil {
-				return 0, err
-			}
-			defer func() {
-				err = errors.Join(err, begin[i].Close(), cmd.Wait())
-				if err == nil && i == 0 { // all have stopped
-					err = db.count(ctx, n, "delivered", delivered)
-				}
-			}()
-			if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-				return 0, fmt.Errorf("start worker process: %w", err)
-			}
-		}
-		started := time.Now()
-		for _, w := range begin {
-			if _, err := io.WriteString(w, "begin\n"); err != nil {
-				return 0, err
-			}
-		}
-		for left := true; left; pause(ctx, 5*time.Millisecond) {
-			if err := db.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM outbox.queue)").Scan(&left); err != nil {
-				return 0, err
-			}
-		}
-		return float64(n) / time.Since(started).Seconds(), nil
-	}
 }
 
 // sizes are those of payloads, in bytes.

@@ -16,6 +16,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/outboxgen/outboxgen/bench/events"
+	"github.com/outboxgen/outboxgen/listener"
 	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/queue"
 )
@@ -65,7 +66,10 @@ func latencies() (all []workload) {
 	} {
 		all = append(all, latency(0.5, l), latency(0.99, l))
 	}
-	return all
+	for _, l := range []traffic{{n: 200}, {rate: 500, n: 3000}} {
+		all = append(all, listenerLatency(0.5, l), listenerLatency(0.99, l))
+	}
+	return append(all, idleTime())
 }
 
 // latency measures the time from the return of a commit to the start of the handler under some traffic.
@@ -75,27 +79,7 @@ func latency(quantile float64, l traffic) workload {
 		about:        "River wakes its workers with NOTIFY in the transaction, outboxgen with the doorbell.",
 		lessIsBetter: true,
 		contenders: []contender{
-			{"dispatcher", func(ctx context.Context, db *database) (float64, error) {
-				s := newStopwatch(l.n)
-				enqueue := func(ctx context.Context, tx pgx.Tx, seq int) error {
-					_, err := events.EnqueueOrderPaid(ctx, tx, order(seq))
-					return err
-				}
-				return l.measure(ctx, db, s, quantile, enqueue, func(pool *pgxpool.Pool) (func() error, error) {
-					d, err := events.NewBenchDispatcher(pool, &events.BenchHandler{Work: func(_ context.Context, seq int64) { s.handled(seq) }},
-						queue.Config{Logger: quiet})
-					if err != nil {
-						return nil, err
-					}
-					running, stop := context.WithCancel(ctx)
-					ended := make(chan error, 1)
-					go func() { ended <- d.Run(running) }()
-					return func() error {
-						stop()
-						return <-ended
-					}, nil
-				})
-			}},
+			{"dispatcher", l.ofDispatcher(quantile)},
 			{"River", func(ctx context.Context, db *database) (float64, error) {
 				if err := migrateRiver(ctx, db.pool); err != nil {
 					return 0, err
@@ -134,6 +118,67 @@ func latency(quantile float64, l traffic) workload {
 		w.targets = []target{{of: "dispatcher", atMost: 15}, {of: "dispatcher", to: "River", atMost: 0.8}}
 	}
 	return w
+}
+
+// ofDispatcher measures dispatchers.
+func (l traffic) ofDispatcher(quantile float64) measured {
+	return func(ctx context.Context, db *database) (float64, error) {
+		s := newStopwatch(l.n)
+		enqueue := func(ctx context.Context, tx pgx.Tx, seq int) error {
+			_, err := events.EnqueueOrderPaid(ctx, tx, order(seq))
+			return err
+		}
+		return l.measure(ctx, db, s, quantile, enqueue, func(pool *pgxpool.Pool) (func() error, error) {
+			d, err := events.NewBenchDispatcher(pool, &events.BenchHandler{Work: func(_ context.Context, seq int64) { s.handled(seq) }},
+				queue.Config{Logger: quiet})
+			if err != nil {
+				return nil, err
+			}
+			return background(ctx, d.Run), nil
+		})
+	}
+}
+
+// ofListener measures listeners.
+func (l traffic) ofListener(quantile float64) measured {
+	return func(ctx context.Context, db *database) (float64, error) {
+		s := newStopwatch(l.n)
+		enqueue := func(ctx context.Context, tx pgx.Tx, seq int) error {
+			_, err := events.EnqueueOrderMoved(ctx, tx, events.OrderMoved(order(seq)))
+			return err
+		}
+		return l.measure(ctx, db, s, quantile, enqueue, func(pool *pgxpool.Pool) (func() error, error) {
+			li, err := events.NewMoverListener(pool, &events.MoverHandler{Work: func(_ context.Context, seq int64) { s.handled(seq) }},
+				listener.Config{Logger: quiet})
+			if err != nil {
+				return nil, err
+			}
+			return background(ctx, li.Run), nil
+		})
+	}
+}
+
+// background runs a dispatcher or listener until stop, which waits for its end.
+func background(ctx context.Context, run func(context.Context) error) (stop func() error) {
+	running, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- run(running) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// listenerLatency measures the same of a listener, next to a dispatcher.
+func listenerLatency(quantile float64, l traffic) workload {
+	return workload{
+		name:  fmt.Sprintf("latency-listener-%s-p%g", l.name(), quantile*100),
+		title: fmt.Sprintf("commit to handler start of a listener, %s, p%g", l.title(), quantile*100), unit: "ms",
+		about:        "The event of a log topic, and that of a queue topic at the same rate. River and pgoutbox have no log, and watermill polls.",
+		lessIsBetter: true,
+		contenders:   []contender{{"listener", l.ofListener(quantile)}, {"dispatcher", l.ofDispatcher(quantile)}},
+		targets:      []target{{of: "listener", to: "dispatcher", atMost: 1.5}},
+	}
 }
 
 // measure starts the workers, and returns a quantile of the latencies of s. start starts a worker, and returns what stops it.

@@ -76,6 +76,15 @@ func riverClient(pool *pgxpool.Pool, workers int, work func(ctx context.Context,
 	})
 }
 
+// plainRiver sets River up with settings as they come.
+func plainRiver(pool *pgxpool.Pool) (*river.Client[pgx.Tx], error) {
+	all := river.NewWorkers()
+	river.AddWorker(all, &riverWorker{work: func(context.Context, int64) {}})
+	return river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 10}}, Logger: quiet, Workers: all,
+	})
+}
+
 const watermillTopic = "orders"
 
 func watermillDB(ctx context.Context, db *database) (*sql.DB, error) {

@@ -5,6 +5,7 @@ import (
 	"html"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -57,7 +58,7 @@ func (r result) panel(b *strings.Builder) {
 	fmt.Fprintf(b, `<text x="10" y="20" font-weight="bold">%s (%s)</text>`+"\n", html.EscapeString(r.Title), html.EscapeString(r.Unit))
 	for y := 0.0; y <= top; y += step {
 		fmt.Fprintf(b, `<path d="M%d %.1fH%d" stroke="#e1e5ea"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
-			plotLeft, height(y), plotRight, plotLeft-6, height(y)+4, whole(int(y)))
+			plotLeft, height(y), plotRight, plotLeft-6, height(y)+4, round(y))
 	}
 	drawn := map[int]bool{}
 	for n, l := range r.Lines {
@@ -88,6 +89,14 @@ func tick(top float64) float64 {
 		}
 	}
 	return 10 * power
+}
+
+// round formats a multiple of a tick.
+func round(y float64) string {
+	if y < 100 {
+		return strconv.FormatFloat(y, 'g', 3, 64)
+	}
+	return number(y)
 }
 
 // short formats an x in little room.
