@@ -66,6 +66,8 @@ type State struct {
 	Dead    []Dead
 	// Left is what processes have left behind that were told to stop, and were not killed.
 	Left []string
+	// Noted is what was seen of the tables in between.
+	Noted []Violation
 }
 
 // The kinds of violations.
@@ -78,6 +80,8 @@ const (
 	Over    = "over a limit" // it began although the limit of its key was reached
 	Extra   = "extra"        // called more often than its attempts say
 	Left    = "left"         // a process that has ended in order has left something behind
+	Back    = "went back"    // a cursor, although no operator has moved it
+	Again   = "ended again"  // an event that had an end, or that was still to be handled
 	Early   = "early"        // before its time
 	Wrong   = "wrong"        // another payload than was written; a wrong answer
 	Broken  = "broken"       // the database has not kept its word to a writer
@@ -177,6 +181,7 @@ func Check(history io.Reader, s State, r Rules) (*Account, error) {
 	for id, e := range c.events {
 		c.end(id, e)
 	}
+	c.Violations = append(c.Violations, s.Noted...)
 	for _, what := range s.Left {
 		c.report(Left, ID{}, "%s", what)
 	}

@@ -149,6 +149,9 @@ func TestCheckFindsWhatIsPlanted(t *testing.T) {
 		"something that is left behind": {func(_ *[]check.Line, s *check.State, _ *check.Rules) {
 			s.Left = []string{"1 sessions"}
 		}, "[left]"},
+		"what was noted in between": {func(_ *[]check.Line, s *check.State, _ *check.Rules) {
+			s.Noted = []check.Violation{{Kind: check.Back, Text: "the cursor"}, {Kind: check.Again, Event: id(3), Text: "is in table queue"}}
+		}, "[ended again went back]"},
 		"a goroutine that is left behind": {func(l *[]check.Line, _ *check.State, _ *check.Rules) {
 			*l = append(*l, check.Line{Kind: check.Behind, Who: "worker", Say: "goroutine 7 [select]:"})
 		}, "[left]"},

@@ -164,7 +164,7 @@ func (d *driver) createDatabases(ctx context.Context) error {
 	for _, db := range []struct {
 		name, sql string
 		pool      **pgxpool.Pool
-	}{{"shop", shop.Tables, &d.root}, {"other", shop.EffectTables, &d.other}} {
+	}{{"shop", shop.Tables + watchTables, &d.root}, {"other", shop.EffectTables, &d.other}} {
 		if *db.pool, err = d.rootPool(ctx, db.name); err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func (d *driver) rootPool(ctx context.Context, database string) (*pgxpool.Pool, 
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	cfg.MaxConns = 10
-	cfg.ConnConfig.RuntimeParams["application_name"] = "driver"
+	cfg.ConnConfig.RuntimeParams["application_name"] = operatorName
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)

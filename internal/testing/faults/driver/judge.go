@@ -82,6 +82,9 @@ func (d *driver) judge(ctx context.Context, rules check.Rules) (*Account, error)
 			return nil, err
 		}
 	}
+	if state.Noted, err = d.notes(ctx); err != nil {
+		return nil, err
+	}
 	rules.Topics, rules.Limits, rules.Lease = topics, d.limits.all(), shop.Lease
 	found, err := check.Check(f, state, rules)
 	if err != nil {
