@@ -3,9 +3,12 @@
 -- event_limit of them. It reads a range of parked_key, because with key = ... the planner may walk the primary key
 -- instead. Guarded by the lease. taken notes on each head how many events of its key are taken with it. If the
 -- process dies of one, the next leases take only these, one by one, and count each attempt before it is made. Such a lease
--- leaves a head whose version is newer than the newest that its process knows, by topics, to another process.
-WITH due AS MATERIALIZED (
-    SELECT p.key
+-- leaves a head whose version is newer than the newest that its process knows, by topics, to another process. That one takes it
+-- alone, and counts the attempt, even if the log has been handled since, and its lease is a usual one.
+WITH head AS MATERIALIZED (
+    SELECT p.key, p.retry_after,
+        p.taken > 0
+            AND coalesce(p.version <= (@versions::integer[])[array_position(@topics::text[], p.namespace || '/' || p.topic)], true) AS suspect
     FROM outbox_schema.parked AS p
     WHERE p.listener = @listener
       AND p.retry_after <= statement_timestamp()
@@ -27,15 +30,20 @@ WITH due AS MATERIALIZED (
     ORDER BY p.retry_after
     LIMIT @key_limit::integer
 ),
+due AS (
+    SELECT h.key, h.suspect
+    FROM head AS h
+    WHERE h.key = coalesce((SELECT s.key FROM head AS s WHERE s.suspect ORDER BY s.retry_after LIMIT 1), h.key)
+),
 noted AS (
     UPDATE outbox_schema.parked AS p
-    SET attempts = CASE WHEN @one_by_one::boolean THEN p.attempts + 1 ELSE p.attempts END,
-        taken = CASE WHEN @one_by_one::boolean THEN p.taken ELSE @event_limit::integer END
+    SET attempts = CASE WHEN d.suspect THEN p.attempts + 1 ELSE p.attempts END,
+        taken = CASE WHEN d.suspect THEN p.taken ELSE @event_limit::integer END
     FROM due AS d
     WHERE p.listener = @listener
       AND p.key = d.key
       AND p.retry_after IS NOT NULL
-      AND (@one_by_one::boolean OR p.taken <> @event_limit::integer)
+      AND (d.suspect OR p.taken <> @event_limit::integer)
 )
 SELECT e.no, e.key, e.taken, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
     coalesce(e.dedupe_key, '') AS dedupe_key,
@@ -54,7 +62,7 @@ CROSS JOIN LATERAL (
       AND o.key >= d.key
       AND o.key <= d.key
     ORDER BY o.listener, o.key, o.no
-    LIMIT @event_limit::integer
+    LIMIT CASE WHEN d.suspect THEN 1 ELSE @event_limit::integer END
 ) AS e
 ORDER BY e.no;
 

@@ -159,22 +159,24 @@ func (q *Queries) ParkedSettle(ctx context.Context, arg ParkedSettleParams) erro
 }
 
 const ParkedTake = `-- name: ParkedTake :many
-WITH due AS MATERIALIZED (
-    SELECT p.key
+WITH head AS MATERIALIZED (
+    SELECT p.key, p.retry_after,
+        p.taken > 0
+            AND coalesce(p.version <= ($3::integer[])[array_position($4::text[], p.namespace || '/' || p.topic)], true) AS suspect
     FROM outbox_schema.parked AS p
     WHERE p.listener = $1
       AND p.retry_after <= statement_timestamp()
-      AND p.bucket % $3::integer = $4::integer
+      AND p.bucket % $5::integer = $6::integer
       AND (
-          NOT $5::boolean
+          NOT $7::boolean
           OR p.taken > 0
-              AND coalesce(p.version <= ($6::integer[])[array_position($7::text[], p.namespace || '/' || p.topic)], true)
+              AND coalesce(p.version <= ($3::integer[])[array_position($4::text[], p.namespace || '/' || p.topic)], true)
       )
       AND EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l
         WHERE l.listener = $1
-          AND l.shard = $4::integer
+          AND l.shard = $6::integer
           AND l.lease_by = $8
           AND l.lease_no = $9
           AND l.running
@@ -182,15 +184,20 @@ WITH due AS MATERIALIZED (
     ORDER BY p.retry_after
     LIMIT $10::integer
 ),
+due AS (
+    SELECT h.key, h.suspect
+    FROM head AS h
+    WHERE h.key = coalesce((SELECT s.key FROM head AS s WHERE s.suspect ORDER BY s.retry_after LIMIT 1), h.key)
+),
 noted AS (
     UPDATE outbox_schema.parked AS p
-    SET attempts = CASE WHEN $5::boolean THEN p.attempts + 1 ELSE p.attempts END,
-        taken = CASE WHEN $5::boolean THEN p.taken ELSE $2::integer END
+    SET attempts = CASE WHEN d.suspect THEN p.attempts + 1 ELSE p.attempts END,
+        taken = CASE WHEN d.suspect THEN p.taken ELSE $2::integer END
     FROM due AS d
     WHERE p.listener = $1
       AND p.key = d.key
       AND p.retry_after IS NOT NULL
-      AND ($5::boolean OR p.taken <> $2::integer)
+      AND (d.suspect OR p.taken <> $2::integer)
 )
 SELECT e.no, e.key, e.taken, e.seq, e.id, e.namespace, e.topic, e.version, e.tenant_id,
     coalesce(e.dedupe_key, '') AS dedupe_key,
@@ -209,7 +216,7 @@ CROSS JOIN LATERAL (
       AND o.key >= d.key
       AND o.key <= d.key
     ORDER BY o.listener, o.key, o.no
-    LIMIT $2::integer
+    LIMIT CASE WHEN d.suspect THEN 1 ELSE $2::integer END
 ) AS e
 ORDER BY e.no
 `
@@ -217,11 +224,11 @@ ORDER BY e.no
 type ParkedTakeParams struct {
 	Listener   string
 	EventLimit int32
+	Versions   []int32
+	Topics     []string
 	Shards     int32
 	Shard      int32
 	OneByOne   bool
-	Versions   []int32
-	Topics     []string
 	WorkerID   pgtype.UUID
 	LeaseNo    int64
 	KeyLimit   int32
@@ -252,16 +259,17 @@ type ParkedTakeRow struct {
 // event_limit of them. It reads a range of parked_key, because with key = ... the planner may walk the primary key
 // instead. Guarded by the lease. taken notes on each head how many events of its key are taken with it. If the
 // process dies of one, the next leases take only these, one by one, and count each attempt before it is made. Such a lease
-// leaves a head whose version is newer than the newest that its process knows, by topics, to another process.
+// leaves a head whose version is newer than the newest that its process knows, by topics, to another process. That one takes it
+// alone, and counts the attempt, even if the log has been handled since, and its lease is a usual one.
 func (q *Queries) ParkedTake(ctx context.Context, arg ParkedTakeParams) ([]ParkedTakeRow, error) {
 	rows, err := q.db.Query(ctx, ParkedTake,
 		arg.Listener,
 		arg.EventLimit,
+		arg.Versions,
+		arg.Topics,
 		arg.Shards,
 		arg.Shard,
 		arg.OneByOne,
-		arg.Versions,
-		arg.Topics,
 		arg.WorkerID,
 		arg.LeaseNo,
 		arg.KeyLimit,

@@ -228,8 +228,13 @@ func (lease *Lease) Prepare(c *Config, now time.Time, retries map[int64]Retry) {
 }
 
 // AddParked gives the lease the parked events that are due. A one-by-one lease takes one event that the previous lease
-// had taken, and none of the log then: the events that may have killed the process are handled before any other.
+// had taken, and none of the log then: the events that may have killed the process are handled before any other. A usual lease
+// becomes such a one if it gets an event that was left over, because the processes that had the leases since do not know its
+// version.
 func (lease *Lease) AddParked(c *Config, now time.Time, events []*Entry) {
+	if len(events) == 1 && events[0].Taken > 0 && !events[0].isNewer() {
+		lease.OneByOne = true
+	}
 	known := make(map[string]bool)
 	for _, e := range events {
 		e.Head, known[e.Key] = !known[e.Key], true

@@ -20,6 +20,7 @@ var controls = []simulation.Control{
 	{Name: "one-by-one", What: "a crash is not noted, so its events are handled together again"},
 	{Name: "charge", What: "an attempt that may kill is not counted before"},
 	{Name: "parked-charge", What: "an attempt at a parked event that may kill is not counted before"},
+	{Name: "parked-alone", What: "a parked event that may kill is handled with others, because the log was handled since", Seed: 1795922119085802},
 	{Name: "retry-count", What: "failed attempts are not counted"},
 	{Name: "release-at-end", What: "a process that stops does not end its leases"},
 	{Name: "barrier", What: "shards change before all have come to the barrier"},

@@ -500,23 +500,30 @@ func (t *tables) takeParked(shard int, by *process, cmd core.TakeParked, now tim
 	if !t.holds(shard, by.id, cmd.Lease.No, "take-parked") {
 		return nil
 	}
-	oneByOne := cmd.Lease.OneByOne
 	var due []*parkedRow
+	suspect := func(p *parkedRow) bool {
+		r := t.rowOf(p.seq)
+		return p.taken > 0 && r.version <= by.topics[r.target].Version
+	}
 	for _, p := range t.parked {
 		if p.retryAfter.IsZero() || p.retryAfter.After(now) || p.bucket%len(t.shards) != shard {
 			continue
 		}
-		r := t.rowOf(p.seq)
-		if !oneByOne || p.taken > 0 && r.version <= by.topics[r.target].Version {
+		if !cmd.Lease.OneByOne || suspect(p) {
 			due = append(due, p)
 		}
 	}
 	slices.SortStableFunc(due, func(a, b *parkedRow) int { return a.retryAfter.Compare(b.retryAfter) })
 	due = due[:min(len(due), cmd.Keys)]
+	most := cmd.Events
+	i := slices.IndexFunc(due, suspect)
+	if i >= 0 && !t.lacks("parked-alone") {
+		due, most = due[i:i+1], 1
+	}
 	for _, head := range due {
 		n := 0
 		for _, p := range t.parked {
-			if p.key == head.key && n < cmd.Events {
+			if p.key == head.key && n < most {
 				n++
 				e := t.entry(t.rowOf(p.seq), by.topics)
 				e.Status, e.ParkedBefore, e.ParkedNo, e.Used, e.Taken = core.Waiting, false, p.no, p.attempts, p.taken
@@ -527,7 +534,7 @@ func (t *tables) takeParked(shard int, by *process, cmd core.TakeParked, now tim
 	slices.SortFunc(events, func(a, b *core.Entry) int { return cmp.Compare(a.ParkedNo, b.ParkedNo) })
 	for _, head := range due {
 		switch {
-		case !oneByOne:
+		case i < 0 || most > 1:
 			head.taken = int32(cmd.Events)
 		case !t.lacks("parked-charge"):
 			head.attempts++
