@@ -386,9 +386,9 @@ func (s *shard) askLease() core.Event {
 }
 
 // renewLease renews a lease. If ctx ends, nothing is reported.
-func (s *shard) renewLease(ctx context.Context, lease *core.Lease) core.Event {
-	sent := time.Now()
-	try, cancel := context.WithDeadline(ctx, sent.Add(max(s.l.cfg.LeaseDuration/5, time.Second)))
+func (s *shard) renewLease(ctx context.Context, cmd core.Renew) core.Event {
+	lease, sent := cmd.Lease, time.Now()
+	try, cancel := context.WithDeadline(ctx, cmd.Until)
 	defer cancel()
 	n, err := s.extend(try, lease)
 	switch {

@@ -176,7 +176,7 @@ func (s *shard) start(cmd core.Command) {
 	case core.Prefetch:
 		s.prefetch(cmd.Next)
 	case core.Renew:
-		s.renew(cmd.Lease)
+		s.renew(cmd)
 	case core.DropPrefetch:
 		s.dropPrefetch()
 	case core.CancelRenew:
@@ -243,11 +243,11 @@ func (s *shard) prefetch(p *core.NextBatch) {
 }
 
 // renew renews a lease.
-func (s *shard) renew(lease *core.Lease) {
+func (s *shard) renew(cmd core.Renew) {
 	ctx, cancel := context.WithCancel(s.run.DBCtx)
 	s.cancelRenew = cancel
 	go func() {
 		defer cancel()
-		s.events <- s.renewLease(ctx, lease)
+		s.events <- s.renewLease(ctx, cmd)
 	}()
 }

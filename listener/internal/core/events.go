@@ -199,8 +199,11 @@ type (
 	Handle struct{ Batch *Batch }
 	// Prefetch reads the next batch of a lease.
 	Prefetch struct{ Next *NextBatch }
-	// Renew renews a lease.
-	Renew struct{ Lease *Lease }
+	// Renew renews a lease. It has failed if there is no answer until Until.
+	Renew struct {
+		Lease *Lease
+		Until time.Time
+	}
 )
 
 // Commands without an answer.

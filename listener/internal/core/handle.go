@@ -123,15 +123,21 @@ func (c *Core) onRenewed(in Renewed) {
 	c.proceed()
 }
 
-// renew renews the lease when that is due. A lease that cannot be renewed is given up before it has run out.
+// renew renews the lease when that is due. A lease that cannot be renewed is given up before it has run out, also if the
+// database does not answer.
 func (c *Core) renew() {
+	last := c.lease.Deadline.Add(-c.cfg.LeaseDuration / 5) // then it is given up
 	switch {
 	case c.lost || c.renewing || c.now.Before(c.renewAt):
-	case c.lease.Deadline.Sub(c.now) <= c.cfg.LeaseDuration/5:
+	case !c.now.Before(last):
 		c.lose()
 	default:
 		c.renewing, c.cancelled = true, false
-		c.do(Renew{c.lease})
+		until := c.now.Add(max(c.cfg.LeaseDuration/5, time.Second)) // then once more, on another connection
+		if last.Before(until) {
+			until = last
+		}
+		c.do(Renew{c.lease, until})
 	}
 }
 

@@ -123,7 +123,7 @@ func (s *shard) do(cmd core.Command) {
 	case core.Prefetch:
 		s.prefetch(cmd.Next)
 	case core.Renew:
-		s.renew(cmd.Lease)
+		s.renew(cmd)
 	case core.FindProcess:
 		s.later(w.random(time.Millisecond), core.ProcessFound{Worker: w.knowing(s.p, cmd.Entry)})
 	case core.TellNewer:
@@ -550,12 +550,9 @@ func (w *world) knowing(by *process, e *core.Entry) (id uuid.NullUUID) {
 	return id
 }
 
-// renewalLimit is how long a renewal may take.
-const renewalLimit = leaseDuration / 5
-
 // renew renews a lease.
-func (s *shard) renew(lease *core.Lease) {
-	w, sent := s.p.w, s.p.w.now
+func (s *shard) renew(cmd core.Renew) {
+	w, sent, lease := s.p.w, s.p.w.now, cmd.Lease
 	s.renewing = lease
 	told := false
 	tell := func(d time.Duration, in core.Event) {
@@ -571,7 +568,7 @@ func (s *shard) renew(lease *core.Lease) {
 		tell(w.random(leaseDuration/5), core.Renewed{Lease: lease, Failed: true})
 		return
 	}
-	tell(renewalLimit, core.Renewed{Lease: lease, Failed: true})
+	tell(cmd.Until.Sub(sent), core.Renewed{Lease: lease, Failed: true})
 	s.send("renewal", func() core.Event {
 		if w.lacks("renewal") {
 			return core.Renewed{Lease: lease, Sent: sent}
