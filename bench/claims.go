@@ -243,13 +243,8 @@ func (s situation) dispatch(ctx context.Context, db *database) (figure float64, 
 	if err != nil {
 		return 0, err
 	}
-	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(running) }()
-	defer func() {
-		stop()
-		err = errors.Join(err, <-ended)
-	}()
+	stop := sync.OnceValue(background(ctx, d.Run))
+	defer func() { err = errors.Join(err, stop()) }()
 	total := 0
 	round := func(n int) error {
 		if err := s.enqueue(ctx, db, total, n); err != nil {
@@ -294,10 +289,7 @@ func (s situation) dispatch(ctx context.Context, db *database) (figure float64, 
 	if len(times) < claimRounds/2 {
 		return 0, fmt.Errorf("%d claims of a full batch in %d rounds, want %d", len(times), rounds, claimRounds/2)
 	}
-	stop()
-	err = <-ended
-	ended <- nil
-	if err != nil {
+	if err := stop(); err != nil {
 		return 0, err
 	}
 	return median(times), s.check(ctx, db, total)

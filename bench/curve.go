@@ -90,7 +90,8 @@ func (l drawn) slope() string {
 		parts = append(parts, fmt.Sprintf("each doubling up to %s gives %.2f times as much", whole(l.X[top]), l.perDoubling(0, top)))
 	}
 	if last := len(l.X) - 1; l.Y[last] <= l.Y[top]*0.98 {
-		parts = append(parts, fmt.Sprintf("with %s it is %.2f of what it is with %s", whole(l.X[last]), l.Y[last]/l.Y[top], whole(l.X[top])))
+		left := l.Y[last] / l.Y[top]
+		parts = append(parts, fmt.Sprintf("with %s it is %.2f of what it is with %s", whole(l.X[last]), left, whole(l.X[top])))
 	}
 	for i := 1; i < len(l.X); i++ {
 		if f := l.perDoubling(i-1, i); f < cliff {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -26,14 +27,14 @@ func curves(n int) []workload {
 			line{"hand-written insert", []int{1, 2, 4, 8, 16, 32, 64}, ofTransactions("hand-written insert")},
 		),
 		curveOf("workers", "a drain by more worker processes", "events/s", "processes",
-			"From the moment when all processes may begin until the queue is empty. Each process has ten handlers at a time and settings as they come.",
+			"From the moment when all processes may begin until the queue is empty. Each process has ten handlers at a time.",
 			line{"handlers that do nothing", []int{1, 2, 4, 8}, func(x int) measured { return drainProcesses(x, n, 0) }},
 			line{"handlers of 5 ms", []int{1, 2, 4, 8}, func(x int) measured {
 				return drainProcesses(x, n/10, 5*time.Millisecond)
 			}},
 		),
 		curveOf("payload", "larger payloads", "MB/s", "bytes",
-			"Payloads of random letters, which do not compress. EnqueueMany: 100 events a call. A rate that falls as fast as payloads grow is a level line.",
+			"Payloads of random letters, which do not compress. EnqueueMany: 100 events a call.",
 			line{"EnqueueMany", sizes, func(x int) measured { return megabytes(x, enqueueSized(x, sized(n, x))) }},
 			line{"dispatcher", sizes, func(x int) measured { return megabytes(x, drainSized(x, sized(n, x))) }},
 			line{"listener", sizes, func(x int) measured { return megabytes(x, listenSized(x, sized(n, x))) }},
@@ -49,7 +50,7 @@ func curves(n int) []workload {
 			}},
 		),
 		curveOf("keys", "more partition keys of a log topic", "events/s", "keys",
-			"One listener with settings as they come, except that 50 handlers may run at a time if they take 1 ms. Events of one key are handled one after the other.",
+			"One listener. Handlers of 1 ms: 50 at a time. Events of one key are handled one after the other.",
 			line{"handlers that do nothing", []int{1, 10, 100, 1000, 10_000, 100_000, 1_000_000}, func(x int) measured {
 				return listenKeys(x, max(n, x), 0, listener.Spec{})
 			}},
@@ -197,8 +198,10 @@ func drainTenants(tenants, n int) measured {
 	}
 }
 
-// drainTopicsOf measures one dispatcher of some topics, of which each has the n-th part of n events.
-func drainTopicsOf(ctx context.Context, db *database, n int, topics []outbox.Topic[padded], payload func(seq int) padded) (float64, error) {
+// drainTopicsOf measures one dispatcher of some topics, which share n events equally.
+func drainTopicsOf(
+	ctx context.Context, db *database, n int, topics []outbox.Topic[padded], payload func(seq int) padded,
+) (float64, error) {
 	n -= n % len(topics)
 	each := n / len(topics)
 	for i := range topics {
@@ -206,7 +209,7 @@ func drainTopicsOf(ctx context.Context, db *database, n int, topics []outbox.Top
 			return 0, err
 		}
 	}
-	if err := fillQueue(ctx, db, 0, payload, topics[0].EnqueueMany); err != nil { // which vacuums
+	if err := errors.Join(db.vacuum(ctx), db.settle(ctx)); err != nil {
 		return 0, err
 	}
 	t := newTally(n)
@@ -244,7 +247,9 @@ func listenKeys(keys, n int, took time.Duration, spec listener.Spec) measured {
 }
 
 // listenOn measures one listener of a log with n events.
-func listenOn(ctx context.Context, db *database, n int, topic outbox.Topic[padded], spec listener.Spec, work func(context.Context)) (float64, error) {
+func listenOn(
+	ctx context.Context, db *database, n int, topic outbox.Topic[padded], spec listener.Spec, work func(context.Context),
+) (float64, error) {
 	pool, err := db.open(ctx, int32(16+2*spec.Shards))
 	if err != nil {
 		return 0, err

@@ -29,10 +29,8 @@ func fillQueue[P any](ctx context.Context, db *database, n int, payload func(seq
 	if err := enqueueAll(ctx, db, n, payload, enqueue); err != nil {
 		return err
 	}
-	for _, table := range [...]string{"events", "queue", "log"} {
-		if _, err := db.pool.Exec(ctx, "VACUUM ANALYZE outbox."+table); err != nil {
-			return err
-		}
+	if err := db.vacuum(ctx); err != nil {
+		return err
 	}
 	return db.settle(ctx)
 }

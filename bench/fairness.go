@@ -62,13 +62,10 @@ func startBurst(ctx context.Context, db *database, topic *outbox.UntypedTopic, n
 	if err != nil {
 		return nil, err
 	}
-	running, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(running) }()
+	stop := background(ctx, d.Run)
 	b.stop = func() error {
-		cancel()
 		defer pool.Close()
-		return <-ended
+		return stop()
 	}
 	select {
 	case <-begun:

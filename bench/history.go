@@ -122,7 +122,7 @@ func (r rows) insert(ctx context.Context, db *database) error {
 }
 
 func (db *database) vacuum(ctx context.Context) error {
-	_, err := db.pool.Exec(ctx, "VACUUM ANALYZE outbox.events, outbox.queue, outbox.delivered")
+	_, err := db.pool.Exec(ctx, "VACUUM ANALYZE outbox.events, outbox.queue, outbox.delivered, outbox.log")
 	return err
 }
 

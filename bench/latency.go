@@ -174,7 +174,7 @@ func listenerLatency(quantile float64, l traffic) workload {
 	return workload{
 		name:  fmt.Sprintf("latency-listener-%s-p%g", l.name(), quantile*100),
 		title: fmt.Sprintf("commit to handler start of a listener, %s, p%g", l.title(), quantile*100), unit: "ms",
-		about:        "The event of a log topic, and that of a queue topic at the same rate. River and pgoutbox have no log, and watermill polls.",
+		about:        "The event of a log topic, and that of a queue topic at the same rate.",
 		lessIsBetter: true,
 		contenders:   []contender{{"listener", l.ofListener(quantile)}, {"dispatcher", l.ofDispatcher(quantile)}},
 		targets:      []target{{of: "listener", to: "dispatcher", atMost: 1.5}},

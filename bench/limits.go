@@ -66,13 +66,10 @@ func limited(ctx context.Context, db *database, work func(seq int64)) (stop func
 	if err != nil {
 		return nil, err
 	}
-	running, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(running) }()
+	end := background(ctx, d.Run)
 	return func() error {
-		cancel()
 		defer pool.Close()
-		return <-ended
+		return end()
 	}, nil
 }
 

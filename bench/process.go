@@ -210,7 +210,7 @@ func idleTime() workload {
 	}
 	return workload{
 		name: "idle", title: "processor time of an idle process", unit: "ms per second", lessIsBetter: true,
-		about:      fmt.Sprintf("Of the process, without PostgreSQL, over %d seconds in which no event is enqueued. Both have settings as they come.", seconds),
+		about:      fmt.Sprintf("Without PostgreSQL, over %d seconds in which no event is enqueued. Settings are as they come.", seconds),
 		contenders: []contender{{"dispatcher", of(workerOrders{})}, {"River", of(workerOrders{River: true})}},
 		targets:    []target{{of: "dispatcher", to: "River", atMost: 1}},
 	}

@@ -72,13 +72,15 @@ func (r *session) write() error {
 	if r.earlier != nil {
 		rep = rep.with(r.earlier, r.all)
 	}
-	for _, f := range []struct {
+	type file struct {
 		name  string
 		write func(io.Writer) error
-	}{{"benchmarks.json", rep.json}, {"benchmarks.md", rep.markdown}, {"benchmarks.svg", rep.svg}, {"benchmarks-curves.svg", rep.svgOfCurves}} {
-		if f.name == "benchmarks-curves.svg" && len(rep.curves()) == 0 {
-			continue
-		}
+	}
+	files := []file{{"benchmarks.json", rep.json}, {"benchmarks.md", rep.markdown}, {"benchmarks.svg", rep.svg}}
+	if len(rep.curves()) > 0 {
+		files = append(files, file{"benchmarks-curves.svg", rep.svgOfCurves})
+	}
+	for _, f := range files {
 		if err := writeFile(filepath.Join(r.out, f.name), f.write); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}

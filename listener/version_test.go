@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,9 +95,13 @@ func TestParkedNewerVersionWaits(t *testing.T) {
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
 		pool := pgtest.Database(t)
 		old, recent := runtimetest.NewNotes(), runtimetest.NewNotes()
+		var counted atomic.Int64 // attempts in the table while the second one runs
 		recent.Fail = func(d outbox.Delivery[runtimetest.Said]) error {
-			if d.Payload.N == 1 && d.Attempt == 1 {
+			switch {
+			case d.Payload.N == 1 && d.Attempt == 1:
 				return errors.New("not yet")
+			case d.Payload.N == 1:
+				counted.Store(int64(pgtest.Count(t, pool, "SELECT attempts FROM outbox.parked ORDER BY no LIMIT 1")))
 			}
 			return nil
 		}
@@ -141,6 +146,7 @@ func TestParkedNewerVersionWaits(t *testing.T) {
 		stopOld()
 		stopRecent()
 		require.Zero(t, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.dead_letters"))
+		require.Equal(t, int64(2), counted.Load(), "it may kill this process too, although the log was handled since")
 	})
 }
 

@@ -6,18 +6,17 @@
 -- leaves a head whose version is newer than the newest that its process knows, by topics, to another process. That one takes it
 -- alone, and counts the attempt, even if the log has been handled since, and its lease is a usual one.
 WITH head AS MATERIALIZED (
-    SELECT p.key, p.retry_after,
-        p.taken > 0
-            AND coalesce(p.version <= (@versions::integer[])[array_position(@topics::text[], p.namespace || '/' || p.topic)], true) AS suspect
+    SELECT p.key, p.retry_after, s.suspect
     FROM outbox_schema.parked AS p
+    CROSS JOIN LATERAL (
+        SELECT p.taken > 0 AND coalesce(
+            p.version <= (@versions::integer[])[array_position(@topics::text[], p.namespace || '/' || p.topic)], true
+        ) AS suspect
+    ) AS s
     WHERE p.listener = @listener
       AND p.retry_after <= statement_timestamp()
       AND p.bucket % @shards::integer = @shard::integer
-      AND (
-          NOT @one_by_one::boolean
-          OR p.taken > 0
-              AND coalesce(p.version <= (@versions::integer[])[array_position(@topics::text[], p.namespace || '/' || p.topic)], true)
-      )
+      AND (s.suspect OR NOT @one_by_one::boolean)
       AND EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l

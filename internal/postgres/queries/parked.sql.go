@@ -160,18 +160,17 @@ func (q *Queries) ParkedSettle(ctx context.Context, arg ParkedSettleParams) erro
 
 const ParkedTake = `-- name: ParkedTake :many
 WITH head AS MATERIALIZED (
-    SELECT p.key, p.retry_after,
-        p.taken > 0
-            AND coalesce(p.version <= ($3::integer[])[array_position($4::text[], p.namespace || '/' || p.topic)], true) AS suspect
+    SELECT p.key, p.retry_after, s.suspect
     FROM outbox_schema.parked AS p
+    CROSS JOIN LATERAL (
+        SELECT p.taken > 0 AND coalesce(
+            p.version <= ($3::integer[])[array_position($4::text[], p.namespace || '/' || p.topic)], true
+        ) AS suspect
+    ) AS s
     WHERE p.listener = $1
       AND p.retry_after <= statement_timestamp()
       AND p.bucket % $5::integer = $6::integer
-      AND (
-          NOT $7::boolean
-          OR p.taken > 0
-              AND coalesce(p.version <= ($3::integer[])[array_position($4::text[], p.namespace || '/' || p.topic)], true)
-      )
+      AND (s.suspect OR NOT $7::boolean)
       AND EXISTS (
         SELECT
         FROM outbox_schema.listeners AS l

@@ -197,6 +197,33 @@ func TestAddParked(t *testing.T) {
 	require.Nil(t, empty.mustCharge())
 }
 
+// TestLeftOverParked: a usual lease handles an event that may kill its process alone, if it is told of one whose version it knows.
+func TestLeftOverParked(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		due            string
+		taken, version []int
+		alone          bool
+	}{
+		"left over":      {"pa", []int{3}, []int{1}, true},
+		"not taken":      {"pa", []int{0}, []int{1}, false},
+		"newer":          {"pa", []int{3}, []int{2}, false},
+		"newer of two":   {"pa pb", []int{3, 0}, []int{2, 1}, false},
+		"nothing is due": {"", nil, nil, false},
+	} {
+		p := newPlay(t, nil)
+		parked, _ := p.entriesOf(c.due)
+		for i, e := range parked {
+			e.Taken, e.Version = int32(c.taken[i]), c.version[i]
+		}
+		lease := &Lease{Events: []*Entry{p.event(1)}}
+		lease.AddParked(&p.core.cfg, p.now, parked)
+		require.Equal(t, c.alone, lease.OneByOne, name)
+		require.Equal(t, c.alone, lease.parkedOnly, name)
+		require.Equal(t, c.alone, len(lease.Events) == 0, name)
+	}
+}
+
 // TestReadAhead: what follows is read unless the lease could not continue with it.
 func TestReadAhead(t *testing.T) {
 	t.Parallel()

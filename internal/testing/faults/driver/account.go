@@ -61,7 +61,10 @@ func (a *Account) String() string {
 		say("%s", l)
 	}
 	var counts []string
-	for _, kind := range []string{check.Lost, check.Phantom, check.Order, check.Double, check.Overlap, check.Over, check.Extra, check.Left, check.Back, check.Again, check.Early, check.Wrong, check.Died, check.Broken} {
+	for _, kind := range []string{
+		check.Lost, check.Phantom, check.Order, check.Double, check.Overlap, check.Over, check.Extra, check.Left, check.Back, check.Again,
+		check.Early, check.Wrong, check.Died, check.Broken,
+	} {
 		counts = append(counts, fmt.Sprintf("%d %s", a.Count(kind), kind))
 	}
 	say("violations: %s", strings.Join(counts, ", "))

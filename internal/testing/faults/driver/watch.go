@@ -42,9 +42,8 @@ const operatorName = "driver"
 // notes reads what the database has noted.
 func (d *driver) notes(ctx context.Context) (all []check.Violation, err error) {
 	var v check.Violation
-	if err := each(ctx, d.root, "SELECT kind, coalesce(event, '00000000-0000-0000-0000-000000000000'), text FROM notes", []any{&v.Kind, (*[16]byte)(&v.Event), &v.Text}, func() {
-		all = append(all, v)
-	}); err != nil {
+	const read = "SELECT kind, coalesce(event, '00000000-0000-0000-0000-000000000000'), text FROM notes"
+	if err := each(ctx, d.root, read, []any{&v.Kind, (*[16]byte)(&v.Event), &v.Text}, func() { all = append(all, v) }); err != nil {
 		return nil, fmt.Errorf("read notes: %w", err)
 	}
 	return all, nil
