@@ -226,11 +226,16 @@ SELECT w.lane
 FROM walk AS w;
 
 -- name: EventClaim :many
--- Leases up to batch_size events, as many from each lane as from the others as far as it has any, and the oldest of each.
+-- Leases up to batch_size events, as many from each lane that it comes to as from the others as far as it has any, and the
+-- oldest of each.
 -- Each lane is walked from (after_due, after_id) on. A walk passes over any number of events that it may not claim, so it
 -- ends after piece events, or when it has met enough. ends tells where, and is -infinity for a lane of which nothing was
 -- taken although it has something. The windows are computed in the order of the index, row by row, so that a walk that has
 -- met enough stops.
+--
+-- In all it meets as many events as would fill eight batches, so that a backlog in each of very many lanes does not make it
+-- slow: the caller puts those lanes first whose turn it is. passed is the lane where it has stopped. ends tells of each
+-- lane behind that one what it tells of a lane of which nothing was taken.
 --
 -- What was met is locked by its id; rows that another claim holds locked are skipped. Another worker may have claimed and
 -- failed an event since it was met, so the lock checks everything again. A lane that has more makes up for
@@ -254,10 +259,11 @@ FROM walk AS w;
 -- Returns the events in the order in which they are due, without payload and created_at if the event is gone from events;
 -- and, with claim_no 0, the ends of walks, and in lane -1 the time of the claim, with the time of its end as created_at.
 WITH met AS MATERIALIZED (
-    SELECT l.lane, c.id, c.next_attempt_at, c.claimable, c.fresh, c.last, c.n = l.piece AS ended
+    SELECT l.lane, l.place, c.id, c.next_attempt_at, c.claimable, c.fresh, c.last, c.n = l.piece AS ended
     FROM (
         SELECT
             unnest(@lanes::integer[]) AS lane,
+            generate_subscripts(@lanes::integer[], 1) AS place,
             unnest(@after_dues::timestamptz[]) AS after_due,
             unnest(@after_ids::uuid[]) AS after_id,
             unnest(@pieces::integer[]) AS piece
@@ -302,6 +308,12 @@ WITH met AS MATERIALIZED (
            OR w.n = l.piece
         LIMIT (@batch_size::integer) + @reclaims::integer
     ) AS c
+    LIMIT 8 * ((@batch_size::integer) + @reclaims::integer)
+),
+passed AS MATERIALIZED (
+    SELECT max(m.place) AS place
+    FROM met AS m
+    HAVING count(*) >= 8 * ((@batch_size::integer) + @reclaims::integer)
 ),
 share AS MATERIALIZED (
     SELECT r.lane, r.id, r.next_attempt_at
@@ -401,15 +413,18 @@ ends AS MATERIALIZED (
         SELECT
             m.lane,
             count(*) FILTER (WHERE m.claimable AND m.fresh) > (SELECT count(*) FROM share AS h WHERE h.lane = m.lane) AS unshared,
-            count(*) >= (@batch_size::integer) + @reclaims::integer OR bool_or(m.ended) AS stopped,
+            count(*) >= (@batch_size::integer) + @reclaims::integer OR bool_or(m.ended)
+                OR m.place = (SELECT p.place FROM passed AS p) AS stopped,
             max(m.next_attempt_at) AS next_attempt_at,
             (array_agg(m.id ORDER BY m.next_attempt_at DESC, m.id DESC))[1] AS id
         FROM met AS m
-        GROUP BY m.lane
+        GROUP BY m.lane, m.place
     ) AS e
     LEFT JOIN last AS d ON d.lane = e.lane
     WHERE e.unshared
        OR e.stopped
+    UNION ALL
+    SELECT unnest((@lanes::integer[])[(SELECT p.place FROM passed AS p) + 1:]), '-infinity', '00000000-0000-0000-0000-000000000000'
 ),
 picked AS MATERIALIZED (
     (SELECT s.id FROM reclaimed AS s WHERE s.last ORDER BY s.next_attempt_at, s.id LIMIT 1)

@@ -191,3 +191,37 @@ func claimed(t *testing.T, s *Store, pool *pgxpool.Pool, call func(*queries.Quer
 	require.NoError(t, err)
 	return r
 }
+
+// TestClaimStopsWhenItHasMetEnough: a claim of one event and one to reclaim meets sixteen in all. It tells where it has
+// stopped in the lane where that was, also if it took nothing there, and that it has not come to those behind. The lane
+// before, whose only event it took, has nothing more.
+func TestClaimStopsWhenItHasMetEnough(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Database(t)
+	s, err := NewStore(pool, StoreConfig{Namespace: "test"})
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), `
+		INSERT INTO testing.events (lane, namespace, topic, payload, status, attempts, max_attempts, next_attempt_at, locked_by, locked_until)
+		SELECT lane, 'test', 'jobs', '{}', CASE WHEN lane = 8 THEN 'processing' ELSE 'pending' END, 1, 9, now() + (n - CASE lane WHEN 7 THEN 200 ELSE 100 END) * interval '1 s',
+			CASE WHEN lane = 8 THEN gen_random_uuid() END, CASE WHEN lane = 8 THEN now() - interval '1 h' END
+		FROM generate_series(0, 10) AS lane, generate_series(1, CASE lane WHEN 7 THEN 1 WHEN 8 THEN 3 ELSE 2 END) AS n`)
+	require.NoError(t, err)
+	c := &claim{Claim: core.Claim{Size: 1, Reclaims: 1}, lease: time.Hour}
+	for lane := range int32(11) {
+		c.Starts = append(c.Starts, core.Start{Lane: lane, Quota: 1, Piece: 100})
+	}
+	got := claimed(t, s, pool, func(q *queries.Queries) { _, _ = q.EventClaim(t.Context(), s.claimParams(c)) })
+	require.Len(t, got.claimed, 1)
+	var first core.Place
+	var id pgtype.UUID
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT next_attempt_at, id FROM testing.events WHERE lane = 8 ORDER BY next_attempt_at").
+		Scan(&first.Due, &id))
+	first.ID = id.Bytes
+	require.NotContains(t, got.ends, int32(7))
+	require.Contains(t, got.ends, int32(8))
+	require.Zero(t, first.Compare(got.ends[8]))
+	for _, lane := range []int32{9, 10} {
+		require.Contains(t, got.ends, lane)
+		require.Zero(t, got.ends[lane].ID)
+	}
+}

@@ -145,10 +145,10 @@ func planStatements(t *testing.T, s *Store) []pgtest.Explained {
 		Permanents: slices.Repeat([]bool{false}, n), Errors: slices.Repeat([]string{errors.ErrUnsupported.Error()}, n),
 	}
 	// A claim from the head reads the events in flight and what it takes, or a piece of each lane. It sorts what it has met:
-	// at most a batch, and a few to reclaim, of each lane.
+	// at most eight batches, and as many times a few to reclaim, of all lanes.
 	const head, pieces = planInFlight + planDead, planLanes * core.FirstPiece
 	from := columnsOf(planWalk().Pieces(0, false))
-	met := func(size int) float64 { return float64(planLanes * (size + core.ReclaimsPerClaim)) }
+	met := func(size int) float64 { return float64(8 * (size + core.ReclaimsPerClaim)) }
 	return []pgtest.Explained{
 		{Name: "claim 1", Call: claim(ClaimConfig{BatchSize: 1}), Reads: head + met(1), Sorts: met(1)},
 		{Name: "claim 100", Call: claim(ClaimConfig{BatchSize: 100}), Reads: head + met(100), Sorts: met(100)},

@@ -40,7 +40,7 @@ type tableModel struct {
 	table  *simtest.Table
 	byID   map[uuid.UUID]*simtest.Row
 	held   [][]*Claimed // by worker, also those that are over
-	topics []string
+	topics []string     // every second seed has so many that one claim does not come to all
 	trace  []string
 	stats  map[string]int
 }
@@ -50,6 +50,11 @@ func newTableModel(t testing.TB, seed uint64) *tableModel {
 		t: t, rnd: rand.New(rand.NewPCG(seed, 0)), pool: pgtest.Database(t), table: simtest.NewTable(),
 		byID: make(map[uuid.UUID]*simtest.Row), held: make([][]*Claimed, 3), topics: []string{"one", "two", "three"},
 		stats: make(map[string]int),
+	}
+	if seed%2 == 0 {
+		for i := range 15 {
+			m.topics = append(m.topics, fmt.Sprint("more", i))
+		}
 	}
 	for range m.held {
 		s, err := NewStore(m.pool, StoreConfig{Namespace: "jobs"})
@@ -87,7 +92,7 @@ func (m *tableModel) enqueue() {
 	var rows []*simtest.Row
 	for range 1 + m.rnd.IntN(8) {
 		r := &simtest.Row{
-			Topic: m.topics[m.rnd.IntN(3)], Tenant: uuid.UUID{byte(1 + m.rnd.IntN(3))}, Version: 1 + m.rnd.IntN(2), Max: 1 + m.rnd.IntN(3),
+			Topic: m.topics[m.rnd.IntN(len(m.topics))], Tenant: uuid.UUID{byte(1 + m.rnd.IntN(3))}, Version: 1 + m.rnd.IntN(2), Max: 1 + m.rnd.IntN(3),
 		}
 		r.Lane = topiclane.Of(r.Topic)
 		require.NoError(m.t, tx.QueryRow(m.t.Context(),
@@ -135,7 +140,12 @@ func (m *tableModel) paused() *core.Pauses {
 
 // query draws a claim.
 func (m *tableModel) query(w int) (q *core.Claim, version int) {
-	q = &core.Claim{Size: 1 + m.rnd.IntN(8), Topics: slices.Clone(m.topics[:1+m.rnd.IntN(3)]), Paused: m.paused()}
+	q = &core.Claim{
+		Size: 1 + m.rnd.IntN(8), Topics: slices.Clone(m.topics[:1+m.rnd.IntN(len(m.topics))]), Paused: m.paused(),
+	}
+	if len(m.topics) > 3 {
+		q.Size = 1 + q.Size/4
+	}
 	piece := 1 + m.rnd.IntN(20)
 	for _, lane := range core.LanesOf(q.Topics) {
 		s := core.Start{Lane: lane, Quota: 1 + m.rnd.IntN(4)}
@@ -160,7 +170,11 @@ func (m *tableModel) query(w int) (q *core.Claim, version int) {
 }
 
 func (m *tableModel) versions(newest int) *versions {
-	return versionsOf(map[string]int{"one": newest, "two": newest, "three": newest})
+	known := make(map[string]int)
+	for _, topic := range m.topics {
+		known[topic] = newest
+	}
+	return versionsOf(known)
 }
 
 // claim claims from both.

@@ -144,15 +144,19 @@ type Start struct {
 }
 
 // Pieces returns the starts of a claim of up to size events that may meet any number of others. It takes as many from
-// each lane as from the others. With unseenOnly, the lanes whose end was seen are left out.
+// each lane as from the others. With unseenOnly, the lanes whose end was seen are left out. A claim does not come to all
+// lanes if many have a backlog, so those come last that are known to have more.
 func (w *Walk) Pieces(size int, unseenOnly bool) []Start {
 	if w.piece == 0 {
 		w.piece = FirstPiece
 	}
 	starts := make([]Start, 0, len(w.lanes))
-	for i := range w.inOrder() {
-		if at := &w.stages[i]; !unseenOnly || !at.seen {
-			starts = append(starts, Start{Lane: w.lanes[i], After: at.after, Piece: max(w.piece, 2*size)})
+	order := w.inOrder()
+	for _, dense := range [...]bool{false, true} {
+		for i := range order {
+			if at := &w.stages[i]; at.dense == dense && (!unseenOnly || !at.seen) {
+				starts = append(starts, Start{Lane: w.lanes[i], After: at.after, Piece: max(w.piece, 2*size)})
+			}
 		}
 	}
 	for i := range starts {

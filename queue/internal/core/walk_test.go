@@ -103,6 +103,24 @@ func TestOnwardSharesTheBatch(t *testing.T) {
 	}
 }
 
+// TestLanesThatAreKnownToHaveMoreComeLast: a claim in pieces does not come to all lanes if many have a backlog.
+func TestLanesThatAreKnownToHaveMoreComeLast(t *testing.T) {
+	t.Parallel()
+	w := NewWalk(tenLanes)
+	for i := range 6 {
+		w.stages[i].dense = true
+	}
+	w.stages[9].seen = true
+	lanes := func(unseenOnly bool) (lanes []int32) {
+		for _, s := range w.Pieces(10, unseenOnly) {
+			lanes = append(lanes, s.Lane)
+		}
+		return lanes
+	}
+	require.Equal(t, []int32{6, 7, 8, 9, 0, 1, 2, 3, 4, 5}, lanes(false))
+	require.Equal(t, []int32{6, 7, 8, 1, 2, 3, 4, 5, 0}, lanes(true), "they take turns")
+}
+
 // TestLanesOfTopics: a claim of topics walks their lanes, and that of rows without a lane.
 func TestLanesOfTopics(t *testing.T) {
 	t.Parallel()

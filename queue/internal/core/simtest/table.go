@@ -163,16 +163,26 @@ type meeting struct {
 	q      *Query
 	met    map[int32][]claimable // by lane
 	shared []claimable           // the fresh ones that share the batch, those that come first in their lanes first
+	n      int                   // of met
+	passed int32                 // the lane where it has stopped because it has met enough in all
+	beyond []int32               // those that it has not come to
 }
+
+// most is how many events EventClaim meets at most, in batches.
+const most = 8
 
 // meet goes through the lanes, a piece of each, as far as the batch may need.
 func (t *Table) meet(now time.Time, q *Query) *meeting {
 	m := &meeting{q: q, met: make(map[int32][]claimable)}
 	places := make(map[*Row]int) // of those that are fresh, in their lanes
 	for _, s := range q.Starts {
+		if m.full() {
+			m.beyond = append(m.beyond, s.Lane)
+			continue
+		}
 		n, fresh := 0, 0
 		for _, r := range t.rows {
-			if n == s.Piece || m.enough(s.Lane) {
+			if n == s.Piece || m.enough(s.Lane) || m.full() {
 				break
 			}
 			if !t.passes(r, now, s) {
@@ -183,12 +193,16 @@ func (t *Table) meet(now time.Time, q *Query) *meeting {
 			c := claimable{r, is, !r.leased(), n == s.Piece}
 			if c.is || c.ended {
 				m.met[s.Lane] = append(m.met[s.Lane], c)
+				m.n++
 			}
 			if c.is && c.fresh {
 				fresh++
 				places[r] = fresh
 				m.shared = append(m.shared, c)
 			}
+		}
+		if m.full() {
+			m.passed = s.Lane
 		}
 	}
 	slices.SortFunc(m.shared, func(a, b claimable) int {
@@ -200,6 +214,9 @@ func (t *Table) meet(now time.Time, q *Query) *meeting {
 
 // enough reports whether the claim needs no more of a lane.
 func (m *meeting) enough(lane int32) bool { return len(m.met[lane]) >= m.q.Size+m.q.Reclaims }
+
+// full reports whether the claim has met enough in all.
+func (m *meeting) full() bool { return m.n >= most*(m.q.Size+m.q.Reclaims) }
 
 // pick returns the fresh events that nobody has locked.
 func (m *meeting) pick(t *Table) (picked []*Row) {
@@ -246,9 +263,12 @@ func (m *meeting) ends() map[int32]core.Place {
 		switch {
 		case fresh > inShare[lane]:
 			ends[lane] = last[lane]
-		case m.enough(lane) || end.ended:
+		case m.enough(lane) || end.ended || m.full() && lane == m.passed:
 			ends[lane] = end.place()
 		}
+	}
+	for _, lane := range m.beyond {
+		ends[lane] = core.Place{}
 	}
 	return ends
 }
