@@ -549,6 +549,34 @@ func TestListenerBatchWithLateCommits(t *testing.T) {
 	})
 }
 
+// TestListenerBatchOfLateCommits: a look for more events does not see what was committed late, behind the cursor. So this
+// does not wait to fill a batch, or it would wait until something else is enqueued.
+func TestListenerBatchOfLateCommits(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
+		pool := pgtest.Database(t)
+		late := pgtest.Begin(t, pool, pgx.TxOptions{})
+		for n := range 5 {
+			_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: n + 1})
+			require.NoError(t, err)
+		}
+		putMany(t, pool, 6)
+		g := newGathering(pool, nil)
+		spec := listener.Spec{Batch: outbox.Batch{Size: 4, Wait: 200 * time.Millisecond}}
+		cfg := listener.Config{PollInterval: 20 * time.Millisecond}
+		stop := runtimetest.StartListener(t, gather(t, pool, transactional, spec, cfg, g))
+		require.Equal(t, 4, pgtest.Receive(t, g.told, "a full batch"))
+		require.Equal(t, 2, pgtest.Receive(t, g.told, "what has waited"))
+		require.NoError(t, late.Commit(t.Context()))
+		require.Equal(t, 4, pgtest.Receive(t, g.told, "a full batch of late commits"))
+		require.Equal(t, 1, pgtest.Receive(t, g.told, "the last of them"))
+		pgtest.Settles(t, pool, 11, "SELECT count(*) FROM effects")
+		stop()
+		onceEach(t, pool, 0)
+	})
+}
+
 // TestListenerBatchesAcrossAChangeOfShards: the window at which the shards stop is not cut, so what is left of it is not
 // lost.
 func TestListenerBatchesAcrossAChangeOfShards(t *testing.T) {

@@ -167,6 +167,11 @@ func (m *tableModel) take(w, shard int) {
 		p.Previous = c.LeaseID
 	}
 	now := m.now()
+	filled := m.shell(w, shard).fill()
+	require.IsType(m.t, core.Filled{}, filled)
+	looked := filled.(core.Filled)
+	looked.Age = 0
+	m.equal(m.model.Fill(shard, now), looked, "what waits")
 	answer := m.shell(w, shard).roundTrip(core.RoundTrip{Take: p})
 	require.IsType(m.t, core.RoundTripDone{}, answer)
 	got, want := answer.(core.RoundTripDone).Lease, m.model.Take(shard, m.id(w), p, now)

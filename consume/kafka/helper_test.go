@@ -109,7 +109,9 @@ func (c *cluster) cut() {
 // produce writes records as they are.
 func (c *cluster) produce(records ...*kgo.Record) {
 	c.t.Helper()
-	client, err := kgo.NewClient(append(c.login, kgo.SeedBrokers(c.addrs...), kgo.DisableClientMetrics(), kgo.DefaultProduceTopic(topic))...)
+	client, err := kgo.NewClient(append(c.login, kgo.SeedBrokers(c.addrs...), kgo.DisableClientMetrics(), kgo.DefaultProduceTopic(topic),
+		// A fetch has whole batches, however large: thousands of records, depending on how busy the machine is.
+		kgo.ProducerBatchMaxBytes(32<<10), kgo.ProducerBatchCompression(kgo.NoCompression()))...)
 	require.NoError(c.t, err)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -129,6 +129,7 @@ type Core struct {
 	leases     int             // how many had something to do
 	filled     bool            // the next lease need not wait for more events
 	foundNone  bool            // the latest look for them found nothing
+	heldBack   bool            // the latest lease left events to the next one that do not fill a batch
 	fillUntil  time.Time       // how long it waits; zero if it does not
 	resumes    time.Time       // when the rate allows another attempt
 

@@ -34,7 +34,8 @@ func (c *Core) onFilled(in Filled) {
 		c.do(Report{IsWorking, 0})
 	}
 	if in.Ready || in.Events == 0 || in.Events >= c.cfg.Batch || !c.now.Before(c.fillUntil) {
-		c.foundNone = in.Events == 0 && !in.Ready
+		// What is left from the latest lease, and is not found, was committed late: it stands behind what looks can see.
+		c.foundNone, c.heldBack = in.Events == 0 && !in.Ready && !c.heldBack, false
 		c.filled, c.scanSize = true, max(c.scanSize, in.Scanned)
 		c.goOn()
 		return

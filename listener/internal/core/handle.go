@@ -223,6 +223,7 @@ func (c *Core) abandon() {
 // knows it.
 func (c *Core) endLease(inTx bool) {
 	c.end, c.inTx = c.cfg.End(c.lease, c.now, c.stopping), inTx
+	c.heldBack = c.batch.held
 	c.end.Cuts = c.batch.held && !c.end.Closes && c.end.RetryCount == 0 && len(c.end.AheadSeqs) == 0
 	if c.newer = c.lease.stoppedAt(); c.newer != nil && (c.newer == c.lease.newer || !c.cfg.Drain) {
 		c.ask(FindProcess{c.newer}, processCall)

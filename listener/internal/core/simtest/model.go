@@ -90,6 +90,9 @@ func (m *Model) TakeParked(shard int, by uuid.UUID, cmd core.TakeParked, now tim
 	return m.t.takeParked(shard, &process{id: by, topics: [2]*core.Topic{m.topic, m.topic}}, cmd, now)
 }
 
+// Fill counts what waits for a shard.
+func (m *Model) Fill(shard int, now time.Time) core.Filled { return m.t.fill(shard, now) }
+
 // LeaseState is ListenerLeaseState.
 func (m *Model) LeaseState(shard int) core.LeaseState { return m.t.leaseState(shard) }
 

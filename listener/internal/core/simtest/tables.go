@@ -283,13 +283,16 @@ func (t *tables) try(shard int, by *process, lease *core.Lease, most int) core.T
 	return in
 }
 
-// fill is ListenerFill. An event has waited for any time.
+// fill is ListenerFill, which does not see what was committed late, behind the cursor. An event has waited for any time.
 func (t *tables) fill(shard int, now time.Time) (f core.Filled) {
 	if shard >= len(t.shards) {
 		return core.Filled{Ready: true}
 	}
 	c := t.shards[shard]
 	for _, r := range t.window(c, t.snapshot()) {
+		if r.seq < int64(len(c.lo)) {
+			continue
+		}
 		f.Scanned++
 		if r.bucket%len(t.shards) == shard {
 			f.Events++
