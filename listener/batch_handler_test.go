@@ -523,23 +523,31 @@ func TestListenerBatchIsFilledAcrossWindows(t *testing.T) {
 	})
 }
 
+// startBeforeLateCommits starts a listener with batches of four, and returns when it has handled four of six events. Five that
+// stand before them are not committed.
+func startBeforeLateCommits(t *testing.T, transactional bool) (pool *pgxpool.Pool, late pgx.Tx, g *gathering, stop func()) {
+	t.Helper()
+	pool = pgtest.Database(t)
+	late = pgtest.Begin(t, pool, pgx.TxOptions{})
+	for n := range 5 {
+		_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: n + 1})
+		require.NoError(t, err)
+	}
+	putMany(t, pool, 6)
+	g = newGathering(pool, nil)
+	spec := listener.Spec{Batch: outbox.Batch{Size: 4, Wait: 200 * time.Millisecond}}
+	cfg := listener.Config{PollInterval: 20 * time.Millisecond}
+	stop = runtimetest.StartListener(t, gather(t, pool, transactional, spec, cfg, g))
+	require.Equal(t, 4, pgtest.Receive(t, g.told, "a full batch"))
+	return pool, late, g, stop
+}
+
 // TestListenerBatchWithLateCommits: a window that still has late commits is not cut, so nothing is lost or handled twice.
 func TestListenerBatchWithLateCommits(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
-		pool := pgtest.Database(t)
-		late := pgtest.Begin(t, pool, pgx.TxOptions{})
-		for n := range 5 {
-			_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: n + 1})
-			require.NoError(t, err)
-		}
-		putMany(t, pool, 6)
-		g := newGathering(pool, nil)
-		spec := listener.Spec{Batch: outbox.Batch{Size: 4, Wait: 200 * time.Millisecond}}
-		cfg := listener.Config{PollInterval: 20 * time.Millisecond}
-		stop := runtimetest.StartListener(t, gather(t, pool, transactional, spec, cfg, g))
-		require.Equal(t, 4, pgtest.Receive(t, g.told, "a full batch"))
+		pool, late, _, stop := startBeforeLateCommits(t, transactional)
 		require.NoError(t, late.Commit(t.Context()))
 		pgtest.Settles(t, pool, 11, "SELECT count(DISTINCT event_id) FROM effects")
 		runtimetest.Put(t, pool, "last", 1)
@@ -555,18 +563,7 @@ func TestListenerBatchOfLateCommits(t *testing.T) {
 	t.Parallel()
 	pgtest.Slow(t)
 	runtimetest.BothModes(t, func(t *testing.T, transactional bool) {
-		pool := pgtest.Database(t)
-		late := pgtest.Begin(t, pool, pgx.TxOptions{})
-		for n := range 5 {
-			_, err := runtimetest.SaidTopic.Enqueue(t.Context(), late, runtimetest.Said{Key: "late", N: n + 1})
-			require.NoError(t, err)
-		}
-		putMany(t, pool, 6)
-		g := newGathering(pool, nil)
-		spec := listener.Spec{Batch: outbox.Batch{Size: 4, Wait: 200 * time.Millisecond}}
-		cfg := listener.Config{PollInterval: 20 * time.Millisecond}
-		stop := runtimetest.StartListener(t, gather(t, pool, transactional, spec, cfg, g))
-		require.Equal(t, 4, pgtest.Receive(t, g.told, "a full batch"))
+		pool, late, g, stop := startBeforeLateCommits(t, transactional)
 		require.Equal(t, 2, pgtest.Receive(t, g.told, "what has waited"))
 		require.NoError(t, late.Commit(t.Context()))
 		require.Equal(t, 4, pgtest.Receive(t, g.told, "a full batch of late commits"))
