@@ -71,6 +71,9 @@ func newCluster(t testing.TB, brokers int, opts ...kfake.Opt) *cluster {
 
 func (c *cluster) start() {
 	c.t.Helper()
+	for _, a := range c.addrs { // where it was before
+		require.NoError(c.t, freeport.Reclaim(a))
+	}
 	started, err := kfake.NewCluster(c.opts...)
 	require.NoError(c.t, err)
 	c.Cluster, c.addrs = started, started.ListenAddrs()

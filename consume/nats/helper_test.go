@@ -75,6 +75,7 @@ func newBroker(t testing.TB, change ...func(*server.Options)) *broker {
 
 func (b *broker) start() {
 	b.t.Helper()
+	require.NoError(b.t, freeport.Reclaim(fmt.Sprintf("%s:%d", b.opts.Host, b.opts.Port)))
 	opts := b.opts
 	s, err := server.NewServer(&opts)
 	require.NoError(b.t, err)

@@ -83,6 +83,7 @@ func (b *broker) configure(cfg jetstream.StreamConfig) {
 // start starts the server, at its former address.
 func (b *broker) start() {
 	b.t.Helper()
+	require.NoError(b.t, freeport.Reclaim(fmt.Sprintf("%s:%d", b.opts.Host, b.opts.Port)))
 	opts := b.opts
 	s, err := server.NewServer(&opts)
 	require.NoError(b.t, err)

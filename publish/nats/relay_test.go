@@ -2,10 +2,12 @@ package nats_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -79,19 +81,20 @@ func (b *broker) consume() func(ctx context.Context, apply func([]relaytest.Mess
 			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
 		})
 		if err != nil {
-			return settled(ctx, err)
+			return settled(ctx)
 		}
 		messages, err := consumer.Messages()
 		if err != nil {
-			return settled(ctx, err)
+			return settled(ctx)
 		}
 		defer messages.Stop()
 		for {
 			var got []relaytest.Message
-			last := next - 1
+			last, broken := next-1, false
 			for len(got) < 300 {
 				m, err := messages.Next(jetstream.NextMaxWait(50 * time.Millisecond))
 				if err != nil {
+					broken = !errors.Is(err, natsgo.ErrTimeout)
 					break
 				}
 				meta, err := m.Metadata()
@@ -111,12 +114,15 @@ func (b *broker) consume() func(ctx context.Context, apply func([]relaytest.Mess
 				return err
 			}
 			next = last + 1
+			if broken { // some errors are those of a consumer that gets no message any more
+				return settled(ctx)
+			}
 		}
 	}
 }
 
 // settled waits a moment for a server that is starting.
-func settled(ctx context.Context, _ error) error {
+func settled(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case <-time.After(50 * time.Millisecond):

@@ -69,6 +69,7 @@ func (h *host) start() {
 		h.addr = fmt.Sprintf("127.0.0.1:%d", port)
 	}
 	require.NoError(h.t, server.Listener.Close())
+	require.NoError(h.t, freeport.Reclaim(h.addr))
 	listener, err := net.Listen("tcp", h.addr)
 	require.NoError(h.t, err)
 	server.Listener = listener

@@ -49,6 +49,7 @@ func (p *Proxy) URL(user string) string {
 
 // Up accepts connections.
 func (p *Proxy) Up() {
+	require.NoError(p.t, freeport.Reclaim(p.addr))
 	l, err := net.Listen("tcp", p.addr)
 	require.NoError(p.t, err)
 	p.mu.Lock()

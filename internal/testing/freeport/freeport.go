@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // The ports that are tried: below those that systems hand out themselves.
@@ -41,23 +42,34 @@ func Find() (int, error) {
 		if !claim(port) {
 			continue
 		}
-		if err = try(port); err == nil {
+		if err = try(net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
 			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("find a free port from %d to %d: %w", low, high, err)
 }
 
-// try returns an error if somebody listens at port. No process is started meanwhile: until it runs its program it would
-// have the listener too, and for that time the port would not be free.
-func try(port int) error {
+// try returns an error if somebody listens at address. No process is started meanwhile: it would have the listener too.
+func try(address string) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
 	return l.Close()
+}
+
+// Reclaim waits until nobody listens at an address at which this process has listened. A process that was started before
+// has the listener too, for a moment: until its program runs, which can be after the fork lock is free again. A server that
+// is started again in this process calls Reclaim before it listens.
+func Reclaim(address string) error {
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		err := try(address)
+		if err == nil || time.Since(began) > time.Minute {
+			return err
+		}
+	}
 }
 
 // claim reports whether no process that runs has claimed port. A claim is the UDP port of the same number, which the

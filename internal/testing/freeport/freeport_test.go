@@ -1,8 +1,11 @@
 package freeport_test
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"os/exec"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,5 +36,30 @@ func TestFindIsNotWhatTheSystemHandsOut(t *testing.T) {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
+	}
+}
+
+// TestReclaimWhileProcessesAreStarted: a port can be listened at again, although processes are started all the time.
+func TestReclaimWhileProcessesAreStarted(t *testing.T) {
+	t.Parallel()
+	port, err := freeport.Find()
+	require.NoError(t, err)
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	ctx, stop := context.WithCancel(t.Context())
+	var starting sync.WaitGroup
+	defer starting.Wait()
+	defer stop()
+	for range 4 {
+		starting.Go(func() {
+			for ctx.Err() == nil {
+				_ = exec.CommandContext(ctx, "true").Run()
+			}
+		})
+	}
+	for range 3000 {
+		l, err := net.Listen("tcp", address)
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		require.NoError(t, freeport.Reclaim(address))
 	}
 }

@@ -47,6 +47,11 @@ func startKafka(dir string) (*kafka, error) {
 }
 
 func (k *kafka) start() error {
+	for _, a := range k.addrs { // where it was before
+		if err := freeport.Reclaim(a); err != nil {
+			return fmt.Errorf("start Kafka: %w", err)
+		}
+	}
 	c, err := kfake.NewCluster(k.opts...)
 	if err != nil {
 		return fmt.Errorf("start Kafka: %w", err)
@@ -143,6 +148,9 @@ func startNATS(ctx context.Context, dir string) (*nats, error) {
 func (n *nats) addr() string { return net.JoinHostPort(n.opts.Host, strconv.Itoa(n.opts.Port)) }
 
 func (n *nats) start() error {
+	if err := freeport.Reclaim(n.addr()); err != nil {
+		return fmt.Errorf("start NATS: %w", err)
+	}
 	opts := n.opts
 	s, err := server.NewServer(&opts)
 	if err != nil {
