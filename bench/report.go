@@ -125,6 +125,15 @@ func (r result) runs() int {
 	return len(r.Figures[0].Runs)
 }
 
+// when says when the result was measured, and how often.
+func (r result) when() string {
+	runs := "runs"
+	if r.runs() == 1 {
+		runs = "run"
+	}
+	return fmt.Sprintf("%s, %d %s.", r.Measured.Format("2 January 2006"), r.runs(), runs)
+}
+
 // text formats the result for a terminal.
 func (r result) text() string {
 	var b strings.Builder
@@ -202,8 +211,8 @@ processes share the processors, so a line ends at what both together can do.
 `
 
 func (r result) markdownOfCurve() string {
-	text := fmt.Sprintf("\n### %s\n\n%s\n%s\n%s, %d runs.\n",
-		strings.ToUpper(r.Title[:1])+r.Title[1:], r.About, table(r.Axis, r.Unit, r.Lines), r.Measured.Format("2 January 2006"), r.runs())
+	text := fmt.Sprintf("\n### %s\n\n%s\n%s\n%s\n",
+		strings.ToUpper(r.Title[:1])+r.Title[1:], r.About, table(r.Axis, r.Unit, r.Lines), r.when())
 	for i, f := range r.Failures {
 		if i == 0 {
 			text += "\nNot measured:\n\n"
@@ -225,7 +234,7 @@ func (r result) markdown() string {
 	for _, f := range r.Figures {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.Contender, number(f.Median), f.spread())
 	}
-	fmt.Fprintf(&b, "\n%s, %d runs.\n", r.Measured.Format("2 January 2006"), r.runs())
+	fmt.Fprintf(&b, "\n%s\n", r.when())
 	if len(r.Failures) > 0 {
 		fmt.Fprint(&b, "\nNot measured:\n\n")
 	}

@@ -279,4 +279,10 @@ func TestWhatComesAfterALookWaits(t *testing.T) {
 	p.step(Filled{Events: 1, Age: time.Minute}) // it has waited for long enough
 	p.step(p.taken(nil, 1))
 	require.NotNil(t, p.core.batch.NextCall(p.now))
+
+	p = newPlay(t, func(c *Config) { fills(c); c.Batch = 2; c.BatchSize = 3 })
+	p.taking()
+	p.step(Filled{Events: 1, Age: time.Minute}) // likewise, and no lease has held anything back before
+	p.step(p.taken(nil, 1))
+	require.NotNil(t, p.core.batch.NextCall(p.now))
 }

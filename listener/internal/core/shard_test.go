@@ -141,12 +141,19 @@ func TestNewerVersionsThatAreParked(t *testing.T) {
 	p := newPlay(t, nil)
 	stoppedAt(p)
 	c, e := p.core, p.core.lease.newer
-	for range 2 { // the end of the first is not committed, and the lease is taken again
+	found := func(knows uuid.NullUUID) {
 		c.lease, c.newer, c.batch = &Lease{newer: e, Events: []*Entry{e}}, e, newBatch(&c.cfg, &Lease{}, nil, nil)
 		c.end = &End{Lease: c.lease}
-		c.onProcessFound(ProcessFound{Worker: other})
+		c.onProcessFound(ProcessFound{Worker: knows})
 	}
+	found(other)
+	found(other) // the end of the first is not committed, and the lease is taken again
 	require.True(t, c.wakesOthers, "nobody was woken yet")
+	c.wakesOthers = false
+	found(other)
+	require.False(t, c.wakesOthers, "it was woken before")
+	found(uuid.NullUUID{UUID: uuid.UUID{8}, Valid: true})
+	require.True(t, c.wakesOthers, "this one was not")
 }
 
 // TestEndOfAGeneration: a lease that tells of another number of shards is ended, and no other is taken, or the shard released.
