@@ -198,7 +198,7 @@ test-site: site ## test the site and what makes it, in Chromium too: 2 minutes
 	@cd site && OUTBOXGEN_SITE="$(CURDIR)/dist/site" $(TEST) -count=1 -timeout 30m ./...
 
 .PHONY: bench
-bench: postgres ## compare with hand-written SQL, River and watermill in docs/inside/benchmarks.md: 40 minutes; BENCH="-only drain -runs 3" for less
+bench: postgres ## compare with hand-written SQL, River and watermill in docs/inside/benchmarks.md: 2 hours; BENCH="-only drain -runs 3" for less
 	cd bench && $(GO) run . $(if $(BENCH),$(BENCH),-out ../docs/inside)
 
 .PHONY: bench-dbos
@@ -206,7 +206,7 @@ bench-dbos: postgres ## compare flow control with the queues of DBOS: 6 minutes
 	cd bench && $(GO) run . -only dbos -runs 3 $(BENCH)
 
 .PHONY: bench-curves
-bench-curves: postgres ## measure what becomes of rates with more producers, processes, topics, tenants, keys, shards and larger payloads, in docs/inside/benchmarks.md: 40 minutes
+bench-curves: postgres ## measure what becomes of rates with more producers, processes, topics, tenants, keys, shards and larger payloads, in docs/inside/benchmarks.md: 20 minutes
 	cd bench && $(GO) run . -only curve $(if $(BENCH),$(BENCH),-runs 3 -out ../docs/inside)
 
 .PHONY: chaos
