@@ -29,10 +29,12 @@
 //
 // # Order and duplicates
 //
-// Events with one key are sent one after another, each after RabbitMQ has confirmed the one before. Events with
-// different keys are sent concurrently, each on a separate channel, so that the server's refusal of an event ends the
-// channel of no other event. So each event costs its key a round trip, and a topic with only one key is limited to that
-// speed. A queue keeps the order in which it got the messages. Consumers keep it with a single active consumer, or with
+// Events with one key are sent one after another, each after RabbitMQ has confirmed the one before. So each event costs its
+// key a round trip, and a topic with only one key is limited to that speed. Events with different keys are sent
+// concurrently; those of one call and one destination share a channel, but messages of 64 KiB and more are each alone on
+// one. When RabbitMQ refuses a message, it ends the channel and does not say which message it means. Then those of the
+// channel that were not confirmed are sent again, half as many at a time after each refusal, until the one that is refused
+// is alone. Some of the others may be stored twice. A queue keeps the order in which it got the messages. Consumers keep it with a single active consumer, or with
 // a consistent hash exchange; the routing key is that of the destination, not the event's key.
 //
 // An event whose confirmation got lost is sent again and may be stored twice, which the consumer's inbox notices. The
@@ -73,19 +75,21 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outboxgen/outboxgen/internal/broker/amqpurl"
-	"github.com/outboxgen/outboxgen/outbox"
 	"github.com/outboxgen/outboxgen/publish"
+	"github.com/outboxgen/outboxgen/publish/internal/flight"
 	"github.com/outboxgen/outboxgen/publish/internal/missing"
 )
 
 // ErrClosed is the error of Publish after a call of Close, marked as unavailable.
 var ErrClosed = errors.New("the publisher is closed")
+
+// maxConcurrency is the maximum of Config.Concurrency, and its default.
+const maxConcurrency = 1000
 
 // Config says where a Publisher sends events and how. Only URL is required.
 type Config struct {
@@ -101,9 +105,9 @@ type Config struct {
 	// permanently, as dead letters. 0 means however long: they are unavailable and wait, so that neither an outage nor a
 	// queue that is created late makes dead letters. A negative value refuses them immediately.
 	NoRouteTimeout time.Duration
-	// Concurrency is how many events of one call of Publish may be sent concurrently, each with a different key and on a
-	// separate channel. 0 means 64; the maximum is 1,000. The server's channel_max limits the channels of all calls; an
-	// event waits for one up to Timeout.
+	// Concurrency is how many events of one call of Publish may be on their way concurrently, each with a different key.
+	// 0 means 1,000, which is the maximum. Those of one destination share a channel. The server's channel_max limits the
+	// channels of all calls; an event waits for one up to Timeout.
 	Concurrency int
 	// TLS is the configuration for amqps; nil means the parameters of the URL, or else the defaults of crypto/tls.
 	TLS *tls.Config
@@ -139,7 +143,7 @@ func (cfg Config) MarshalJSON() ([]byte, error) { return json.Marshal(cfg.shown(
 
 func (cfg Config) withDefaults() Config {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
-	cfg.Concurrency = cmp.Or(cfg.Concurrency, 64)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, maxConcurrency)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.TLS != nil {
 		cfg.TLS = cfg.TLS.Clone()
@@ -154,8 +158,8 @@ func (cfg Config) validate() error {
 		return fmt.Errorf("field URL %w", err)
 	case cfg.Timeout < 0:
 		return fmt.Errorf("field Timeout %s is negative", cfg.Timeout)
-	case cfg.Concurrency < 1 || cfg.Concurrency > 1000:
-		return fmt.Errorf("field Concurrency %d is not between 1 and 1000", cfg.Concurrency)
+	case cfg.Concurrency < 1 || cfg.Concurrency > maxConcurrency:
+		return fmt.Errorf("field Concurrency %d is not between 1 and %d", cfg.Concurrency, maxConcurrency)
 	}
 	return nil
 }
@@ -167,7 +171,11 @@ type Publisher struct {
 	routes  missing.Destinations
 	closing context.Context
 	close   context.CancelFunc
-	calls   sync.RWMutex // read-locked by running calls of Publish
+	// aloneFrom is the size from which on a message is sent alone; a field for tests.
+	aloneFrom int
+
+	calls sync.RWMutex   // read-locked by running calls of Publish
+	sends sync.WaitGroup // for pipelines, which may outlive their calls
 }
 
 var _ publish.Publisher = (*Publisher)(nil)
@@ -188,7 +196,7 @@ func New(cfg Config) (*Publisher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure RabbitMQ publisher: %w", err)
 	}
-	p := &Publisher{cfg: cfg}
+	p := &Publisher{cfg: cfg, aloneFrom: aloneFrom}
 	p.routes.Timeout = cfg.NoRouteTimeout
 	p.closing, p.close = context.WithCancel(context.Background())
 	p.conn = connect(p.closing, cfg)
@@ -199,7 +207,7 @@ func New(cfg Config) (*Publisher, error) {
 func (p *Publisher) Publish(ctx context.Context, events []publish.Outgoing) []error {
 	p.calls.RLock()
 	defer p.calls.RUnlock()
-	return publish.Each(ctx, events, p.cfg.Concurrency, p.send)
+	return flight.Send(ctx, p.closing, events, p.cfg.Concurrency, p.newSending(ctx, events))
 }
 
 // Close ends the running calls of Publish, waits for them and disconnects. The events of these calls count as
@@ -209,104 +217,5 @@ func (p *Publisher) Close() {
 	p.calls.Lock()
 	defer p.calls.Unlock()
 	p.conn.wait()
-}
-
-// errNotConnected is the error of sending without a connection.
-var errNotConnected = errors.New("not connected")
-
-// errNoConfirm is the error of a message that is not confirmed in time.
-var errNoConfirm = errors.New("no confirmation from RabbitMQ")
-
-// send publishes one event. It returns nil when RabbitMQ has confirmed it.
-func (p *Publisher) send(ctx context.Context, o publish.Outgoing) error {
-	if p.closing.Err() != nil {
-		return outbox.BrokerUnavailable(ErrClosed)
-	}
-	to, err := parseAddress(o.Destination)
-	if err != nil {
-		return outbox.Permanent(fmt.Errorf("publish to RabbitMQ: %w", err))
-	}
-	msg, err := messageOf(p.cfg.Encoder, o)
-	if err != nil {
-		return err
-	}
-	l := p.conn.current()
-	if l == nil {
-		p.routes.Forget(o.Destination)
-		return outbox.BrokerUnavailable(p.describe(o.Destination, errNotConnected))
-	}
-	if err := l.fits(msg); err != nil {
-		return outbox.Permanent(p.describe(o.Destination, err))
-	}
-	if why := l.blocked.Load(); why != nil {
-		p.routes.Forget(o.Destination)
-		return outbox.BrokerUnavailable(p.describe(o.Destination,
-			fmt.Errorf("RabbitMQ takes no messages at present: %s", *why)))
-	}
-	timer := time.NewTimer(p.cfg.Timeout)
-	defer timer.Stop()
-
-	channel, err := l.acquire(ctx, p.closing, timer.C)
-	switch {
-	case p.closing.Err() != nil:
-		if channel != nil {
-			l.release(channel)
-		}
-		return outbox.BrokerUnavailable(ErrClosed)
-	case ctx.Err() != nil && err != nil:
-		return fmt.Errorf("%w: %w", outbox.ErrNotSent, p.describe(o.Destination, context.Cause(ctx)))
-	case err != nil:
-		return p.resultOf(l, o.Destination, to, err)
-	}
-	j := &job{to: to, msg: msg, done: make(chan error, 1), abandoned: make(chan struct{})}
-	channel.jobs <- j
-	select {
-	case err := <-j.done:
-		if err == nil {
-			p.routes.Forget(o.Destination)
-			return nil
-		}
-		return p.resultOf(l, o.Destination, to, err)
-	case <-ctx.Done():
-		err = p.describe(o.Destination, context.Cause(ctx))
-		if !j.abandon() {
-			err = fmt.Errorf("%w: %w", outbox.ErrNotSent, err)
-		}
-		return err
-	case <-p.closing.Done():
-		j.abandon()
-		return outbox.BrokerUnavailable(ErrClosed)
-	case <-l.down:
-		j.abandon()
-		return p.resultOf(l, o.Destination, to, errDown)
-	case <-timer.C:
-		j.abandon()
-		return p.resultOf(l, o.Destination, to, errNoConfirm)
-	}
-}
-
-// job is a message for a sender.
-type job struct {
-	to        address
-	msg       amqp091.Publishing
-	done      chan error // receives the result
-	abandoned chan struct{}
-	state     atomic.Int32
-}
-
-// The states of a job. The first to change it decides whether the message is sent.
-const (
-	waiting int32 = iota
-	handed        // it may have been sent
-	dropped       // it will not be sent
-)
-
-// hand reports whether the message may be sent.
-func (j *job) hand() bool { return j.state.CompareAndSwap(waiting, handed) }
-
-// abandon ends the wait for the result. It reports whether the message may have been sent.
-func (j *job) abandon() (sent bool) {
-	sent = !j.state.CompareAndSwap(waiting, dropped)
-	close(j.abandoned)
-	return sent
+	p.sends.Wait()
 }

@@ -126,7 +126,7 @@ func (c *connector) open(ctx context.Context, server string) (*link, error) {
 		}
 		return nil, err
 	}
-	return newLink(conn, raw, c.cfg.Concurrency), nil
+	return newLink(conn, raw), nil
 }
 
 // note remembers an error, and logs it if it differs from the last one and was not logged a moment ago.

@@ -18,7 +18,10 @@ const maxChannels = 2000
 // closeTimeout is how long the server may take to answer that we close the connection.
 const closeTimeout = time.Second
 
-// link is a connection to a server, with senders to send messages on.
+// maxIdle is how many channels are kept for later.
+const maxIdle = 64
+
+// link is a connection to a server, with channels to send messages on.
 type link struct {
 	conn    *amqp091.Connection
 	raw     net.Conn
@@ -26,26 +29,30 @@ type link struct {
 	blocks  chan amqp091.Blocking
 	blocked atomic.Pointer[string] // why the server takes no messages; nil while it does
 	down    chan struct{}          // closed when the connection has ended
-	slots   chan struct{}          // has an element for each sender
-	senders sync.WaitGroup
+	slots   chan struct{}          // has an element for each channel that may be used in addition
+	calls   sync.WaitGroup         // that open and close channels
 
-	mu   sync.Mutex
-	idle []*sender
-	keep int // the maximum number of idle senders
+	mu    sync.Mutex
+	idle  []*channel
+	ended bool // no call may begin
 }
 
-func newLink(conn *amqp091.Connection, raw net.Conn, keep int) *link {
+func newLink(conn *amqp091.Connection, raw net.Conn) *link {
 	limit := maxChannels
 	if max := int(conn.Config.ChannelMax); max > 0 && max < limit {
 		limit = max
 	}
-	return &link{
-		conn: conn, raw: raw, keep: keep, down: make(chan struct{}), slots: make(chan struct{}, limit),
+	l := &link{
+		conn: conn, raw: raw, down: make(chan struct{}), slots: make(chan struct{}, limit),
 		closed: conn.NotifyClose(make(chan *amqp091.Error, 1)), blocks: conn.NotifyBlocked(make(chan amqp091.Blocking, 8)),
 	}
+	for range limit {
+		l.slots <- struct{}{}
+	}
+	return l
 }
 
-// serve waits until the connection or ctx ends. It returns after all senders have ended, with the error of the
+// serve waits until the connection or ctx ends. It returns after all channels have ended, with the error of the
 // connection.
 func (l *link) serve(ctx context.Context) error {
 	var err error
@@ -71,9 +78,10 @@ func (l *link) serve(ctx context.Context) error {
 	timer.Stop()
 	_ = l.raw.Close()
 	l.mu.Lock()
+	l.ended = true
 	close(l.down)
 	l.mu.Unlock()
-	l.senders.Wait()
+	l.calls.Wait()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -87,143 +95,137 @@ var errDown = errors.New("the connection was lost")
 var errNoChannel = errors.New("all channels of the connection are in use: the server's channel_max is too low for " +
 	"the number of destinations, or the server does not answer")
 
-// acquire returns a sender that nobody else uses. An error means that one of the other arguments or the connection has
-// ended.
-func (l *link) acquire(ctx, closing context.Context, timeout <-chan time.Time) (*sender, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-closing.Done():
-		return nil, closing.Err()
-	case <-l.down:
-		return nil, errDown
-	case <-timeout:
-		return nil, errNoChannel
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if last := len(l.idle) - 1; last >= 0 {
-		free := l.idle[last]
-		l.idle = l.idle[:last]
-		return free, nil
-	}
-	select {
-	case <-l.down: // serve no longer waits for new senders
-		<-l.slots
-		return nil, errDown
-	default:
-	}
-	fresh := &sender{link: l, jobs: make(chan *job, 1)}
-	l.senders.Add(1)
-	go fresh.run()
-	return fresh, nil
-}
-
-// release makes a sender available. It reports false if there are enough: then the sender must end.
-func (l *link) release(free *sender) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.idle) >= l.keep {
-		return false
-	}
-	l.idle = append(l.idle, free)
-	<-l.slots
-	return true
-}
-
-// sender is a channel that sends one message at a time. What the server says on it is about that message.
-type sender struct {
-	link    *link
-	jobs    chan *job
-	channel *amqp091.Channel // nil until the first job
-	acks    chan amqp091.Confirmation
+// channel is a channel in confirm mode. The server returns a message before it confirms it.
+type channel struct {
+	*amqp091.Channel
+	acks    chan amqp091.Confirmation // in the order of the messages
 	returns chan amqp091.Return
 	closed  chan *amqp091.Error
 }
 
-// run sends messages until the channel or the connection ends.
-func (l *sender) run() {
-	defer l.link.senders.Done()
-	for {
-		select {
-		case j := <-l.jobs:
-			err, usable := l.send(j)
-			usable = usable && l.link.release(l)
-			j.done <- err
-			if !usable {
-				if l.channel != nil {
-					_ = l.channel.Close() // an error means that it was closed already
-				}
-				<-l.link.slots
-				return
-			}
-		case <-l.link.down:
-			return
-		}
+// acquire returns a channel that nobody else uses. The caller must release it. An error of ctx or closing, errDown or
+// errNoChannel means that one of the other arguments or the connection has ended. Any other is the server's.
+func (l *link) acquire(ctx, closing context.Context, timeout <-chan time.Time) (*channel, error) {
+	if _, err := await(l, ctx, closing, timeout, l.slots); err != nil {
+		return nil, err
 	}
+	if free := l.takeIdle(); free != nil {
+		return free, nil
+	}
+	opened, gone := make(chan opening), make(chan struct{})
+	defer close(gone)
+	if !l.start(func() {
+		o := l.open()
+		select {
+		case opened <- o:
+		case <-gone: // another may use it
+			l.release(o.channel, true)
+		}
+	}) {
+		return nil, errDown
+	}
+	o, err := await(l, ctx, closing, timeout, opened)
+	if err == nil && o.err != nil {
+		l.release(o.channel, false)
+		return nil, o.err
+	}
+	return o.channel, err
 }
 
-// send sends one message and waits for the confirmation. usable reports whether the channel can be used again.
-func (l *sender) send(j *job) (err error, usable bool) {
-	if l.channel == nil {
-		if err := l.open(); err != nil {
-			return err, false
-		}
-	}
-	if !j.hand() {
-		return context.Canceled, true // nobody waits for the result
-	}
-	// A channel in confirm mode gets a return before the confirmation of the same message.
-	if err := l.channel.Publish(j.to.exchange, j.to.key, true, false, j.msg); err != nil {
-		return l.why(err), false
-	}
+// await waits for a value of c, or until something else ends.
+func await[T any](l *link, ctx, closing context.Context, timeout <-chan time.Time, c <-chan T) (got T, err error) {
 	select {
-	case ack, open := <-l.acks:
-		switch {
-		case !open:
-			return l.why(errDown), false
-		case !ack.Ack:
-			return errNack, true
-		}
-		select {
-		case r := <-l.returns:
-			return &unroutable{code: r.ReplyCode, text: r.ReplyText}, true
-		default:
-			return nil, true
-		}
-	case <-j.abandoned:
-		return context.Canceled, false // the confirmation may still come
+	case got = <-c:
+		return got, nil
+	case <-ctx.Done():
+		return got, ctx.Err()
+	case <-closing.Done():
+		return got, closing.Err()
+	case <-l.down:
+		return got, errDown
+	case <-timeout:
+		return got, errNoChannel
 	}
 }
 
-// open opens the channel.
-func (l *sender) open() error {
-	channel, err := l.link.conn.Channel()
-	if err != nil {
-		return err
-	}
-	l.channel = channel
-	l.acks = channel.NotifyPublish(make(chan amqp091.Confirmation, 1))
-	l.returns = channel.NotifyReturn(make(chan amqp091.Return, 1))
-	l.closed = channel.NotifyClose(make(chan *amqp091.Error, 1))
-	if err := channel.Confirm(false); err != nil {
-		return l.why(err)
+// takeIdle returns a channel that was released, or nil.
+func (l *link) takeIdle() *channel {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for last := len(l.idle) - 1; last >= 0; last-- {
+		free := l.idle[last]
+		if l.idle = l.idle[:last]; !free.IsClosed() {
+			return free
+		}
 	}
 	return nil
 }
 
+// start runs f in a goroutine that serve waits for. It reports false if the connection has ended.
+func (l *link) start(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return false
+	}
+	l.calls.Go(f)
+	return true
+}
+
+// release makes room for another channel. If the channel is usable, it is kept for others, or else closed. It may be nil.
+func (l *link) release(c *channel, usable bool) {
+	l.mu.Lock()
+	keep := usable && c != nil && len(l.idle) < maxIdle && !c.IsClosed()
+	if keep {
+		l.idle = append(l.idle, c)
+	}
+	l.mu.Unlock()
+	if keep || c == nil || c.IsClosed() {
+		l.slots <- struct{}{}
+		return
+	}
+	l.start(func() {
+		_ = c.Close() // an error means that it was closed meanwhile
+		l.slots <- struct{}{}
+	})
+}
+
+// opening is the result of open.
+type opening struct {
+	channel *channel // nil if there is none
+	err     error
+}
+
+// open opens a channel.
+func (l *link) open() opening {
+	raw, err := l.conn.Channel()
+	if err != nil {
+		return opening{err: err}
+	}
+	c := &channel{
+		Channel: raw,
+		// A full channel of acks would block the client's reader while it holds a lock that Publish needs.
+		acks:    raw.NotifyPublish(make(chan amqp091.Confirmation, maxConcurrency)),
+		returns: raw.NotifyReturn(make(chan amqp091.Return, 16)),
+		closed:  raw.NotifyClose(make(chan *amqp091.Error, 1)),
+	}
+	if err := raw.Confirm(false); err != nil {
+		return opening{c, l.why(c, err)}
+	}
+	return opening{channel: c}
+}
+
 // why returns the reason that the server gave for closing the channel, or else err.
-func (l *sender) why(err error) error {
-	if !l.channel.IsClosed() {
+func (l *link) why(c *channel, err error) error {
+	if !c.IsClosed() {
 		return err
 	}
 	select {
-	case reason, given := <-l.closed:
+	case reason, given := <-c.closed:
 		if given {
 			return reason
 		}
-	case <-l.link.down:
+	case <-l.down:
 	}
 	return err
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/outboxgen/outboxgen/outbox"
 )
 
+// errNotConnected is the error of sending without a connection.
+var errNotConnected = errors.New("not connected")
+
 // errNack is the error of a message that a queue has refused.
 var errNack = errors.New("refused with a nack: a queue is full and has overflow reject-publish, or it failed")
 
@@ -21,6 +24,12 @@ type unroutable struct {
 
 // Error has the server's code and text.
 func (u *unroutable) Error() string { return fmt.Sprintf("returned: %d %s", u.code, u.text) }
+
+// ofDestination reports whether an error of a channel is about its destination, and not about one message.
+func ofDestination(err error) bool {
+	reason, answered := errors.AsType[*amqp091.Error](err)
+	return answered && (reason.Code == amqp091.NotFound || reason.Code == amqp091.AccessRefused)
+}
 
 // resultOf returns the result of Publish for an event that was not confirmed.
 func (p *Publisher) resultOf(l *link, destination string, to address, err error) error {

@@ -273,17 +273,104 @@ func TestClosedPublisher(t *testing.T) {
 	p.Close()
 }
 
-// TestFewChannels: events wait for a channel if the server allows only a few.
+// TestFewChannels: destinations wait for a channel if the server allows only a few.
 func TestFewChannels(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	p := b.publisher(t, func(cfg *amqp.Config) { cfg.URL += "?channel_max=2" })
 	var events []publish.Outgoing
 	for n := range 200 {
-		events = append(events, b.event(fmt.Sprintf("key %d", n%20), n))
+		o := b.event(fmt.Sprintf("key %d", n%20), n)
+		o.Destination = fmt.Sprintf("/exchanges/%s/user.%d", b.exchange, n%7)
+		events = append(events, o)
 	}
 	require.Equal(t, make([]error, len(events)), p.Publish(t.Context(), events))
 	require.Len(t, b.received(), len(events))
+}
+
+// TestOneRefusalAmongMany: a refusal that ends a channel is the result of the event that is refused, and of no other of
+// the channel.
+func TestOneRefusalAmongMany(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	p := b.publisher(t)
+	p.ShareChannels()
+	const count = 150
+	refused := map[int]bool{0: true, 1: true, 70: true, count - 1: true}
+	var events []publish.Outgoing
+	var good []string
+	for n := range count {
+		o := b.event(fmt.Sprintf("key %d", n), n)
+		if refused[n] {
+			o = large(o, brokertest.MaxMessageSize)
+		} else {
+			good = append(good, o.ID.String())
+		}
+		events = append(events, o)
+	}
+	for n, err := range p.Publish(t.Context(), events) {
+		if refused[n] {
+			requirePermanent(t, err, "larger than configured max size")
+		} else {
+			require.NoError(t, err, "event %d", n)
+		}
+	}
+	require.Subset(t, b.ids(), good, "what was confirmed is stored")
+}
+
+// TestLargeMessagesAreAlone: a message that may be refused for its size shares its channel with none that would then be
+// sent again.
+func TestLargeMessagesAreAlone(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	var events []publish.Outgoing
+	for n := range 400 {
+		o := b.event(fmt.Sprintf("key %d", n), n)
+		switch n % 4 {
+		case 1, 2:
+			o = large(o, 70_000)
+		case 3:
+			o = large(o, brokertest.MaxMessageSize)
+		}
+		events = append(events, o)
+	}
+	var good []string
+	for n, err := range b.publisher(t).Publish(t.Context(), events) {
+		if n%4 == 3 {
+			requirePermanent(t, err, "larger than configured max size")
+			continue
+		}
+		require.NoError(t, err)
+		good = append(good, events[n].ID.String())
+	}
+	require.ElementsMatch(t, b.ids(), good, "each once")
+}
+
+// TestMissingDestinationOfMany: all events of a call for a destination that is missing have this as their result. One
+// that is not there yet ends a channel, and the server returns the messages of one that has no queue.
+func TestMissingDestinationOfMany(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	for destination, why := range map[string]string{
+		"/exchanges/no-" + b.exchange + "/k":   "there is no exchange",
+		"/exchanges/" + b.exchange + "/orders": "no queue is bound",
+	} {
+		var events []publish.Outgoing
+		for n := range 300 {
+			o := b.event(fmt.Sprintf("key %d", n), n)
+			if n%2 == 0 {
+				o.Destination = destination
+			}
+			events = append(events, o)
+		}
+		for n, err := range b.publisher(t).Publish(t.Context(), events) {
+			if n%2 == 0 {
+				requireUnavailable(t, err, why)
+			} else {
+				require.NoError(t, err)
+			}
+		}
+	}
 }
 
 // abandoned publishes an event while the proxy lets nothing through, and gives it up.
