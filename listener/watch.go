@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outboxgen/outboxgen/internal/machine/doorbell"
+	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 	"github.com/outboxgen/outboxgen/internal/postgres/bell"
 	"github.com/outboxgen/outboxgen/listener/internal/core"
 	"github.com/outboxgen/outboxgen/outbox"
@@ -26,6 +27,7 @@ type watch struct {
 	states []core.Activity
 	woken  []bool // and has not reported since
 	pauses []time.Duration
+	ask    <-chan time.Time // when to check and ask the doorbell again, because it awaits the lock; nil if it does not
 }
 
 func newWatch(r *listenerRun) *watch {
@@ -65,11 +67,15 @@ func (w *watch) run(ctx context.Context) {
 		case <-again:
 			again = nil
 			w.wakeShards(nil)
+		case <-w.ask:
+			w.ask = nil
+			w.OnRing(doorbell.Ring{})
+			w.wakeShards(nil)
 		case <-w.of.callsReturned:
 			w.wakeShards(nil)
-		case loan := <-w.Rang():
-			w.OnRing()
-			w.wakeShards(loan)
+		case r := <-w.Rang():
+			w.OnRing(r)
+			w.wakeShards(r.Loan())
 		case <-w.Polls():
 			w.pollShards()
 			w.OnPoll(w.pause()) // and later, when the checks are over
@@ -133,7 +139,7 @@ func (w *watch) updateSleeper() {
 	switch {
 	case !idle:
 		w.Busy() // no event would give a shard work
-	case w.Idle():
+	case w.Idle() && w.ask == nil:
 		w.of.l.signals.idle.Emit()
 	}
 }
@@ -145,10 +151,13 @@ func (w *watch) onWake(a doorbell.Answer) (again <-chan time.Time) {
 		w.wakeShards(a.Loan())
 		return nil
 	}
-	a.Loan().Return()
-	if pause == 0 {
+	if a.Loan().Return(); pause == 0 {
 		return nil
 	}
 	w.of.l.signals.refused.Emit()
-	return time.After(max(pause, w.pause()))
+	after := time.After(max(pause, w.pause()))
+	if a.State() == sleep.Awaits { // what rings is followed meanwhile
+		w.ask, after = after, nil
+	}
+	return after
 }

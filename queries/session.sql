@@ -41,29 +41,29 @@ SELECT pg_try_advisory_lock(@lock_key::bigint)::boolean AS locked;
 -- name: BellPatience :exec
 -- Says how long a sleeper waits for transactions that are open, and for which doorbell, for the rest of the transaction.
 SELECT
-    set_config('lock_timeout', '3ms', true),
+    set_config('lock_timeout', (@wait_ms::integer)::text, true),
     set_config('outboxgen.bell', (@lock_key::bigint)::text, true);
 
 -- name: BellUnlock :one
 SELECT pg_advisory_unlock(@lock_key::bigint)::boolean AS unlocked;
 
 -- name: BellLocked :one
--- Reports whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
-SELECT EXISTS (
-    SELECT
-    FROM pg_catalog.pg_locks AS l
-    WHERE l.locktype = 'advisory'
-      AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
-      AND l.classid = (@lock_key::bigint >> 32 & 4294967295)::oid
-      AND l.objid = (@lock_key::bigint & 4294967295)::oid
-      AND l.objsubid = 1
-      AND l.mode = 'ExclusiveLock'
-      AND l.granted
-)::boolean AS locked;
+-- Reports whether some session sleeps with the doorbell: then it was a sleeper that refused BellTryLock. And whether one
+-- waits for it, and has waited for longer than a sleeper waits for short transactions.
+SELECT
+    coalesce(bool_or(l.granted), false)::boolean AS locked,
+    coalesce(bool_or(l.waitstart < clock_timestamp() - interval '5 milliseconds'), false)::boolean AS awaited
+FROM pg_catalog.pg_locks AS l
+WHERE l.locktype = 'advisory'
+  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+  AND l.classid = (@lock_key::bigint >> 32 & 4294967295)::oid
+  AND l.objid = (@lock_key::bigint & 4294967295)::oid
+  AND l.objsubid = 1
+  AND l.mode = 'ExclusiveLock';
 
 -- name: BellRing :exec
--- Wakes every sleeper of the channel.
-SELECT pg_notify(@channel::text, '');
+-- Wakes every sleeper of the channel, which checks at once. An enqueue rings with an empty payload.
+SELECT pg_notify(@channel::text, 'check');
 
 -- name: SnapshotHolder :many
 -- Finds the session that has been in its transaction for longest, and for longer than open_for, and that keeps

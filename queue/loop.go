@@ -82,6 +82,7 @@ func (d *Dispatcher) machineOf() core.Config {
 		BatchSize: d.cfg.BatchSize, Concurrency: d.cfg.Concurrency,
 		Ahead:         d.cfg.Concurrency,
 		LeaseDuration: d.cfg.LeaseDuration, PollInterval: d.cfg.PollInterval, MaxPollInterval: d.cfg.MaxPollInterval,
+		Alone:      d.cfg.Topics != nil || d.cfg.TenantIDs != nil,
 		FirstPause: d.cfg.Breaker.FirstPause, WaitPause: waitPauses * d.cfg.Breaker.MaxPause,
 	}
 	d.targetOf = make(map[*core.Target]*target.Target, len(d.targets.All))
@@ -159,7 +160,7 @@ func namesOf(tasks []*core.Task) string {
 // loop tells the core what happens until it ends, and then waits for what still runs.
 func (l *loop) loop() *core.End {
 	defer l.timer.Stop()
-	var rang <-chan *doorbell.Loan
+	var rang <-chan doorbell.Ring
 	var answers <-chan doorbell.Answer
 	if l.bell != nil {
 		rang, answers = l.bell.Rang(), l.bell.Answers()
@@ -175,8 +176,8 @@ func (l *loop) loop() *core.End {
 			l.step(h.event)
 		case <-l.timer.C:
 			l.step(core.Tick{})
-		case loan := <-rang:
-			l.heard(loan, core.Woken{})
+		case r := <-rang:
+			l.heard(r.Loan(), core.Woken{Watched: r.Watched(), Left: r.Left()})
 		case a := <-answers:
 			l.heard(a.Loan(), core.Answered{Request: a.Request(), Bell: a.State()})
 		case ask := <-l.asks:

@@ -23,6 +23,13 @@ import (
 	"github.com/outboxgen/outboxgen/internal/postgres/schemadb"
 )
 
+// Ring says that an event may have been enqueued.
+type Ring struct {
+	loan     *Loan
+	held     bool // this doorbell has the lock
+	enqueued bool // an enqueue has rung, and not a sleeper that gives up the lock
+}
+
 // Answer is the state after the request with that number.
 type Answer struct {
 	request int
@@ -65,11 +72,14 @@ type doorbell struct {
 
 	probe time.Duration // how long a notification may take to arrive
 
-	rang    chan *Loan  // an event may have been enqueued; holds one, the latest
+	rang    chan Ring   // holds one, the latest
 	answers chan Answer // holds one, the latest
 
 	dbCtx     context.Context // for statements after the context of run has ended; set by run
 	impatient time.Time       // until when it does not wait for open transactions; owned by run
+	waiter    *waiter         // the latest; owned by run
+	// awaitedUntil is how long the waiter of another process is relied on; owned by run.
+	awaitedUntil time.Time
 
 	mu        sync.Mutex
 	request   bellRequest
@@ -92,7 +102,7 @@ func newDoorbell(e *Config) *doorbell {
 	listen := cmp.Or(e.Listen, e.Main)
 	return &doorbell{
 		pool: listen, main: e.Main, lends: listen == e.Main, db: e.DB, bell: e.Bell, log: e.Log, told: e.Listening,
-		probe: probeTimeout, rang: make(chan *Loan, 1), answers: make(chan Answer, 1), interrupt: func() {},
+		probe: probeTimeout, rang: make(chan Ring, 1), answers: make(chan Answer, 1), interrupt: func() {},
 	}
 }
 
@@ -133,8 +143,16 @@ func (b *doorbell) next(ctx context.Context) (bellRequest, context.Context, cont
 // answer replaces an answer that nobody has read.
 func (b *doorbell) answer(a Answer) { replace(b.answers, a) }
 
-// ring replaces a ring that nobody has read, whose loan has ended.
-func (b *doorbell) ring(with *Loan) { replace(b.rang, with) }
+// ring replaces a ring that nobody has read, whose loan has ended. Whatever that one was, a check follows soon unless both
+// were by enqueues.
+func (b *doorbell) ring(r Ring) {
+	select {
+	case unread := <-b.rang:
+		r.held, r.enqueued = r.held && unread.held, r.enqueued && unread.enqueued
+	default:
+	}
+	replace(b.rang, r)
+}
 
 // replace makes v what in, which holds one, holds.
 func replace[T any](in chan T, v T) {
@@ -152,6 +170,11 @@ func replace[T any](in chan T, v T) {
 // again when its next request is answered.
 func (b *doorbell) run(ctx, dbCtx context.Context) {
 	b.dbCtx = dbCtx
+	defer func() {
+		if b.waiter.want(false); b.waiter.active() {
+			<-b.waiter.over
+		}
+	}()
 	var trouble backoff.Retrier
 	noNotifications := false
 	for ctx.Err() == nil {
@@ -164,7 +187,7 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 			}
 			noNotifications = false
 			trouble.Reset()
-			b.ring(nil)
+			b.ring(Ring{})
 			err = b.serve(ctx, conn)
 			end, cancel := context.WithTimeout(dbCtx, Timeout)
 			_ = conn.Close(end)
@@ -253,9 +276,12 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 		w, wait, cancel := b.next(ctx)
 		var err error
 		switch {
-		case locked && (ctx.Err() != nil || !w.asleep):
+		case (locked || b.waiter.watches()) && (ctx.Err() != nil || !w.asleep):
+			b.waiter.want(false)
+			if locked {
+				err = b.unlock(q)
+			}
 			locked = false
-			err = b.unlock(q)
 		case w.pending && ctx.Err() == nil:
 			var state sleep.Bell
 			if locked, state, err = b.lock(locked, conn); err == nil {
@@ -263,7 +289,7 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 			}
 		}
 		if err == nil {
-			err = b.waitForRing(wait, conn)
+			err = b.waitForRing(wait, conn, locked || b.waiter.watches())
 		}
 		cancel()
 		if err != nil || ctx.Err() != nil && !locked {
@@ -273,7 +299,7 @@ func (b *doorbell) serve(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // waitForRing waits for a ring until ctx ends, and lends conn with it.
-func (b *doorbell) waitForRing(ctx context.Context, conn *pgx.Conn) error {
+func (b *doorbell) waitForRing(ctx context.Context, conn *pgx.Conn, held bool) error {
 	n, err := conn.WaitForNotification(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil && !conn.IsClosed():
@@ -281,7 +307,7 @@ func (b *doorbell) waitForRing(ctx context.Context, conn *pgx.Conn) error {
 	case err != nil:
 		return fmt.Errorf("listen: %w", err)
 	case n.PID != conn.PgConn().PID():
-		return b.lend(ctx, conn, b.ring)
+		return b.lend(ctx, conn, func(loan *Loan) { b.ring(Ring{loan: loan, held: held, enqueued: n.Payload == ""}) })
 	}
 	return nil
 }

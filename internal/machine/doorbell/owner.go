@@ -19,11 +19,20 @@ func (d *Doorbell) Run(ctx, dbCtx context.Context) { d.bell.run(ctx, dbCtx) }
 // answered with its number, which is one higher than that of the request before.
 func (d *Doorbell) Request(asleep bool) { d.bell.setRequest(asleep) }
 
-// Rang receives when an enqueue has rung.
-func (d *Doorbell) Rang() <-chan *Loan { return d.bell.rang }
+// Rang receives when somebody has rung.
+func (d *Doorbell) Rang() <-chan Ring { return d.bell.rang }
 
 // Answers receives the answers.
 func (d *Doorbell) Answers() <-chan Answer { return d.bell.answers }
+
+// Loan returns what lends the owner the connection that has heard the ring.
+func (r Ring) Loan() *Loan { return r.loan }
+
+// Watched reports whether a sleeper has the lock, so that every enqueue goes on ringing.
+func (r Ring) Watched() bool { return r.held || r.enqueued }
+
+// Left reports whether an enqueue has rung for a sleeper of another process, which has the lock.
+func (r Ring) Left() bool { return r.enqueued && !r.held }
 
 // Request returns the number of the request.
 func (a Answer) Request() int { return a.request }

@@ -63,8 +63,8 @@ func (s *Sleeper) Polls() <-chan time.Time { return s.poll.C }
 // IsAsleep reports whether the latest request to the doorbell was to watch.
 func (s *Sleeper) IsAsleep() bool { return s.sleeper.IsAsleep() }
 
-// Rang receives when an enqueue has rung; OnRing follows.
-func (s *Sleeper) Rang() <-chan *Loan {
+// Rang receives when somebody has rung; OnRing follows.
+func (s *Sleeper) Rang() <-chan Ring {
 	if s.bell == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (s *Sleeper) Answers() <-chan Answer {
 }
 
 // OnRing is sleep.Sleeper.OnRing.
-func (s *Sleeper) OnRing() { s.sleeper.OnRing() }
+func (s *Sleeper) OnRing(r Ring) { s.sleeper.OnRing(r.Watched()) }
 
 // OnPoll is sleep.Sleeper.OnPoll now.
 func (s *Sleeper) OnPoll(rest time.Duration) {

@@ -56,7 +56,7 @@ func TestPausesGrowOnlyWhileNothingIsFound(t *testing.T) {
 		require.Greater(t, longest, 12*time.Millisecond, "nothing was found for a second")
 		require.LessOrEqual(t, longest, 25*time.Millisecond)
 		s.OnAnswer(Answer{request: s.sleeper.Request(), state: sleep.Watches}) // that transaction ended, and a new one is open
-		s.OnRing()
+		s.OnRing(Ring{})
 		require.LessOrEqual(t, refusedFor(900*time.Millisecond), 3*time.Millisecond)
 	})
 }

@@ -14,6 +14,8 @@ const (
 	Watches Bell = iota
 	// Busy: an open transaction has enqueued and will commit without ringing.
 	Busy
+	// Awaits: likewise, but from now on every enqueue rings, because this process or another waits for the lock.
+	Awaits
 	// Gone: the connection is lost; nobody watches until there is a new one.
 	Gone
 )
@@ -58,9 +60,9 @@ func (s *Sleeper) IsAsleep() bool { return s.asleep }
 // IsAsking reports whether that request has not been answered.
 func (s *Sleeper) IsAsking() bool { return s.pending }
 
-// OnRing records a ring: the owner checks for events. The process that watched may have rung because it stopped, so the
-// next Idle sends a new request to the doorbell.
-func (s *Sleeper) OnRing() { s.watched = false }
+// OnRing records a ring: the owner checks for events. Unless it is known that some process still watches, the one that did
+// may have rung because it stopped, so the next Idle sends a new request to the doorbell.
+func (s *Sleeper) OnRing(watched bool) { s.watched = s.watched && watched }
 
 // OnPoll records a poll: the owner checks for events, and not again before rest has passed. The process that watched
 // may have been killed, so the next Idle sends a new request to the doorbell.
@@ -73,13 +75,19 @@ func (s *Sleeper) OnPoll(now time.Time, rest time.Duration) {
 }
 
 // OnAnswer records an answer of the doorbell. If look is set, the owner waits for pause and then checks once more.
-// If some process watches, this check misses nothing. If none does, the check replaces the missing ring.
+// If some process watches, this check misses nothing. If none does, the check replaces the missing ring. After Awaits, the
+// owner does not wait with what rings; and then it asks again.
 func (s *Sleeper) OnAnswer(now time.Time, request int, bell Bell) (look bool, pause time.Duration) {
 	if request != s.request && bell != Gone {
 		return false, 0 // the answer to an earlier request
 	}
-	s.pending, s.watched = false, bell == Watches
-	if bell != Busy {
+	s.pending, s.watched = false, bell == Watches || bell == Awaits
+	switch bell {
+	case Busy:
+	case Awaits:
+		s.endRefusals()
+		return true, 20*time.Millisecond + s.random.UpTo(10*time.Millisecond)
+	default:
 		s.endRefusals()
 		return true, 0
 	}

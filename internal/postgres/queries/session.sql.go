@@ -12,36 +12,46 @@ import (
 )
 
 const BellLocked = `-- name: BellLocked :one
-SELECT EXISTS (
-    SELECT
-    FROM pg_catalog.pg_locks AS l
-    WHERE l.locktype = 'advisory'
-      AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
-      AND l.classid = ($1::bigint >> 32 & 4294967295)::oid
-      AND l.objid = ($1::bigint & 4294967295)::oid
-      AND l.objsubid = 1
-      AND l.mode = 'ExclusiveLock'
-      AND l.granted
-)::boolean AS locked
+SELECT
+    coalesce(bool_or(l.granted), false)::boolean AS locked,
+    coalesce(bool_or(l.waitstart < clock_timestamp() - interval '5 milliseconds'), false)::boolean AS awaited
+FROM pg_catalog.pg_locks AS l
+WHERE l.locktype = 'advisory'
+  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+  AND l.classid = ($1::bigint >> 32 & 4294967295)::oid
+  AND l.objid = ($1::bigint & 4294967295)::oid
+  AND l.objsubid = 1
+  AND l.mode = 'ExclusiveLock'
 `
 
-// Reports whether some session sleeps with the doorbell. If so, it was a sleeper that refused BellTryLock.
-func (q *Queries) BellLocked(ctx context.Context, lockKey int64) (bool, error) {
+type BellLockedRow struct {
+	Locked  bool
+	Awaited bool
+}
+
+// Reports whether some session sleeps with the doorbell: then it was a sleeper that refused BellTryLock. And whether one
+// waits for it, and has waited for longer than a sleeper waits for short transactions.
+func (q *Queries) BellLocked(ctx context.Context, lockKey int64) (BellLockedRow, error) {
 	row := q.db.QueryRow(ctx, BellLocked, lockKey)
-	var locked bool
-	err := row.Scan(&locked)
-	return locked, err
+	var i BellLockedRow
+	err := row.Scan(&i.Locked, &i.Awaited)
+	return i, err
 }
 
 const BellPatience = `-- name: BellPatience :exec
 SELECT
-    set_config('lock_timeout', '3ms', true),
-    set_config('outboxgen.bell', ($1::bigint)::text, true)
+    set_config('lock_timeout', ($1::integer)::text, true),
+    set_config('outboxgen.bell', ($2::bigint)::text, true)
 `
 
+type BellPatienceParams struct {
+	WaitMs  int32
+	LockKey int64
+}
+
 // Says how long a sleeper waits for transactions that are open, and for which doorbell, for the rest of the transaction.
-func (q *Queries) BellPatience(ctx context.Context, lockKey int64) error {
-	_, err := q.db.Exec(ctx, BellPatience, lockKey)
+func (q *Queries) BellPatience(ctx context.Context, arg BellPatienceParams) error {
+	_, err := q.db.Exec(ctx, BellPatience, arg.WaitMs, arg.LockKey)
 	return err
 }
 
@@ -61,10 +71,10 @@ func (q *Queries) BellProbe(ctx context.Context, arg BellProbeParams) error {
 }
 
 const BellRing = `-- name: BellRing :exec
-SELECT pg_notify($1::text, '')
+SELECT pg_notify($1::text, 'check')
 `
 
-// Wakes every sleeper of the channel.
+// Wakes every sleeper of the channel, which checks at once. An enqueue rings with an empty payload.
 func (q *Queries) BellRing(ctx context.Context, channel string) error {
 	_, err := q.db.Exec(ctx, BellRing, channel)
 	return err

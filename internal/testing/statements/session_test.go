@@ -83,7 +83,9 @@ func TestSettingsEndWithTheirTransaction(t *testing.T) {
 		{"SessionPathRestore", func(ctx context.Context, q *queries.Queries) error { return q.SessionPathRestore(ctx) }, map[string]string{"search_path": "before"}},
 		{"ListenerLock", func(ctx context.Context, q *queries.Queries) error { return q.ListenerLock(ctx, 7) }, nil},
 		{
-			"BellPatience", func(ctx context.Context, q *queries.Queries) error { return q.BellPatience(ctx, 7) },
+			"BellPatience", func(ctx context.Context, q *queries.Queries) error {
+				return q.BellPatience(ctx, queries.BellPatienceParams{WaitMs: 3, LockKey: 7})
+			},
 			map[string]string{"lock_timeout": "3ms"},
 		},
 		{"LimitLock", func(ctx context.Context, q *queries.Queries) error { return q.LimitLock(ctx, 8) }, nil},
@@ -117,30 +119,32 @@ func TestSettingsEndWithTheirTransaction(t *testing.T) {
 	}
 }
 
-// TestBellLockedSeesOnlyTheBell: it is the lock with both halves of the key, exclusive, held, and of this database.
+// TestBellLockedSeesOnlyTheBell: it is the lock with both halves of the key, exclusive, held or waited for, and of this
+// database.
 func TestBellLockedSeesOnlyTheBell(t *testing.T) {
 	t.Parallel()
 	conns, schema := sessions(t, 3)
 	asks, holds, waits := conns[0], conns[1], conns[2]
 	const high, low = -0x1234567, 0x89abcdef
 	const key int64 = high<<32 | low // the halves of it are above the largest signed number of 32 bits
-	locked := func() bool {
+	ask := func() queries.BellLockedRow {
 		got, err := schema.OnQuerier(asks).BellLocked(t.Context(), key)
 		require.NoError(t, err)
 		return got
 	}
+	none, held, awaited := queries.BellLockedRow{}, queries.BellLockedRow{Locked: true}, queries.BellLockedRow{Awaited: true}
 	exec := func(conn *pgx.Conn, sql string) {
 		_, err := conn.Exec(t.Context(), sql)
 		require.NoError(t, err, sql)
 	}
 	lock := func(function string, key int64) string { return fmt.Sprintf("SELECT %s(%d)", function, key) }
-	require.False(t, locked())
+	require.Equal(t, none, ask())
 	for _, other := range []string{
 		lock("pg_advisory_lock", (high+1)<<32|low), lock("pg_advisory_lock", high<<32|(low-1)), lock("pg_advisory_lock", low),
 		lock("pg_advisory_lock_shared", key), fmt.Sprintf("SELECT pg_advisory_lock(%d, %d)", high, low-1<<32),
 	} {
 		exec(holds, other)
-		require.False(t, locked(), other)
+		require.Equal(t, none, ask(), other)
 		exec(holds, "SELECT pg_advisory_unlock_all()")
 	}
 	exec(holds, lock("pg_advisory_lock_shared", key))
@@ -154,14 +158,20 @@ func TestBellLockedSeesOnlyTheBell(t *testing.T) {
 		err := asks.QueryRow(t.Context(), "SELECT cardinality(pg_blocking_pids($1)) > 0", waits.PgConn().PID()).Scan(&waiting)
 		return err == nil && waiting
 	}, pgtest.Patience, time.Millisecond)
-	require.False(t, locked(), "a lock that is waited for")
+	var began time.Time
+	require.NoError(t, holds.QueryRow(t.Context(), "SELECT waitstart FROM pg_locks WHERE NOT granted AND pid = $1", waits.PgConn().PID()).Scan(&began))
+	for got := ask(); got != awaited; got = ask() {
+		require.Equal(t, none, got)
+		require.Less(t, time.Since(began), pgtest.Patience)
+	}
+	require.GreaterOrEqual(t, time.Since(began), 5*time.Millisecond, "as long as the wait for short transactions, and more")
 	exec(holds, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, pgtest.Receive(t, done, "the lock"))
-	require.True(t, locked())
+	require.Equal(t, held, ask())
 	others, _ := sessions(t, 1)
 	got, err := schema.OnQuerier(others[0]).BellLocked(t.Context(), key)
 	require.NoError(t, err)
-	require.False(t, got, "a lock of another database")
+	require.Equal(t, none, got, "a lock of another database")
 }
 
 // TestSnapshotHolderIsTheOldest: it is the session that has been in its transaction for longest, and for long enough, if

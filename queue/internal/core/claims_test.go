@@ -173,7 +173,7 @@ func TestWhenNothingIsDue(t *testing.T) {
 	require.Contains(t, idle(func(*driven) {}).out, SignalIdle)
 	require.NotContains(t, idle(func(d *driven) { d.looks.wanted = true }).out, SignalIdle)
 	require.NotContains(t, idle(func(d *driven) { d.turns.round.wanted, d.turns.round.from = true, d.now.Add(time.Hour) }).out, SignalIdle)
-	asks := func(d *driven) { d.sleeper.OnRing() }
+	asks := func(d *driven) { d.sleeper.OnRing(false) }
 	require.Len(t, all[AskBell](idle(asks)), 1)
 	d := idle(func(d *driven) { asks(d); d.turns.know(TurnStart{Turn: turnAt(1, "a")}) })
 	none[AskBell](d)

@@ -31,6 +31,7 @@ type Config struct {
 	LastAttemptLimit                             time.Duration // how long an event that may kill its process stops claims
 
 	Doorbell bool // enqueues wake the dispatcher
+	Alone    bool // it claims only some topics or tenants, so no other process may want the events for which it is woken
 	Drain    bool // it ends when nothing is due
 	Limit    int  // a drain ends when it has claimed so many events; 0 means any number
 	// FirstPause is the pause of a target after its first failure, and WaitPause that of an event for which something that
@@ -113,6 +114,10 @@ type Core struct {
 	reclaimFrom time.Time // after an outage: the time when other processes have settled what they have in flight
 
 	rung       bool      // the doorbell, since the latest claim began
+	owesLook   bool      // it has rung, and what rang may have been committed behind the main walk
+	missed     int       // claims after rings that have found nothing, less those that have found something
+	leftUntil  time.Time // until when what has rung is left to another process; zero if nothing is
+	askAt      time.Time // when to check and ask the doorbell again, because it awaits the lock; zero if it does not
 	found      int       // events since foundSince, to find out whether enqueues need to ring
 	foundSince time.Time // less than fewWithin before the latest of them
 
@@ -209,7 +214,7 @@ func (c *Core) Step(now time.Time, in Event) []Command {
 	case *PausesRead:
 		c.onPausesRead(now, e)
 	case Woken:
-		c.onWoken(now)
+		c.onWoken(now, e)
 	case Answered:
 		c.onAnswered(now, e)
 	case Listed:
@@ -246,6 +251,14 @@ func (c *Core) onTime(now time.Time) {
 	}
 	if !c.readingPauses && !now.Before(c.pausesAt) {
 		c.readPauses(now)
+	}
+	if !c.leftUntil.IsZero() && !now.Before(c.leftUntil) {
+		c.followRing()
+	}
+	if !c.askAt.IsZero() && !now.Before(c.askAt) && c.claiming == 0 {
+		c.askAt = time.Time{}
+		c.sleeper.OnRing(false)
+		c.requestClaim()
 	}
 	if !now.Before(c.sleeper.PollAt()) {
 		switch {
@@ -313,6 +326,8 @@ func (c *Core) nextTime(now time.Time) (at time.Time) {
 	if len(c.passes) < MaxPasses {
 		wait(c.turns.next(now))
 	}
+	wait(c.leftUntil)
+	wait(c.askAt)
 	wait(c.sleeper.PollAt())
 	return at
 }
@@ -500,19 +515,42 @@ func (c *Core) requestLook() {
 }
 
 // onWoken takes in a ring: an event may have been enqueued, and a resume rings, too.
-func (c *Core) onWoken(now time.Time) {
+func (c *Core) onWoken(now time.Time, e Woken) {
+	if c.sleeper.OnRing(e.Watched); e.Left && c.missed >= manyMissed && !c.cfg.Alone {
+		if c.leftUntil.IsZero() {
+			c.leftUntil = now.Add(leftFor)
+		}
+		return
+	}
 	if c.pauses.Any() {
 		c.askForPauses(now)
 	}
-	c.requestClaim()
-	c.rung = true
-	c.sleeper.OnRing()
+	c.followRing()
 }
+
+// followRing makes the dispatcher claim what has rung.
+func (c *Core) followRing() {
+	c.leftUntil = time.Time{}
+	c.requestClaim()
+	c.rung, c.owesLook = true, true
+}
+
+const (
+	// An enqueue wakes all processes of the namespace, and one of them gets the event. While so many more claims after a
+	// ring have found nothing than something, this process leaves events for so long to the one that holds the doorbell. If
+	// that one has no room for them, or does not want them, this one finds them soon, again and again, and then claims at
+	// once.
+	manyMissed = 8
+	leftFor    = 10 * time.Millisecond
+)
 
 // onAnswered takes in an answer of the doorbell: the dispatcher claims once more, immediately or after a pause.
 func (c *Core) onAnswered(now time.Time, a Answered) {
 	look, pause := c.sleeper.OnAnswer(now, a.Request, a.Bell)
 	switch {
+	case look && a.Bell == sleep.Awaits: // what rings is followed meanwhile
+		c.askAt = now.Add(max(pause, c.emptyClaims.Pause()))
+		c.do(SignalRefused)
 	case look && pause == 0: // what was committed before this answer rang nobody
 		c.requestLook()
 	case look:

@@ -117,7 +117,7 @@ func (c *Core) beginPass(now time.Time, p *Pass) {
 		return
 	}
 	if p.Claim != nil {
-		c.rung = false
+		p.rung, c.rung = c.rung, false
 	}
 	c.settle(now, p)
 	p.began, p.failures = now, c.failures
@@ -219,6 +219,9 @@ func (c *Core) onPassDone(now time.Time, e *PassDone) {
 			c.emptyClaims.Took(now.Sub(p.began))
 			pause := c.emptyClaims.Pause()
 			c.sleeper.DelayPoll(now, pause)
+			if !c.askAt.IsZero() { // a check follows
+				c.askAt = later(c.askAt, now.Add(pause))
+			}
 			c.looks.delay(now.Add(pause)) // a look that is due is a claim, too
 			c.turns.round.from = later(c.turns.round.from, now.Add(pause))
 		}
@@ -305,6 +308,11 @@ func (c *Core) take(now time.Time, e *PassDone) {
 // onClaim takes over what was claimed, and decides whether to claim again.
 func (c *Core) onClaim(now time.Time, e *PassDone) {
 	p := e.Pass
+	if len(e.Claimed) > 0 {
+		c.missed = max(c.missed-1, 0)
+	} else if p.rung {
+		c.missed = min(c.missed+1, 2*manyMissed)
+	}
 	c.take(now, e)
 	c.hand(now)         // first: what other commands wake competes with the handlers for processors
 	if p.Claim == nil { // every target is away
@@ -340,11 +348,16 @@ func (c *Core) onClaim(now time.Time, e *PassDone) {
 	if c.claimable || c.claiming > 0 || c.turns.due(now) {
 		return
 	}
+	if c.owesLook {
+		c.owesLook = false
+		c.looks.soon()
+		c.turns.soon()
+	}
 	may, asks := c.sleeper.Idle()
 	if asks {
 		c.do(AskBell{Request: c.sleeper.Request(), Asleep: true})
 	}
-	if may && !c.looks.wanted && !c.turns.round.wanted {
+	if may && !c.looks.wanted && !c.turns.round.wanted && c.askAt.IsZero() {
 		c.do(SignalIdle)
 	}
 }
@@ -355,14 +368,14 @@ const (
 	fewEvents, fewWithin = 64, 100 * time.Millisecond
 )
 
-// isBusy reports whether enqueues need not ring after so many events were found: there are many, or there is no room for
-// many more.
+// isBusy reports whether enqueues need not ring after so many events were found: there are many, there is no room for
+// many more, or events wait for handlers, so that other processes should have the next ones.
 func (c *Core) isBusy(now time.Time, found int) bool {
 	if now.Sub(c.foundSince) > fewWithin {
 		c.foundSince, c.found = now, 0
 	}
 	c.found += found
-	return c.found > fewEvents || c.backlog || 2*c.inFlight >= c.growth.Size(c.capacity)
+	return c.found > fewEvents || c.backlog || 2*c.inFlight >= c.growth.Size(c.capacity) || c.running > c.cfg.Concurrency
 }
 
 // walk moves the walk of a claim to where the claim has ended.

@@ -56,7 +56,10 @@ type (
 		Outcomes []RenewalOutcome
 	}
 	// Woken: the doorbell rings. An event may have been enqueued, or a pause may have ended.
-	Woken struct{}
+	Woken struct {
+		Watched bool // some process holds the doorbell, so that every enqueue goes on ringing
+		Left    bool // an enqueue has rung, and another process holds the doorbell, which claims what it has room for
+	}
 	// Answered: the doorbell has answered the request of that number.
 	Answered struct {
 		Request int
@@ -160,6 +163,7 @@ type (
 		early      bool    // of a drain: only what is finished is settled, while the rest still runs
 		try        *Target // the claim is of one event, to find out whether this target is available again
 		generation int     // when it started
+		rung       bool    // the doorbell, before it started
 		began      time.Time
 		failures   int // of the database, when it started
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outboxgen/outboxgen/internal/call/errclass"
@@ -308,7 +309,7 @@ func TestLeasesAreRenewed(t *testing.T) {
 	require.Equal(t, Lost{tasks[1]}, the[Lost](d))
 	require.True(t, tasks[1].unstarted, "it has not begun, so it is released")
 	require.Equal(t, r.sent.Add(30*time.Second), tasks[0].deadline)
-	require.Len(t, d.AtRisk(d.now), 1)
+	require.Equal(t, []uuid.UUID{tasks[1].ID, tasks[2].ID}, d.AtRisk(d.now), "the lost one, and the one that was not renewed")
 	d.step(tasks[2].deadline.Sub(d.now), Tick{})
 	require.Contains(t, all[Lost](d), Lost{tasks[2]}, "its end is near")
 	r = the[*Renew](d)

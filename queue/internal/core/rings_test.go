@@ -10,13 +10,14 @@ import (
 	"github.com/outboxgen/outboxgen/internal/machine/sleep"
 )
 
-// TestWhenEnqueuesNeedNotRing: when many events were found lately, when there is a backlog, and when half of the room is
-// taken.
+// TestWhenEnqueuesNeedNotRing: when many events were found lately, when there is a backlog, when half of the room is
+// taken, and when an event waits for a handler to return.
 func TestWhenEnqueuesNeedNotRing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		found, inFlight int
 		backlog         bool
+		running         int
 		after           time.Duration // since the others were found
 		busy            bool
 	}{
@@ -27,13 +28,15 @@ func TestWhenEnqueuesNeedNotRing(t *testing.T) {
 		"a backlog":         {found: 1, backlog: true, busy: true},
 		"room":              {found: 1, inFlight: 4},
 		"half of the room":  {found: 1, inFlight: 5, busy: true},
+		"all handlers":      {found: 1, running: 2},
+		"one waits":         {found: 1, running: 3, busy: true},
 	} {
 		d := drive(t)
 		d.foundSince, d.found = d.now, 0
 		if c.after > 0 {
 			require.False(t, d.isBusy(d.now, 1), name)
 		}
-		d.backlog, d.inFlight = c.backlog, c.inFlight
+		d.backlog, d.inFlight, d.running = c.backlog, c.inFlight, c.running
 		require.Equal(t, c.busy, d.isBusy(d.now.Add(c.after), c.found), name)
 	}
 }
@@ -298,4 +301,119 @@ func TestRingUnwatches(t *testing.T) {
 		d.claimed(the[*Pass](d))
 		require.True(t, the[AskBell](d).Asleep, name)
 	}
+}
+
+// TestRingWhileSomebodyWatches: the doorbell is not asked again, and the dispatcher looks soon for what was committed behind
+// its walk.
+func TestRingWhileSomebodyWatches(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.asleep()
+	d.step(0, Woken{Watched: true})
+	claim := the[*Pass](d)
+	require.False(t, claim.look)
+	d.claimed(claim)
+	none[AskBell](d)
+	require.True(t, d.looks.wanted)
+	d.step(lookEvery, Tick{})
+	require.True(t, the[*Pass](d).look)
+}
+
+// leaving returns a dispatcher whose claims after rings have found nothing. Another process holds the doorbell.
+func leaving(t *testing.T, change ...func(*Config)) *driven {
+	d := drive(t, change...)
+	d.asleep()
+	for range manyMissed {
+		d.step(0, Woken{Watched: true, Left: true})
+		d.claimed(the[*Pass](d))
+		d.settle()
+	}
+	return d
+}
+
+// TestEventsAreLeftToAnotherProcess: a dispatcher that finds nothing when enqueues ring waits a moment, so that not all
+// processes claim at once.
+func TestEventsAreLeftToAnotherProcess(t *testing.T) {
+	t.Parallel()
+	d := leaving(t)
+	d.step(0, Woken{Watched: true, Left: true})
+	none[*Pass](d)
+	d.step(leftFor/2, Woken{Watched: true, Left: true})
+	none[*Pass](d)
+	require.Equal(t, d.now.Add(leftFor-leftFor/2), d.nextTime(d.now), "the second ring does not make it wait for longer")
+	d.step(leftFor-leftFor/2, Tick{})
+	d.claimed(the[*Pass](d))
+	d.settle()
+
+	d.step(0, Woken{Watched: true, Left: true})
+	d.step(0, Woken{Watched: true}) // it holds the doorbell now
+	d.claimed(the[*Pass](d))
+	none[*Pass](d)
+	require.Zero(t, d.leftUntil)
+}
+
+// TestEventsThatAreNotLeft: what another process may not want, what nobody has claimed again and again, and what no
+// enqueue has told of.
+func TestEventsThatAreNotLeft(t *testing.T) {
+	t.Parallel()
+	alone := leaving(t, func(c *Config) { c.Alone = true })
+	alone.step(0, Woken{Watched: true, Left: true})
+	the[*Pass](alone)
+
+	handed := leaving(t)
+	handed.step(0, Woken{})
+	the[*Pass](handed)
+
+	d := leaving(t)
+	d.step(0, Woken{Watched: true, Left: true})
+	none[*Pass](d)
+	d.step(leftFor, Tick{})
+	d.claimed(the[*Pass](d), d.tasks("handled", 1)...)
+	d.claimed(the[*Pass](d))
+	d.step(0, Woken{Watched: true, Left: true})
+	the[*Pass](d)
+}
+
+// TestDoorbellThatAwaitsTheLock: enqueues ring, and are followed at once. Transactions that were open before do not ring, so
+// the dispatcher checks again soon, and asks whether it still waits.
+func TestDoorbellThatAwaitsTheLock(t *testing.T) {
+	t.Parallel()
+	d := drive(t)
+	d.claimed(d.first())
+	d.step(0, Answered{Request: the[AskBell](d).Request, Bell: sleep.Awaits})
+	require.Contains(t, d.out, SignalRefused)
+	require.NotContains(t, d.out, SignalIdle, "an event may become visible without a ring")
+	none[*Pass](d)
+	again := d.askAt
+	require.WithinRange(t, again, d.now.Add(15*time.Millisecond), d.now.Add(30*time.Millisecond))
+	d.step(time.Millisecond, Woken{Watched: true})
+	d.claimed(the[*Pass](d))
+	none[AskBell](d)
+	require.NotContains(t, d.out, SignalIdle)
+	require.Equal(t, again, d.nextTime(d.now))
+	d.step(again.Sub(d.now), Tick{})
+	d.claimed(the[*Pass](d))
+	ask := the[AskBell](d)
+	require.True(t, ask.Asleep)
+	d.step(0, Answered{Request: ask.Request - 1, Bell: sleep.Awaits})
+	require.Zero(t, d.askAt, "the answer to an earlier request")
+
+	d.emptyClaims.Took(100 * time.Millisecond)
+	d.emptyClaims.Took(100 * time.Millisecond)
+	d.step(0, Answered{Request: ask.Request, Bell: sleep.Awaits})
+	require.Equal(t, d.now.Add(400*time.Millisecond), d.askAt, "slow checks are followed by long pauses")
+	d.step(0, Woken{Watched: true})
+	claim := the[*Pass](d)
+	d.step(time.Second, Tick{})
+	require.NotZero(t, d.askAt, "a check is under way")
+	d.claimed(claim)
+	require.True(t, d.askAt.After(d.now))
+	d.step(d.askAt.Sub(d.now), Tick{})
+	d.claimed(all[*Pass](d)[0])
+	for len(all[*Pass](d)) > 0 {
+		d.claimed(all[*Pass](d)[0])
+	}
+	d.step(0, Answered{Request: d.sleeper.Request(), Bell: sleep.Watches})
+	d.settle()
+	require.Contains(t, d.out, SignalIdle)
 }

@@ -112,11 +112,12 @@ func (l *leases) remove(t *Task) {
 	l.tasks = l.tasks[:last]
 }
 
-// atRisk returns the events in flight whose lease may have run out, because they still run or wait to be settled. No
-// claim and no sweep of this process takes them.
+// atRisk returns the events in flight whose lease may run out before a statement that begins now is over. It may wait for a
+// connection for as long as what is left of a lease that is about to be renewed. They still run or wait to be settled, and
+// no claim and no sweep of this process takes them.
 func (l *leases) atRisk(now time.Time) (ids []uuid.UUID) {
 	for _, t := range l.tasks {
-		if t.lost || l.over(t, now) {
+		if t.lost || l.renewable(t, now) {
 			ids = append(ids, t.ID)
 		}
 	}

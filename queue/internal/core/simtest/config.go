@@ -36,7 +36,7 @@ func (p *proc) config(drain bool) core.Config {
 		Targets: []*core.Target{handled, batched, slow, sent, routed}, Pauses: s.pauses,
 		BatchSize: 1 + p.rnd.IntN(30), Concurrency: 1 + p.rnd.IntN(8), Ahead: p.rnd.IntN(8),
 		LeaseDuration: lease, PollInterval: time.Second, MaxPollInterval: 3 * time.Second, LastAttemptLimit: time.Second,
-		Doorbell: s.bells || p.rnd.IntN(2) == 0, Drain: drain, FirstPause: breaker.FirstPause, Random: random,
+		Doorbell: s.bells || p.rnd.IntN(2) == 0, Alone: p.rnd.IntN(4) == 0, Drain: drain, FirstPause: breaker.FirstPause, Random: random,
 	}
 	cfg.Grows = cfg.BatchSize%2 == 0
 	if s.bells {

@@ -22,7 +22,7 @@ type proc struct {
 	cfg  core.Config
 
 	frozen, stopping, cancelled, databaseOver, crashed, ended bool
-	listed, watches                                           bool
+	listed, watches, awaits                                   bool
 	began                                                     time.Time
 	held                                                      []core.Event
 	timer                                                     int
@@ -567,15 +567,21 @@ func (p *proc) askBell(c core.AskBell) {
 			return
 		}
 		if !c.Asleep {
-			if p.watches {
+			if p.awaits = false; p.watches {
 				p.watches = false
-				s.ring()
+				s.ring(false)
 			}
 			return
 		}
 		others := slices.ContainsFunc(s.procs, func(o *proc) bool { return o.watches })
 		if !others && s.open > 0 {
-			p.tell(core.Answered{Request: c.Request, Bell: sleep.Busy})
+			answer := core.Answered{Request: c.Request, Bell: sleep.Busy}
+			if slices.ContainsFunc(s.procs, func(o *proc) bool { return o.awaits }) {
+				answer.Bell = sleep.Awaits
+			} else {
+				p.awaits = p.rnd.IntN(2) == 0
+			}
+			p.tell(answer)
 			return
 		}
 		if !others {
@@ -651,7 +657,7 @@ func (p *proc) end(e *core.End) {
 		p.requireReleased()
 	}
 	if s.bells { // what it has released others find by a poll
-		s.ring()
+		s.ring(false)
 	}
 	for _, r := range s.rows {
 		r.abandoned = r.abandoned || s.bells && r.holder == p && r.leased()

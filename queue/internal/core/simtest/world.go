@@ -85,7 +85,9 @@ func (s *sim) enqueue(syncs time.Duration) {
 		r.poison = true
 		s.counts["poison"]++
 	}
-	rings := slices.ContainsFunc(s.procs, func(p *proc) bool { return p.watches })
+	rings := slices.ContainsFunc(s.procs, func(p *proc) bool {
+		return p.watches || p.awaits && p.rnd.IntN(10) > 0 // it does not wait for a moment now and then
+	})
 	if !rings {
 		s.open++
 	}
@@ -101,7 +103,7 @@ func (s *sim) enqueue(syncs time.Duration) {
 	s.note("producer", fmt.Sprintf("enqueues event %d of %s, version %d, %d attempts, poison %v", n, r.Topic, r.Version, r.Max, r.poison))
 	s.after(took, func() {
 		if !rings {
-			s.open--
+			s.closed()
 		}
 		if r.rolledBack = rollsBack || epoch != s.epoch; r.rolledBack {
 			s.note("producer", "FAULT: event "+r.name()+" is rolled back")
@@ -119,13 +121,29 @@ func (s *sim) enqueue(syncs time.Duration) {
 			s.flush()
 		}
 		if rings && !s.lacks("ring") {
-			s.ring()
+			s.ring(true)
 		}
 	})
 }
 
-// ring wakes everybody who listens.
-func (s *sim) ring() {
+// closed records the end of a transaction that has enqueued without a ring. After the last one, a process that waits for the
+// doorbell has it.
+func (s *sim) closed() {
+	if s.open--; s.open > 0 {
+		return
+	}
+	for _, p := range s.procs {
+		s.after(p.upTo(5*time.Millisecond), func() {
+			if p.awaits && s.open == 0 && !slices.ContainsFunc(s.procs, func(o *proc) bool { return o.watches }) {
+				p.watches, p.awaits = true, false
+				s.ring(false)
+			}
+		})
+	}
+}
+
+// ring wakes everybody who listens. Either an enqueue rings, or a process that stops watching.
+func (s *sim) ring(enqueued bool) {
 	for _, p := range s.procs {
 		if _, lost := s.faults.Draw(simulation.LostRing); lost {
 			s.note(p.name, "FAULT: a ring is lost")
@@ -135,8 +153,9 @@ func (s *sim) ring() {
 		if _, doubled := s.faults.Draw(simulation.DoubledRing); doubled {
 			times = 2
 		}
+		woken := core.Woken{Watched: p.watches || enqueued, Left: enqueued && !p.watches && !p.awaits}
 		for range times {
-			s.after(p.upTo(10*time.Millisecond), func() { p.tell(core.Woken{}) })
+			s.after(p.upTo(10*time.Millisecond), func() { p.tell(woken) })
 		}
 	}
 }
@@ -227,9 +246,9 @@ func (s *sim) freezeOne(f simulation.Fault) {
 func (s *sim) loseBell(f simulation.Fault) {
 	if p := s.one(f); p != nil {
 		s.note(p.name, "FAULT: loses its doorbell")
-		p.watches = false
+		p.watches, p.awaits = false, false
 		p.tell(core.Answered{Bell: sleep.Gone})
-		s.after(f.UpTo(time.Second), func() { s.ring() })
+		s.after(f.UpTo(time.Second), func() { s.ring(false) })
 	}
 }
 
@@ -242,12 +261,13 @@ func (s *sim) restart(f simulation.Fault) {
 	s.note("database", "FAULT: restarts, "+f.UpTo(time.Second).String())
 	s.loseUnflushed()
 	for _, p := range slices.Clone(s.procs) {
+		p.awaits = false
 		if p.watches {
 			p.watches = false
 			p.tell(core.Answered{Bell: sleep.Gone})
 		}
 	}
-	s.after(2*f.UpTo(time.Second), func() { s.ring() })
+	s.after(2*f.UpTo(time.Second), func() { s.ring(false) })
 }
 
 // step steps the clock of the database.
@@ -288,7 +308,7 @@ func (s *sim) replay(f simulation.Fault) {
 			s.flush()
 		}
 	}
-	s.ring()
+	s.ring(false)
 }
 
 func (s *sim) pause(f simulation.Fault) {
@@ -353,9 +373,9 @@ func (s *sim) stop(p *proc) {
 	s.thaw(p)
 	p.stopping, p.listed = true, false
 	p.tell(core.Stop{})
-	if p.watches {
+	if p.awaits = false; p.watches {
 		p.watches = false
-		s.ring()
+		s.ring(false)
 	}
 	s.after(shutdown, func() { p.cancelled = true })
 	s.after(shutdown+time.Second, func() { p.tell(core.GiveUp{}) })
@@ -378,9 +398,9 @@ func (s *sim) crash(p *proc) {
 }
 
 func (s *sim) remove(p *proc) {
-	if p.watches {
+	if p.awaits = false; p.watches {
 		p.watches = false
-		s.after(0, s.ring) // a connection that is lost tells the others by the next one that connects
+		s.after(0, func() { s.ring(false) }) // a connection that is lost tells the others by the next one that connects
 	}
 	s.procs = slices.DeleteFunc(s.procs, func(o *proc) bool { return o == p })
 }
