@@ -286,7 +286,7 @@ func (s situation) dispatch(ctx context.Context, db *database) (figure float64, 
 	var times []float64
 	rounds := 0
 	// On a fast machine many claims find a part of a batch, or settle something too. These are left out.
-	for ; rounds < claimRounds || len(times) < claimRounds/2 && rounds < 5*claimRounds; rounds++ {
+	for ; rounds < claimRounds || len(times) < claimRounds/2 && rounds < 20*claimRounds; rounds++ {
 		if err := round(claimSize); err != nil {
 			return 0, err
 		}

@@ -151,7 +151,8 @@ type Config struct {
 	Wake outbox.Wake
 	// ListenPool makes the connection for LISTEN. It is needed when the main pool goes through a pooler that does not
 	// support LISTEN; nil means the main pool. The connection is taken out of the pool and does not count against its
-	// limit. One of the main pool is also used for the lease that follows a notification, because its backend is awake.
+	// limit. One of the main pool is also used for the lease that follows a notification, because its backend is awake. While
+	// a transaction that has enqueued stays open, one more waits for its end.
 	ListenPool *pgxpool.Pool
 	// Middleware wraps the calls of handlers, the first one outermost. A call with a batch is wrapped once, with its first
 	// event. Publishers are called without it.
