@@ -132,6 +132,7 @@ func TestBellLockedSeesOnlyTheBell(t *testing.T) {
 		require.NoError(t, err)
 		return got
 	}
+	both := queries.BellLockedRow{Locked: true, Awaited: true}
 	none, held, awaited := queries.BellLockedRow{}, queries.BellLockedRow{Locked: true}, queries.BellLockedRow{Awaited: true}
 	exec := func(conn *pgx.Conn, sql string) {
 		_, err := conn.Exec(t.Context(), sql)
@@ -155,7 +156,7 @@ func TestBellLockedSeesOnlyTheBell(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		var waiting bool
-		err := asks.QueryRow(t.Context(), "SELECT cardinality(pg_blocking_pids($1)) > 0", waits.PgConn().PID()).Scan(&waiting)
+		err := asks.QueryRow(t.Context(), "SELECT count(waitstart) = 1 FROM pg_locks WHERE NOT granted AND pid = $1", waits.PgConn().PID()).Scan(&waiting)
 		return err == nil && waiting
 	}, pgtest.Patience, time.Millisecond)
 	var began time.Time
@@ -166,6 +167,14 @@ func TestBellLockedSeesOnlyTheBell(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, time.Since(began), 5*time.Millisecond, "as long as the wait for short transactions, and more")
 	exec(holds, "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, pgtest.Receive(t, done, "the lock"))
+	require.Equal(t, held, ask())
+	go func() {
+		_, err := holds.Exec(t.Context(), lock("pg_advisory_lock", key))
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return ask() == both }, pgtest.Patience, time.Millisecond, "another waits behind it")
+	exec(waits, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, pgtest.Receive(t, done, "the lock"))
 	require.Equal(t, held, ask())
 	others, _ := sessions(t, 1)

@@ -51,6 +51,11 @@ func TestLastAttemptWaitsForAClaim(t *testing.T) {
 	d.inFlight += len(second.Settle)
 	d.claimed(second)
 	require.True(t, d.lastAttemptStarted)
+	require.Equal(t, task, the[Run](d).Task)
+	for range 2 {
+		d.startLastAttempt(d.now)
+	}
+	require.Empty(t, d.ready, "it is started once")
 }
 
 // TestOtherLastAttemptsThatAreOver: they have nothing to lose any more.

@@ -391,6 +391,12 @@ func TestDoorbellThatAwaitsTheLock(t *testing.T) {
 	none[AskBell](d)
 	require.NotContains(t, d.out, SignalIdle)
 	require.Equal(t, again, d.nextTime(d.now))
+	d.looks.wanted = false // nothing is left to look for
+	d.step(time.Millisecond, Woken{Watched: true})
+	d.owesLook = false
+	d.claimed(the[*Pass](d))
+	require.False(t, d.looks.wanted)
+	require.NotContains(t, d.out, SignalIdle, "it awaits the lock")
 	d.step(again.Sub(d.now), Tick{})
 	d.claimed(the[*Pass](d))
 	ask := the[AskBell](d)
