@@ -34,8 +34,10 @@
 // concurrently; those of one call and one destination share a channel, but messages of 64 KiB and more are each alone on
 // one. When RabbitMQ refuses a message, it ends the channel and does not say which message it means. Then those of the
 // channel that were not confirmed are sent again, half as many at a time after each refusal, until the one that is refused
-// is alone. Some of the others may be stored twice. A queue keeps the order in which it got the messages. Consumers keep it with a single active consumer, or with
-// a consistent hash exchange; the routing key is that of the destination, not the event's key.
+// is alone. Some of the others may be stored twice.
+//
+// A queue keeps the order in which it got the messages. Consumers keep it with a single active consumer, or with a
+// consistent hash exchange; the routing key is that of the destination, not the event's key.
 //
 // An event whose confirmation got lost is sent again and may be stored twice, which the consumer's inbox notices. The
 // first copy of an event never comes after an event that follows it.

@@ -219,17 +219,27 @@ func (b *doorbell) run(ctx, dbCtx context.Context) {
 func (b *doorbell) listen(ctx context.Context) (*pgx.Conn, error) {
 	within, cancel := context.WithTimeout(ctx, 2*Timeout)
 	defer cancel()
-	pooled, err := b.pool.Acquire(within)
+	conn, err := b.connect(within)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	conn := pooled.Hijack() // it must not count against the pool's limit while it waits
 	if err := b.subscribe(within, ctx, conn); err != nil {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 		defer cancel()
 		return nil, errtext.Join(fmt.Errorf("listen: %w", err), conn.Close(end))
 	}
 	return conn, nil
+}
+
+// connect returns a connection that does not count against the limit of its pool while it waits.
+func (b *doorbell) connect(ctx context.Context) (*pgx.Conn, error) {
+	within, cancel := context.WithTimeout(ctx, 2*Timeout)
+	defer cancel()
+	pooled, err := b.pool.Acquire(within)
+	if err != nil {
+		return nil, err
+	}
+	return pooled.Hijack(), nil
 }
 
 // subscribe makes conn listen, for which within bounds the time, and waits until conn has received a ring, or ctx ends.

@@ -21,6 +21,13 @@ func (b *doorbell) unlock(q *queries.Queries) error {
 	if _, err := q.BellUnlock(ctx, b.bell.Key); err != nil {
 		return fmt.Errorf("unlock doorbell: %w", err)
 	}
+	return b.wakeAll(q)
+}
+
+// wakeAll wakes all sleepers.
+func (b *doorbell) wakeAll(q *queries.Queries) error {
+	ctx, cancel := context.WithTimeout(b.dbCtx, Timeout)
+	defer cancel()
 	if err := q.BellRing(ctx, b.bell.Channel); err != nil {
 		return fmt.Errorf("ring doorbell: %w", err)
 	}

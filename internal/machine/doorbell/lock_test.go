@@ -32,9 +32,10 @@ func ringerOf(t *testing.T, pool *pgxpool.Pool) (*doorbell, *pgx.Conn) {
 
 const (
 	sharedSQL  = "SELECT pg_try_advisory_xact_lock_shared($1)" // of an enqueue
-	waitingSQL = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-	heldSQL    = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted AND pid = $1"
-	waitsSQL   = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = $1"
+	waitingSQL = "SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database " +
+		"WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted"
+	heldSQL  = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted AND pid = $1"
+	waitsSQL = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = $1"
 )
 
 // TestSleeperWaitsForOpenTransactions: it gets the lock when those are over that have enqueued before. Those that enqueue
@@ -120,8 +121,8 @@ func TestLongTransaction(t *testing.T) {
 	require.False(t, rings(t, pool, key))
 }
 
-// TestLongTransactionOfABusySleeper: a sleeper that has something to do waits no longer than its statement, and goes on
-// with it if it sleeps again.
+// TestLongTransactionOfABusySleeper: when a sleeper has something to do, its waiter ends after one statement. If it sleeps
+// again before that, the waiter goes on.
 func TestLongTransactionOfABusySleeper(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)

@@ -28,7 +28,7 @@ func (d *Doorbell) Answers() <-chan Answer { return d.bell.answers }
 // Loan returns what lends the owner the connection that has heard the ring.
 func (r Ring) Loan() *Loan { return r.loan }
 
-// Watched reports whether a sleeper has the lock, so that every enqueue goes on ringing.
+// Watched reports whether a sleeper has the lock: later enqueues will ring too.
 func (r Ring) Watched() bool { return r.held || r.enqueued }
 
 // Left reports whether an enqueue has rung for a sleeper of another process, which has the lock.

@@ -68,7 +68,7 @@ func (w *waiter) watches() bool {
 	return w.wanted
 }
 
-// want says whether the sleeper needs w: that it goes on, or that it ends after its statement and gives up the lock.
+// want says whether the sleeper needs w. If not, w gives up the lock, or ends after the statement that is under way.
 func (w *waiter) want(is bool) {
 	if w == nil {
 		return
@@ -111,7 +111,7 @@ func (w *waiter) goesOn(has bool) bool {
 // run waits for the lock and keeps it until held ends.
 func (w *waiter) run(held context.Context) error {
 	b := w.b
-	conn, err := b.connect()
+	conn, err := b.connect(b.dbCtx)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (w *waiter) run(held context.Context) error {
 		}
 	}
 	// What those transactions have enqueued is visible now.
-	if err := w.ring(conn); err != nil {
+	if err := b.wakeAll(q); err != nil {
 		return err
 	}
 	for held.Err() == nil {
@@ -150,24 +150,4 @@ func (w *waiter) wait(conn *pgx.Conn) (has bool, err error) {
 	ctx, cancel := context.WithTimeout(w.b.dbCtx, waitFor+Timeout)
 	defer cancel()
 	return w.b.await(ctx, conn, waitFor)
-}
-
-func (w *waiter) ring(conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(w.b.dbCtx, Timeout)
-	defer cancel()
-	if err := w.b.db.Each(conn).BellRing(ctx, w.b.bell.Channel); err != nil {
-		return fmt.Errorf("ring doorbell: %w", err)
-	}
-	return nil
-}
-
-// connect returns a connection that does not count against the limit of its pool.
-func (b *doorbell) connect() (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(b.dbCtx, 2*Timeout)
-	defer cancel()
-	pooled, err := b.pool.Acquire(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	return pooled.Hijack(), nil
 }

@@ -57,7 +57,7 @@ type (
 	}
 	// Woken: the doorbell rings. An event may have been enqueued, or a pause may have ended.
 	Woken struct {
-		Watched bool // some process holds the doorbell, so that every enqueue goes on ringing
+		Watched bool // some process holds the doorbell: later enqueues will ring too
 		Left    bool // an enqueue has rung, and another process holds the doorbell, which claims what it has room for
 	}
 	// Answered: the doorbell has answered the request of that number.
