@@ -253,7 +253,7 @@ func TestAdminSkipAfterAProcessDied(t *testing.T) {
 	require.EqualError(t, err, "skip event: listener ears: a process died while handling an event, and it is not known which one: name the event to skip; the first possible one is "+
 		runtimetest.IDOf(t, pool, "b1").String()+" (test/said)")
 	require.Equal(t, 2, runtimetest.Skip(t, a, runtimetest.IDOf(t, pool, "b1")).Attempt)
-	require.Equal(t, 3200, pgtest.Value[int](t, pool, "SELECT one_by_one FROM outbox.listeners"), "it may have been another, of any batch of the lease")
+	require.Equal(t, 6400, pgtest.Value[int](t, pool, "SELECT one_by_one FROM outbox.listeners"), "it may have been another, of any batch of the lease")
 	require.Equal(t, listener.Report{Delivered: 1}, runtimetest.DrainAll(t, l))
 	require.Equal(t, []string{"a1", "a2"}, h.Names())
 }

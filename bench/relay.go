@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -224,17 +225,22 @@ func relayByHand(n int, opts ...kgo.Opt) func(context.Context, *database) (float
 	}
 }
 
-// handRecord makes the record of an event.
+// handRecord makes the record of an event, the same as the publisher does.
 func handRecord(e *handEvent) *kgo.Record {
-	return &kgo.Record{Topic: relayTopic, Key: []byte(e.key), Value: e.payload, Headers: []kgo.RecordHeader{
-		{Key: "content-type", Value: []byte("application/json")},
-		{Key: "ce_specversion", Value: []byte("1.0")},
-		{Key: "ce_id", Value: []byte(e.id.String())},
-		{Key: "ce_source", Value: []byte("outboxgen/bench_log")},
-		{Key: "ce_type", Value: []byte("bench_log/" + e.topic)},
-		{Key: "ce_time", Value: e.created.AppendFormat(nil, time.RFC3339Nano)},
-		{Key: "ce_partitionkey", Value: []byte(e.key)},
-	}}
+	r := &kgo.Record{Topic: relayTopic, Value: e.payload, Headers: make([]kgo.RecordHeader, 0, 9)}
+	r.Headers = append(r.Headers,
+		kgo.RecordHeader{Key: "content-type", Value: []byte("application/json")},
+		kgo.RecordHeader{Key: "ce_dataversion", Value: strconv.AppendInt(nil, int64(e.version), 10)},
+		kgo.RecordHeader{Key: "ce_specversion", Value: []byte("1.0")},
+		kgo.RecordHeader{Key: "ce_id", Value: []byte(e.id.String())},
+		kgo.RecordHeader{Key: "ce_source", Value: []byte("outboxgen/bench_log")},
+		kgo.RecordHeader{Key: "ce_type", Value: []byte("bench_log/" + e.topic)},
+		kgo.RecordHeader{Key: "ce_time", Value: e.created.AppendFormat(nil, time.RFC3339Nano)})
+	if e.key != "" {
+		r.Key = []byte(e.key)
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "ce_partitionkey", Value: r.Key}, kgo.RecordHeader{Key: "ce_subject", Value: r.Key})
+	}
+	return r
 }
 
 // countedPublisher tells t of the events that were published.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/outboxgen/outboxgen/bench/events"
@@ -28,7 +29,7 @@ func relayBeside(name, title, about string, n int, start func(ctx context.Contex
 	return workload{
 		name: name, title: fmt.Sprintf("log of %d to %s", n, title), unit: "events/s",
 		about: fmt.Sprintf("As to Kafka, with one of %d keys for each event. By hand: a loop that reads 1,000 events of the log, sends them and updates "+
-			"its position, while it reads the next. ", relayKeys) + about,
+			"its position, while it reads the next. It sends the same messages. ", relayKeys) + about,
 		contenders: []contender{
 			{"by hand", relayToBroker(n, start, func(ctx context.Context, db *database, b *relayBroker) (time.Duration, error) {
 				started := time.Now()
@@ -103,9 +104,11 @@ func relayListening(
 	return runDispatcher(ctx, t, l.Run)
 }
 
-// handHeaders are the attributes of an event, as the publishers send them.
+// handHeaders are the attributes of an event, the same as the publishers send.
 func handHeaders(e *handEvent, set func(name, value string)) {
+	set("dataversion", strconv.Itoa(int(e.version)))
 	set("specversion", "1.0")
+	set("subject", e.key)
 	set("id", e.id.String())
 	set("source", "outboxgen/bench_log")
 	set("type", "bench_log/"+e.topic)

@@ -17,6 +17,7 @@ type handEvent struct {
 	topic, key string
 	payload    []byte
 	created    time.Time
+	version    int32
 }
 
 // handPart are messages and the position of the last of them.
@@ -74,11 +75,8 @@ func readByHand[M any](ctx context.Context, db *database, after int64, encode fu
 		return part, err
 	}
 	part = handPart[M]{make([]M, 0, 1000), after}
-	var (
-		e       handEvent
-		version int32
-	)
-	_, err = pgx.ForEachRow(rows, []any{&part.last, &e.id, &e.topic, &version, &e.key, &e.payload, &e.created}, func() error {
+	var e handEvent
+	_, err = pgx.ForEachRow(rows, []any{&part.last, &e.id, &e.topic, &e.version, &e.key, &e.payload, &e.created}, func() error {
 		part.messages = append(part.messages, encode(&e))
 		return nil
 	})

@@ -116,7 +116,7 @@ func relayPaid(ctx context.Context, db *database, worker uuid.UUID, client *kgo.
 			return 0, err
 		}
 		ids = append(ids, id)
-		records = append(records, handRecord(&handEvent{id: id, topic: topic, payload: payload, created: time.Now()}))
+		records = append(records, handRecord(&handEvent{id: id, topic: topic, version: 1, payload: payload, created: time.Now()}))
 	}
 	if err := rows.Err(); err != nil || len(ids) == 0 {
 		return 0, err

@@ -24,6 +24,9 @@ const takeOverPause = 100 * time.Millisecond
 // leaseAge is core.Config.LeaseAge.
 const leaseAge = 50 * time.Millisecond
 
+// relayAge is that of a listener that publishes: the end of a lease, in which nothing is sent, comes half as often.
+const relayAge = 100 * time.Millisecond
+
 // relayAhead is core.Config.AheadWithin of a listener that publishes: twice as long as its batches may take when they grow.
 const relayAhead = 200 * time.Millisecond
 

@@ -49,14 +49,15 @@ func ThroughPool(l *Listener, pool *pgxpool.Pool) { l.pool = pool }
 // WatchFilling makes l signal when it has found too few events for a batch. It must be called before l runs.
 func WatchFilling(l *Listener, heard chan struct{}) { l.signals.filling = heard }
 
-// Sizes are how many events a listener has at once.
+// Sizes are how many events a listener has at once, and for how long a lease of fast ones goes on.
 type Sizes struct {
 	Grows              bool
 	PerLease, Together int
+	Age                time.Duration
 }
 
 // SizesOf returns those of l.
 func SizesOf(l *Listener) Sizes {
 	cfg := l.coreConfig()
-	return Sizes{Grows: cfg.Grows, PerLease: int(l.maxPerLease()), Together: cfg.Together}
+	return Sizes{Grows: cfg.Grows, PerLease: int(l.maxPerLease()), Together: cfg.Together, Age: cfg.LeaseAge}
 }

@@ -110,8 +110,8 @@ type Config struct {
 	// BatchSize is the maximum number of events of a shard that are read in one batch, and that a listener handles past
 	// a failing event; 0 means 100, or the size of Spec.Batch if that is more. In leased mode the next batch is read
 	// while one is handled. With fast handlers a lease has up to eight batches. If the process is killed, their events
-	// are delivered again. With 0, batches of a listener that publishes grow up to 800 events while that many are published
-	// within 100 ms and their payload is expected to be at most 8 MiB, and a lease has up to 3,200.
+	// are delivered again. With 0, batches of a listener that publishes grow up to 1,600 events while that many are published
+	// within 100 ms and their payload is expected to be at most 8 MiB, and a lease has up to 6,400.
 	BatchSize int
 	// Concurrency is how many handlers of a shard run concurrently; 0 means the YAML's value. In transactional mode it
 	// is 1.
@@ -383,6 +383,9 @@ func newListener(pool *pgxpool.Pool, spec Spec, cfg Config, handlers []Handler) 
 		log: usercode.Logger(cfg.Logger).With("listener", spec.Name, "worker_id", cfg.WorkerID),
 	}
 	l.rep = report.NewLog(l.log, time.Now)
+	if l.publishes {
+		l.leaseAge = relayAge
+	}
 	l.rate = newRate(l)
 	l.newerVersions.log = l.log
 	l.hooks = report.NewHooks(cfg.Observer, l.runner(), l.log)

@@ -73,20 +73,20 @@ func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 		fails      func(runtimetest.Said) bool
 	}{
 		"one key": {
-			keys: 1, each: 1800, // calls of 1,000 events at most
+			keys: 1, each: 3600, // calls of 2,000 events at most
 			refused: func(s runtimetest.Said) bool {
-				return s.N == 11 || s.N == 250 || s.N == 251 || s.N == 999 || s.N == 1200
+				return s.N == 11 || s.N == 250 || s.N == 251 || s.N == 1999 || s.N == 2200
 			},
 			fails: func(s runtimetest.Said) bool { return s.N == 700 },
 		},
 		"twenty keys": {
-			keys: 20, each: 100, // 50 of each in a call
+			keys: 20, each: 200, // 100 of each in a call
 			refused: func(s runtimetest.Said) bool { return s.N == 11 || s.N == 40 && s.Key > "k10" || s.N == 75 },
 			fails:   func(s runtimetest.Said) bool { return s.N == 15 && s.Key > "k15" },
 		},
 	} {
 		for mode, park := range map[string]bool{"block": false, "park_key": true} {
-			for _, batch := range []int{0, 2000} {
+			for _, batch := range []int{0, 4000} {
 				t.Run(fmt.Sprintf("%s/%s/batch %d", name, mode, batch), func(t *testing.T) {
 					t.Parallel()
 					pool := pgtest.Database(t)
@@ -128,8 +128,8 @@ func TestListenerPublishesInOrderPastDeadLetters(t *testing.T) {
 					require.Len(t, o.arrived, len(events)-dead)
 					require.Equal(t, 0, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.parked"))
 					require.Equal(t, dead, pgtest.Count(t, pool, "SELECT count(*) FROM outbox.dead_letters WHERE error = 'too large'"))
-					if batch > 1000 {
-						require.Equal(t, 1000, o.calls[0], "a lease of several calls")
+					if batch > 2000 {
+						require.Equal(t, 2000, o.calls[0], "a lease of several calls")
 					}
 				})
 			}

@@ -2,6 +2,7 @@ package listener_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,15 +24,16 @@ func TestOnlyUsualBatchesOfRelaysGrow(t *testing.T) {
 		require.NoError(t, err)
 		return listener.SizesOf(l)
 	}
-	require.Equal(t, listener.Sizes{Grows: true, PerLease: 3200, Together: 50}, relay(listener.Config{}))
-	require.Equal(t, listener.Sizes{PerLease: 800, Together: 50}, relay(listener.Config{BatchSize: 100}))
-	require.Equal(t, listener.Sizes{PerLease: 8000, Together: 500}, relay(listener.Config{BatchSize: 1000}))
-	require.Equal(t, listener.Sizes{PerLease: 80_000, Together: 500}, relay(listener.Config{BatchSize: 10_000}), "half a call")
-	require.Equal(t, listener.Sizes{PerLease: 8, Together: 1}, relay(listener.Config{BatchSize: 1}), "one by one")
+	const long = 100 * time.Millisecond
+	require.Equal(t, listener.Sizes{Grows: true, PerLease: 6400, Together: 50, Age: long}, relay(listener.Config{}))
+	require.Equal(t, listener.Sizes{PerLease: 800, Together: 50, Age: long}, relay(listener.Config{BatchSize: 100}))
+	require.Equal(t, listener.Sizes{PerLease: 8000, Together: 500, Age: long}, relay(listener.Config{BatchSize: 1000}))
+	require.Equal(t, listener.Sizes{PerLease: 80_000, Together: 1000, Age: long}, relay(listener.Config{BatchSize: 10_000}), "half a call")
+	require.Equal(t, listener.Sizes{PerLease: 8, Together: 1, Age: long}, relay(listener.Config{BatchSize: 1}), "one by one")
 	h := runtimetest.NewNotes()
 	l, err := listener.New(pool, listener.Spec{Name: "ears"}, listener.Config{}, listener.Handle(runtimetest.SaidTopic, h, h.Handle))
 	require.NoError(t, err)
-	require.Equal(t, listener.Sizes{PerLease: 800}, listener.SizesOf(l))
+	require.Equal(t, listener.Sizes{PerLease: 800, Age: long / 2}, listener.SizesOf(l))
 }
 
 // TestRelayTriesEventsTogetherAfterACrash: the events that a process may have had when it died are published in calls of half

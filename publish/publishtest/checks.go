@@ -67,7 +67,7 @@ func emptyBatch(b *bench) {
 }
 
 func largeBatch(b *bench) {
-	keys := make([]string, 1000)
+	keys := make([]string, 2000)
 	for i := range keys {
 		if i%5 > 0 {
 			keys[i] = fmt.Sprintf("key %d", i%64)

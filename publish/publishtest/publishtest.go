@@ -59,7 +59,7 @@ type Harness struct {
 	// Lacks are the faults that this broker cannot have. Run leaves out their tests.
 	Lacks []Fault
 	// Patience is how long Publish may take to find that its broker is Down, and how long to return after its context has
-	// ended. 0 means 30 s. A call that a healthy broker takes may last ten times as long, for up to 1,000 events.
+	// ended. 0 means 30 s. A call that a healthy broker takes may last ten times as long, for up to 2,000 events.
 	Patience time.Duration
 }
 

@@ -23,7 +23,7 @@ const (
 // How much a lease of a listener's shard takes. If its process dies, this is delivered again, one by one or in small batches.
 const (
 	LeaseBatches      = 8  // batches
-	RelayLeaseBatches = 32 // likewise, of a listener that publishes and whose batches grow
+	RelayLeaseBatches = 64 // likewise, of a listener that publishes and whose batches grow
 	ParkedKeyBatch    = 20 // parked keys
 )
 

@@ -28,7 +28,7 @@ type Growth struct {
 }
 
 // Relay returns the growth of events that are published, by default. A broker takes as long for a few events as for many, so
-// the time is long. Three steps make calls of some hundred events. Larger ones are hardly faster.
+// the time is long. Three steps make calls of some hundred events.
 func Relay(room int) Growth {
 	return Growth{Room: room, Steps: 3, Time: 100 * time.Millisecond, Bytes: 8 << 20}
 }

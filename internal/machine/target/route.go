@@ -87,7 +87,7 @@ func (r *Route) ByEvent() bool { return r.byEvent }
 const maxDestination = 1000
 
 // BatchSize is how many events one call of a Publisher takes.
-const BatchSize = 1000
+const BatchSize = 2000
 
 // Send publishes events and returns a result for each. A publisher that panics, ends its goroutine or returns too few
 // errors does no harm. Send returns when the publisher does. If t rests, the call is a try.

@@ -199,6 +199,7 @@ func New(cfg Config) *Core {
 	c.dbRetry.Random = cfg.Random
 	if cfg.Grows {
 		c.growth = growth.Relay(cfg.BatchSize)
+		c.growth.Steps = growthSteps
 	}
 	if cfg.Events > 0 {
 		c.budget = &budget{left: cfg.Events}

@@ -6,6 +6,10 @@ import "github.com/outboxgen/outboxgen/internal/call/errclass"
 // many events cost little more than for few. LeaseBatches still counts batches of the usual size, so their growth does not
 // change how many events are delivered again after a crash.
 
+// growthSteps is how often a batch doubles. An event is sent after the one before with its key has arrived, so the last events
+// of a call wait alone for their broker. The more events a call has, the less that costs.
+const growthSteps = 4
+
 // batchSize returns the size of the next batch.
 func (c *Core) batchSize() int {
 	return max(min(c.growth.Size(c.cfg.BatchSize), c.cfg.LeaseBatches*c.cfg.BatchSize), c.cfg.BatchSize)

@@ -91,13 +91,13 @@ func (r *relayed) batches(n int) (most, latest, inLease int) {
 	return most, latest, inLease
 }
 
-// TestBatchesOfRelaysGrow: batches grow while they are published fast, up to eight times the usual size, within the bound of a
+// TestBatchesOfRelaysGrow: batches grow while they are published fast, up to sixteen times the usual size, within the bound of a
 // lease and as long as their payload is small. They are small again when that is slow or has failed.
 func TestBatchesOfRelaysGrow(t *testing.T) {
 	t.Parallel()
 	r := relay(t)
 	most, _, inLease := r.batches(40)
-	require.Equal(t, 16, most)
+	require.Equal(t, 32, most)
 	require.LessOrEqual(t, inLease, 64)
 	require.Greater(t, inLease, 32)
 
@@ -107,10 +107,10 @@ func TestBatchesOfRelaysGrow(t *testing.T) {
 
 	r.took = 0
 	_, latest, _ = r.batches(40)
-	require.Equal(t, 16, latest)
-	r.bytes = 1 << 20
+	require.Equal(t, 32, latest)
+	r.bytes = 1 << 19
 	_, latest, _ = r.batches(8)
-	require.Equal(t, 8, latest, "8 MiB")
+	require.Equal(t, 16, latest, "8 MiB")
 	r.bytes = prefetchBytes
 	_, latest, _ = r.batches(8)
 	require.Equal(t, 2, latest, "the usual size, whatever the payload is")
@@ -144,7 +144,7 @@ func TestFailuresStopGrowth(t *testing.T) {
 	} {
 		r := relay(t)
 		r.batches(40)
-		require.Equal(t, 16, r.core.batchSize())
+		require.Equal(t, 32, r.core.batchSize())
 		r.core.now = r.now
 		fail(r)
 		require.Equal(t, 2, r.core.batchSize(), name)
@@ -167,7 +167,7 @@ func TestFailuresStopGrowth(t *testing.T) {
 	r.batches(40)
 	r.core.lease.Events[0].Result, r.core.lease.Events[0].Status = errclass.New(errclass.ClassRefused, "test"), Dead
 	r.core.grow()
-	require.Equal(t, 16, r.core.batchSize(), "a dead letter says nothing about the others")
+	require.Equal(t, 32, r.core.batchSize(), "a dead letter says nothing about the others")
 }
 
 // TestLargePayloadEndsTheBatch: a batch of more events than usual ends before its payload is too large to keep, and is followed
