@@ -23,6 +23,7 @@ func TestRatiosAreThoseOfEachRound(t *testing.T) {
 			{of: "ours", to: "floor", atLeast: 0.9},
 			{of: "ours", to: "floor", atMost: 2, difference: true},
 			{of: "ours", atMost: 50},
+			{of: "ours", to: "floor", atMost: 1 / 0.95},
 		},
 	}
 	r := summarise(w, [][]float64{{100, 10, 95}, {100, 20, 100}}, make([]error, 2))
@@ -32,13 +33,13 @@ func TestRatiosAreThoseOfEachRound(t *testing.T) {
 	for i, want := range []struct {
 		value float64
 		met   bool
-	}{{0.95, true}, {-5, true}, {95, false}} {
+	}{{0.95, true}, {-5, true}, {95, false}, {0.95, true}} {
 		if got := r.Targets[i]; got.Value != want.value || got.Met != want.met {
 			t.Errorf("target %d: %+v, want %+v", i, got, want)
 		}
 	}
 	text := r.text()
-	for _, want := range []string{"work (events/s)", "10.00 to 100", "at least 0.9: met", "at most 50: missed"} {
+	for _, want := range []string{"work (events/s)", "10.00 to 100", "at least 0.9: met", "at most 50: missed", "at most 1.05: met"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}

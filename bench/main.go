@@ -109,8 +109,8 @@ func workloads(o options, report func(sample)) []workload {
 		doorbell(32, 300),
 		drain(o.events), drainDeleting(o.events),
 		handlers(time.Millisecond, 20, 20_000), handlers(5*time.Millisecond, 50, 20_000), handlers(50*time.Millisecond, 100, 5000),
-		listen(2 * o.events), relay(2 * o.events), relayQueued(o.events),
-		relayNATS(o.events / 2), relayAMQP(o.events / 2), relayRedis(o.events), relayWebhook(o.events / 5),
+		listen(2 * o.events), relay(4 * o.events), relayQueued(o.events),
+		relayNATS(o.events), relayAMQP(o.events / 2), relayRedis(2 * o.events), relayWebhook(o.events / 2),
 		savepoints(o.events / 1000), consuming(o.events / 5),
 	}
 	all = append(all, latencies()...)

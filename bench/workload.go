@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -54,10 +55,13 @@ func (t target) value(of, to float64) float64 {
 
 func (t target) bound() string {
 	if t.atMost > 0 {
-		return fmt.Sprintf("at most %g", t.atMost)
+		return fmt.Sprintf("at most %g", rounded(t.atMost))
 	}
-	return fmt.Sprintf("at least %g", t.atLeast)
+	return fmt.Sprintf("at least %g", rounded(t.atLeast))
 }
+
+// rounded is v with two decimals.
+func rounded(v float64) float64 { return math.Round(100*v) / 100 }
 
 func (t target) met(value float64) bool {
 	if t.atMost > 0 {

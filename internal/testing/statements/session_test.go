@@ -123,8 +123,8 @@ func TestSettingsEndWithTheirTransaction(t *testing.T) {
 // database.
 func TestBellLockedSeesOnlyTheBell(t *testing.T) {
 	t.Parallel()
-	conns, schema := sessions(t, 3)
-	asks, holds, waits := conns[0], conns[1], conns[2]
+	conns, schema := sessions(t, 4)
+	asks, holds, waits, late := conns[0], conns[1], conns[2], conns[3]
 	const high, low = -0x1234567, 0x89abcdef
 	const key int64 = high<<32 | low // the halves of it are above the largest signed number of 32 bits
 	ask := func() queries.BellLockedRow {
@@ -166,8 +166,23 @@ func TestBellLockedSeesOnlyTheBell(t *testing.T) {
 		require.Less(t, time.Since(began), pgtest.Patience)
 	}
 	require.GreaterOrEqual(t, time.Since(began), 5*time.Millisecond, "as long as the wait for short transactions, and more")
+	lateDone := make(chan error, 1)
+	go func() {
+		_, err := late.Exec(t.Context(), lock("pg_advisory_lock", key))
+		lateDone <- err
+	}()
+	for waiting := 0; waiting < 2; {
+		require.Equal(t, awaited, ask(), "also while another has just begun to wait")
+		require.NoError(t, asks.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ANY($1)",
+			[]int64{int64(waits.PgConn().PID()), int64(late.PgConn().PID())}).Scan(&waiting))
+	}
+	require.Equal(t, awaited, ask())
 	exec(holds, "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, pgtest.Receive(t, done, "the lock"))
+	exec(waits, "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, pgtest.Receive(t, lateDone, "the lock"))
+	exec(late, "SELECT pg_advisory_unlock_all()")
+	exec(waits, lock("pg_advisory_lock", key))
 	require.Equal(t, held, ask())
 	go func() {
 		_, err := holds.Exec(t.Context(), lock("pg_advisory_lock", key))
