@@ -34,6 +34,10 @@ const (
 	reminderTime = 30 * time.Millisecond
 )
 
+// calmSlow says how many of 100 orders are slow when nothing goes wrong, so that another worker that takes one of them has it at
+// the same time.
+const calmSlow = 3
+
 // longOf says how many of 10,000 events of a topic are long. Those of the transactional listener must not be so.
 var longOf = map[string]int{OrderPlaced: 50, ReminderDue: 20, ParcelSent: 3, InvoiceSent: 3}
 

@@ -200,10 +200,13 @@ func (w *writer) mood(topic string) string {
 		w.poison = false
 		return exits
 	}
-	if w.Calm {
-		return fine
+	switch {
+	case !w.Calm:
+		return drawMood(topic, w.rand)
+	case topic == OrderPlaced && w.rand.IntN(100) < calmSlow:
+		return slow
 	}
-	return drawMood(topic, w.rand)
+	return fine
 }
 
 // some enqueues events of one topic and inserts their rows.
