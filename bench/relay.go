@@ -233,8 +233,8 @@ func handRecord(e *handEvent) *kgo.Record {
 		kgo.RecordHeader{Key: "ce_dataversion", Value: strconv.AppendInt(nil, int64(e.version), 10)},
 		kgo.RecordHeader{Key: "ce_specversion", Value: []byte("1.0")},
 		kgo.RecordHeader{Key: "ce_id", Value: []byte(e.id.String())},
-		kgo.RecordHeader{Key: "ce_source", Value: []byte("outboxgen/bench_log")},
-		kgo.RecordHeader{Key: "ce_type", Value: []byte("bench_log/" + e.topic)},
+		kgo.RecordHeader{Key: "ce_source", Value: []byte("/bench_log")},
+		kgo.RecordHeader{Key: "ce_type", Value: []byte("bench_log." + e.topic)},
 		kgo.RecordHeader{Key: "ce_time", Value: e.created.AppendFormat(nil, time.RFC3339Nano)})
 	if e.key != "" {
 		r.Key = []byte(e.key)

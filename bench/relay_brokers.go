@@ -110,8 +110,8 @@ func handHeaders(e *handEvent, set func(name, value string)) {
 	set("specversion", "1.0")
 	set("subject", e.key)
 	set("id", e.id.String())
-	set("source", "outboxgen/bench_log")
-	set("type", "bench_log/"+e.topic)
+	set("source", "/bench_log")
+	set("type", "bench_log."+e.topic)
 	set("time", e.created.Format(time.RFC3339Nano))
 	set("partitionkey", e.key)
 }

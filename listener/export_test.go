@@ -49,7 +49,7 @@ func ThroughPool(l *Listener, pool *pgxpool.Pool) { l.pool = pool }
 // WatchFilling makes l signal when it has found too few events for a batch. It must be called before l runs.
 func WatchFilling(l *Listener, heard chan struct{}) { l.signals.filling = heard }
 
-// Sizes are how many events a listener has at once, and for how long a lease of fast ones goes on.
+// Sizes are how many events a listener has at once, and how old a lease may be when it continues.
 type Sizes struct {
 	Grows              bool
 	PerLease, Together int

@@ -122,7 +122,7 @@ func TestLongTransaction(t *testing.T) {
 }
 
 // TestLongTransactionOfABusySleeper: when a sleeper has something to do, its waiter ends after one statement. If it sleeps
-// again before that, the waiter goes on.
+// before that statement ends, it waits again.
 func TestLongTransactionOfABusySleeper(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Database(t)
