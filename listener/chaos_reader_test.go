@@ -184,11 +184,12 @@ func (c *chaos) listen(r reader, over <-chan struct{}, count *atomic.Int64) ([]u
 			return nil
 		}
 	}
+	longest := min(3000, max(1, int(c.steps)/16)) // so that a short run has sessions with small batches, too
 	for !closed(over) {
 		ctx, cancel := context.WithCancel(context.Background())
 		batch := randomBatch()
 		mu.Lock()
-		left, stop = 1+rand.IntN(min(leases*batch, 3000)), cancel
+		left, stop = 1+rand.IntN(min(leases*batch, longest)), cancel
 		mu.Unlock()
 		ended := make(chan struct{})
 		go func() {
