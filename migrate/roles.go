@@ -68,7 +68,7 @@ const (
 	enqueueLogFunction = "enqueue_log(text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer, boolean)"
 	claimTurnsFunction = "claim_turns(text, uuid, interval, integer, integer, text[], integer, text[], integer[], uuid[], " +
 		"text[], integer[], text[], timestamptz[], uuid[], integer[], timestamptz[], uuid[], integer, integer[], text[], " +
-		"integer, integer, integer, integer, uuid[], integer, interval)"
+		"integer, integer, integer, integer, uuid[], integer, integer, interval)"
 	checkFunction   = "check_event(text, text, text, jsonb, uuid, text, text, text, text, bigint, jsonb, integer)"
 	eventIDFunction = "event_id()"
 	wakeFunction    = "wake(text)"

@@ -734,7 +734,7 @@ FROM outbox_schema.claim_turns(
     @known_lanes::integer[], @known_turns::text[], @known_dues::timestamptz[], @known_ids::uuid[],
     @front_lanes::integer[], @front_dues::timestamptz[], @front_ids::uuid[], @front_piece,
     @hop_lanes::integer[], @hop_turns::text[], @hop_count,
-    @piece, @starts, @reclaims, @in_flight::uuid[], @rated, @slack) AS t;
+    @piece, @starts, @reclaims, @in_flight::uuid[], @rated, @ahead, @slack) AS t;
 
 -- name: EventRelease :many
 -- Hands events back: pending, with the attempt uncounted, due as before or after a delay. claim_no stays, so the claim is

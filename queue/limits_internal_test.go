@@ -263,6 +263,40 @@ func TestSlackOfARate(t *testing.T) {
 	}
 }
 
+// TestClaimsAheadOfARate: ahead of workers a claim takes a hundredth of what the rate of a key allows in a second, so that few
+// starts are lost if the workers are busy.
+func TestClaimsAheadOfARate(t *testing.T) {
+	t.Parallel()
+	for rate, want := range map[outbox.Rate][2]int{ // two workers are idle; what is claimed of one key, and of two together
+		{Events: 99, Period: time.Second}:      {2, 2},
+		{Events: 300, Period: time.Second}:     {5, 5},
+		{Events: 300, Period: time.Minute}:     {2, 2},
+		{Events: 900, Period: 3 * time.Second}: {5, 5},
+		{Events: 2000, Period: time.Second}:    {12, 12},
+	} {
+		pool := pgtest.Database(t)
+		d, of := letters(t, pgtest.URL(t, pool), outbox.Limit{Per: outbox.PerTenant, Rate: rate})
+		pgtest.InTx(t, pool, func(tx pgx.Tx) {
+			_, err := of.EnqueueMany(t.Context(), tx, slices.Repeat([]letter{{uuid.UUID{1}}}, 30))
+			require.NoError(t, err)
+			_, err = of.EnqueueMany(t.Context(), tx, slices.Repeat([]letter{{uuid.UUID{2}}}, 30))
+			require.NoError(t, err)
+		})
+		for n, tenants := range [][]uuid.UUID{{{1}}, {{1}, {2}}} {
+			var known []core.TurnStart
+			for _, tenant := range tenants {
+				known = append(known, core.TurnStart{Turn: core.Turn{Lane: topiclane.OfTurns("letter"), Key: d.limited[0].shape.Of(tenant.String(), nil)}})
+			}
+			rows, err := d.store.db.Each(d.pool).EventClaimTurns(t.Context(), d.store.turnsParams(&claim{
+				Claim: core.Claim{Size: 50, Turns: &core.TurnClaim{Known: known, Idle: 2, Ahead: 10}}, lease: time.Minute,
+			}))
+			require.NoError(t, err)
+			claimed := len(slices.DeleteFunc(rows, func(r queries.EventClaimTurnsRow) bool { return r.Kind != 0 }))
+			require.Equal(t, want[n], claimed, "%s, %d keys", rate, n+1)
+		}
+	}
+}
+
 // TestUnusedKeysAreForgotten: rows of keys of which nothing is used are deleted when their starts do not count any more.
 func TestUnusedKeysAreForgotten(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +162,46 @@ func TestRateOverProcesses(t *testing.T) {
 		requireRate(t, c.starts[key], n, period)
 	}
 	require.Less(t, took, 40*time.Second, "45 at 10 a second take 4 s, and more on a machine that is busy")
+}
+
+// TestEventsOfARateBesideABacklog: the backlog of a topic does not keep the workers from events of another, whose rate allows
+// them to begin; not even the only worker.
+func TestEventsOfARateBesideABacklog(t *testing.T) {
+	t.Parallel()
+	pgtest.Slow(t)
+	for _, concurrency := range []int{1, 4} {
+		pool := pgtest.Database(t)
+		backlog := runtimetest.JobTopic("backlog")
+		rated := runtimetest.LimitedJobs("rated", outbox.Limit{Rate: outbox.Rate{Events: 10_000, Period: time.Second}})
+		jobs := func(n int) (all []runtimetest.Job) {
+			for i := range n {
+				all = append(all, runtimetest.Job{TenantID: uuid.UUID{1}, N: int64(i)})
+			}
+			return all
+		}
+		runtimetest.EnqueueJobs(t, pool, backlog, jobs(3000)...)
+		runtimetest.EnqueueJobs(t, pool, rated, jobs(20)...)
+		cfg := runtimetest.QuickConfig()
+		cfg.BatchSize, cfg.Concurrency = 100, concurrency
+		var others, n atomic.Int64
+		all := make(chan int64, 1)
+		stop := runtimetest.StartDispatcher(t, runtimetest.Dispatcher(t, pool, cfg,
+			runtimetest.OnJob(backlog, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
+				time.Sleep(time.Millisecond) // what handlers do takes time
+				others.Add(1)
+				return nil
+			}),
+			runtimetest.OnJob(rated, func(context.Context, outbox.Delivery[runtimetest.Job]) error {
+				if n.Add(1) == 20 {
+					all <- others.Load()
+				}
+				return nil
+			})))
+		before := pgtest.Receive(t, all, "the events of limited rate")
+		t.Logf("with %d workers, %d others before the twentieth", concurrency, before)
+		require.Less(t, before, int64(2500))
+		require.NoError(t, stop())
+	}
 }
 
 // TestOthersDoNotWaitAtALimit: what waits at the limit of one key delays no other, and a handler that returns makes room at

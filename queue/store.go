@@ -403,7 +403,7 @@ func (s *Store) turnsParams(c *claim) queries.EventClaimTurnsParams {
 		FrontLanes: at.front.lanes, FrontDues: at.front.dues, FrontIds: at.front.ids, FrontPiece: int32(c.Turns.Piece),
 		HopLanes: at.hopLanes, HopTurns: at.hopTurns, HopCount: int32(c.Turns.Count), Piece: core.TurnPiece,
 		Starts: core.FreshTurns, Reclaims: int32(c.Reclaims), InFlight: pgvalue.UUIDs(c.InFlight),
-		Rated: int32(c.Turns.Idle), Slack: pgvalue.Interval(c.Turns.Slack),
+		Rated: int32(c.Turns.Idle), Ahead: int32(c.Turns.Ahead), Slack: pgvalue.Interval(c.Turns.Slack),
 	}
 }
 

@@ -497,7 +497,9 @@ WHERE false;
 -- topic is in limit_usage.running of its keys, because it was put there in the transaction that took it. A lease that ran
 -- out counts until the event is claimed again, which does not add to the count.
 -- A start is counted by the latest time at which it may happen, which is p_slack after the claim, and at least a 32nd and at
--- most a quarter of the period of the rate. The claimer hands back what it could not start by then.
+-- most a quarter of the period of the rate. The claimer hands back what it could not start by then, and the start is lost.
+-- So it takes p_rated events of limited rate, for which workers are idle, and up to p_ahead more: of a key at most a hundredth
+-- of what its rate allows in a second.
 --
 -- Returns in kind 0 the events, without payload and created_at if the event is gone from events, with until_us, the
 -- microseconds after which they must not be started. In kind 1: a turn that may have more, with the place to go on from if
@@ -513,7 +515,7 @@ CREATE FUNCTION outbox_schema.claim_turns(
     known_lanes integer[], known_turns text[], known_dues timestamptz[], known_ids uuid[],
     front_lanes integer[], front_dues timestamptz[], front_ids uuid[], front_piece integer,
     hop_lanes integer[], hop_turns text[], hop_count integer,
-    p_piece integer, p_starts integer, p_reclaims integer, p_in_flight uuid[], p_rated integer, p_slack interval
+    p_piece integer, p_starts integer, p_reclaims integer, p_in_flight uuid[], p_rated integer, p_ahead integer, p_slack interval
 ) RETURNS SETOF outbox_schema.turn_claim
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -1084,16 +1086,16 @@ BEGIN
         IF (roomy AND n_wanted = cardinality(k_locked) AND true = ALL (s_ok)) IS NOT TRUE THEN
             SELECT array_agg(c.i ORDER BY c.i) INTO chosen
             FROM (
-                SELECT c.i, r.rated, count(*) FILTER (WHERE r.rated) OVER (ORDER BY c.i) AS rated_no
+                SELECT c.i, r.ahead, count(*) FILTER (WHERE r.ahead IS NOT NULL) OVER (ORDER BY c.i) AS rated_no
                 FROM unnest(chosen) AS c (i)
                 CROSS JOIN LATERAL (
-                    SELECT bool_or(k_rate[k.k] IS NOT NULL) AS rated
+                    SELECT min(floor(k_rate[k.k] / 100.0 / extract(epoch FROM k_period[k.k]))) AS ahead
                     FROM unnest(key_of[(c_s[c.i] - 1) * n_max + 1 : c_s[c.i] * n_max]) AS k (k)
                 ) AS r
                 WHERE s_ok[c_s[c.i]]
             ) AS c
-            WHERE NOT c.rated
-               OR c.rated_no <= p_rated;
+            WHERE c.ahead IS NULL
+               OR c.rated_no <= p_rated + least(p_ahead, c.ahead);
             SELECT array_agg(x.idle ORDER BY x.s) INTO s_idle
             FROM (
                 SELECT s.s, NOT s.s = ANY (SELECT c_s[c.i] FROM unnest(chosen) AS c (i)) AS idle

@@ -821,7 +821,7 @@ FROM outbox_schema.claim_turns(
     $12::integer[], $13::text[], $14::timestamptz[], $15::uuid[],
     $16::integer[], $17::timestamptz[], $18::uuid[], $19,
     $20::integer[], $21::text[], $22,
-    $23, $24, $25, $26::uuid[], $27, $28) AS t
+    $23, $24, $25, $26::uuid[], $27, $28, $29) AS t
 `
 
 type EventClaimTurnsParams struct {
@@ -852,6 +852,7 @@ type EventClaimTurnsParams struct {
 	Reclaims      int32
 	InFlight      []pgtype.UUID
 	Rated         int32
+	Ahead         int32
 	Slack         pgtype.Interval
 }
 
@@ -909,6 +910,7 @@ func (q *Queries) EventClaimTurns(ctx context.Context, arg EventClaimTurnsParams
 		arg.Reclaims,
 		arg.InFlight,
 		arg.Rated,
+		arg.Ahead,
 		arg.Slack,
 	)
 	if err != nil {

@@ -76,6 +76,9 @@ func (w *worlds) limitsOf(topic string, ids, leased []string) (rows []statements
 		rate, period := null, null
 		if w.chance(0.4) {
 			rate, period = w.pick("1", "2", "3"), "1200s"
+			if w.chance(0.3) { // of these, claims take some ahead of workers
+				rate = w.pick("120000", "250000")
+			}
 		}
 		limit := cells("namespace", "a", "topic", topic, "per", name, "counted_as", w.pick(topic, topic, topic, "x"), "nth", strconv.Itoa(nth+1), "tag", "t",
 			"part", part, "concurrency", w.pick(null, "1", "2", "3", "4"), "rate", rate, "period", period)
@@ -117,6 +120,7 @@ func (w *worlds) turnCall(topics, ids []string, turns [][2]string) []statements.
 		"p_every_version", w.pick("1", "1", "2", "3"), "p_tenant_ids", w.pick("{}", "{}", "{}", "{}", "{#7}"),
 		"p_paused", w.pick("{}", "{}", "{}", "{}", "{#7}", "{x/#7}", "{y}"), "p_piece", w.pick("1", "2", "3", "9", "9"),
 		"p_starts", w.pick("1", "2", "5", "5"), "p_reclaims", w.pick("0", "0", "1", "2"), "p_rated", w.pick("0", "1", "2", "5", "5"),
+		"p_ahead", w.pick("0", "0", "1", "5"),
 		"p_slack", w.pick("0", "2m", "30m", "90m"), "front_piece", w.pick("1", "2", "3", "9", "9"), "hop_count", w.pick("0", "1", "2", "5"))
 	if w.chance(0.4) {
 		all = append(all, cells("p_version_topics", "{x}", "p_versions", w.pick("{1}", "{2}"))...)

@@ -12,7 +12,7 @@ import (
 // claimNew claims from the turns of topic x that are new, with a batch of $1.
 const claimNew = `SELECT right(t.id::text, 1) FROM outbox_schema.claim_turns('a', gen_random_uuid(), '1 hour', $1, NULL, '{}', 1, '{}', '{}', '{}', '{}',
 	'{}', '{}', '{}', '{}', ARRAY[outbox_schema.lane('x') | (1 << 30)], '{-infinity}', '{00000000-0000-0000-0000-000000000000}', 9, '{}', '{}', 0, 9, 9, 0,
-	'{}', 9, '0') AS t WHERE t.kind = 0`
+	'{}', 9, 0, '0') AS t WHERE t.kind = 0`
 
 // TestTurnsAreClaimedInOrder: a claim returns the first event of each turn, then the second of each.
 func TestTurnsAreClaimedInOrder(t *testing.T) {

@@ -222,7 +222,7 @@ func (c *Core) onBatchReported(now time.Time, e *BatchReported) {
 		c.turns.opened(t.Opened)
 		switch {
 		case t.Ended:
-			c.releaseUnstarted(now, t)
+			c.releaseExpired(now, t)
 			continue
 		case t.Late:
 			if !t.lost {

@@ -42,14 +42,14 @@ func (c *claims) claimOf(now time.Time, size int, paused *Pauses) *Claim {
 }
 
 // ofTurns returns a claim of up to size events that have turns; nil if nothing is available. It visits turns that are
-// known to have more only with known. idle is how many events of limited rate may begin.
-func (c *claims) ofTurns(now time.Time, size, idle int, known, reclaim bool, paused *Pauses) *Claim {
+// known to have more only with known. It may take events of limited rate for the workers rated.
+func (c *claims) ofTurns(now time.Time, size int, rated workers, known, reclaim bool, paused *Pauses) *Claim {
 	q := c.claimOf(now, size, paused)
 	if q == nil {
 		c.turns.rest(now)
 		return nil
 	}
-	q.Turns = c.turns.request(now, size, idle, known, inLanesOf(q.Topics, len(q.Topics) == len(c.topics)))
+	q.Turns = c.turns.request(now, size, rated, known, inLanesOf(q.Topics, len(q.Topics) == len(c.topics)))
 	if reclaim && len(q.Turns.Hops) > 0 {
 		q.Reclaims = c.reclaims
 	}
@@ -215,7 +215,7 @@ func (c *claims) try(now time.Time, t *Target, reclaim bool, paused *Pauses) *Cl
 		q.Topics, q.Starts = c.unlimited(topics), w.walk.Pieces(1, false)
 	} else {
 		w.turns.round.from = time.Time{}
-		q.Turns = w.turns.request(now, 1, 1, true, func(int32) bool { return true })
+		q.Turns = w.turns.request(now, 1, workers{idle: 1}, true, func(int32) bool { return true })
 		q.Turns.Slack = c.turns.slack
 	}
 	if reclaim {

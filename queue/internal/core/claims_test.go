@@ -29,7 +29,7 @@ func TestOnlyTurns(t *testing.T) {
 	require.True(t, d.nextIsOfTurns(d.now), "there are no others")
 
 	d.rests(d.handled)
-	require.Nil(t, d.claims.ofTurns(d.now, 10, 0, true, true, NoPauses))
+	require.Nil(t, d.claims.ofTurns(d.now, 10, workers{}, true, true, NoPauses))
 	require.Equal(t, d.now.Add(lookEvery), d.turns.from, "it is not asked again at once")
 }
 
@@ -57,19 +57,19 @@ func TestTurnsOfTopicsThatRest(t *testing.T) {
 			c.Topics[i].Turns = true
 		}
 	})
-	q := d.claims.ofTurns(d.now, 10, 0, true, true, NoPauses)
+	q := d.claims.ofTurns(d.now, 10, workers{}, true, true, NoPauses)
 	require.Len(t, q.Turns.Hops, 4)
 	require.Equal(t, ReclaimsPerClaim, q.Reclaims)
 	d.turns.over(q.Turns)
 	d.rests(d.handled)
-	q = d.claims.ofTurns(d.now, 10, 0, true, true, NoPauses)
+	q = d.claims.ofTurns(d.now, 10, workers{}, true, true, NoPauses)
 	require.Len(t, q.Turns.Hops, 3)
 	for _, h := range q.Turns.Hops {
 		require.NotEqual(t, topiclane.OfTurns("handled"), h.Lane)
 	}
 	d.turns.over(q.Turns)
 	d.turns.round.wanted = false
-	q = d.claims.ofTurns(d.now, 10, 0, true, true, NoPauses)
+	q = d.claims.ofTurns(d.now, 10, workers{}, true, true, NoPauses)
 	require.Empty(t, q.Turns.Hops)
 	require.Zero(t, q.Reclaims)
 }

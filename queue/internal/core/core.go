@@ -80,6 +80,7 @@ type Core struct {
 	sleeper  sleep.Sleeper
 	ready    []*Task      // handlers wait for them
 	fair     fairQueue    // and for these, which have turns
+	rated    rated        // and for these, of limited rate
 	lines    []activeLine // destinations that events are on their way to
 	running  int          // handlers, and what waits for one of them to return
 	inFlight int          // claimed and not known to be settled
@@ -246,6 +247,7 @@ func (c *Core) onTime(now time.Time) {
 		c.lapsed = false
 		c.withdraw(now)
 	}
+	c.expire(now)
 	if c.stopping || c.cfg.Drain {
 		return
 	}
@@ -299,6 +301,7 @@ func (c *Core) nextTime(now time.Time) (at time.Time) {
 		wait(c.renewAt)
 	}
 	wait(c.pausedUntil)
+	wait(c.rated.expires)
 	for _, t := range c.batchTargets {
 		if len(t.ready) > 0 {
 			wait(c.goesAt(t))
@@ -348,7 +351,7 @@ func (c *Core) onReported(now time.Time, e *Reported) {
 			c.running--
 		}
 		if t.Ended {
-			c.releaseUnstarted(now, t)
+			c.releaseExpired(now, t)
 			continue
 		}
 		if t.Late {
@@ -422,11 +425,20 @@ func (c *Core) onRecalled(now time.Time, e *Recalled) {
 		t.notBegun()
 		c.running--
 	}
-	c.ready = append(e.Tasks, c.ready...)
+	plain, rated := e.Tasks[:0:0], e.Tasks[:0:0]
+	for _, t := range e.Tasks {
+		if t.limitedRate() {
+			rated = append(rated, t)
+		} else {
+			plain = append(plain, t)
+		}
+	}
+	c.ready, c.rated.tasks = append(plain, c.ready...), append(rated, c.rated.tasks...)
 	for _, b := range slices.Backward(e.Batches) {
 		c.takeBack(b)
 	}
 	c.release(now, &c.ready)
+	c.release(now, &c.rated.tasks)
 	for _, t := range c.batchTargets {
 		c.release(now, &t.again)
 		c.release(now, &t.ready)
@@ -456,24 +468,34 @@ func (c *Core) withdraw(now time.Time) {
 		c.release(now, &t.ready)
 	}
 	c.release(now, &c.ready)
+	c.release(now, &c.rated.tasks)
 	c.release(now, (*[]*Task)(&c.fair.tasks))
 	c.fair.restore()
 }
 
-// release releases what is gone of a queue.
+// release releases what is gone or expired of a queue.
 func (c *Core) release(now time.Time, queue *[]*Task) {
-	all := *queue
-	*queue = nil
-	for _, t := range all {
-		if !c.gone(t) {
-			*queue = append(*queue, t)
+	var kept, released []*Task
+	for _, t := range *queue {
+		if c.gone(t) || t.expired(now) {
+			released = append(released, t)
+		} else {
+			kept = append(kept, t)
 		}
 	}
-	for _, t := range all {
-		if c.gone(t) {
-			c.releaseUnstarted(now, t)
-		}
+	*queue = kept
+	for _, t := range released {
+		c.releaseExpired(now, t)
 	}
+}
+
+// releaseExpired is releaseUnstarted of an event that has waited here, perhaps for so long that its rate does not allow it to
+// begin any more.
+func (c *Core) releaseExpired(now time.Time, t *Task) {
+	if t.expired(now) {
+		c.turns.ahead.missed(now)
+	}
+	c.releaseUnstarted(now, t)
 }
 
 // startLastAttempt makes the pending event on its last attempt ready once nothing else is in flight. This event may

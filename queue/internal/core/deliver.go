@@ -10,8 +10,8 @@ import (
 
 // deliver starts passes while there is something for them to do.
 func (c *Core) deliver(now time.Time) {
-	if c.idle() > 0 {
-		c.turns.idle()
+	if c.forRated(now).some() {
+		c.turns.feed()
 	}
 	for !now.Before(c.pausedUntil) {
 		want := c.room(now)
@@ -46,21 +46,28 @@ func (c *Core) half() int { return (c.growth.Size(c.capacity) + 1) / 2 }
 // claimable or claims are paused, and also if there is little room while enough events wait for the workers. Two passes
 // claim at the same time only from a backlog, each up to half of the capacity, and after a ring.
 func (c *Core) room(now time.Time) int {
-	inFlight := c.inFlight - c.stalled(now) - min(c.batched, c.extra)
-	busy := inFlight - len(c.finished) - c.settling
-	capacity := c.growth.Size(c.capacity)
-	free := capacity - (inFlight - len(c.finished)) - c.reserved
+	free := c.free(now)
 	if !c.claimable && !c.looks.due(now) && !c.turns.due(now) || c.claimsPaused(now) || free <= 0 ||
 		c.claiming > 0 && !c.backlog && !c.mayFollowRing() {
 		return 0
 	}
-	if c.tight = busy+c.claiming > c.cfg.Concurrency && free < capacity/4; c.tight && !c.turns.dueOthers(now) {
+	kept := c.keepsWorker(now) && c.running < c.cfg.Concurrency
+	busy := c.unfinished(now) - c.settling
+	if c.tight = !kept && busy+c.claiming > c.cfg.Concurrency && free < c.growth.Size(c.capacity)/4; c.tight && !c.turns.dueOthers(now) {
 		return 0
 	}
 	if c.backlog || c.mayFollowRing() {
 		free = min(free, c.half())
 	}
 	return min(free, c.growth.Size(c.cfg.BatchSize))
+}
+
+// free returns how many more events may be in flight.
+func (c *Core) free(now time.Time) int { return c.growth.Size(c.capacity) - c.unfinished(now) - c.reserved }
+
+// unfinished returns how many events in flight count, of those that are not finished.
+func (c *Core) unfinished(now time.Time) int {
+	return c.inFlight - c.stalled(now) - min(c.batched, c.extra) - len(c.finished)
 }
 
 // reservedBy returns the room that p needs for what it claims, in addition to what it settles.
@@ -80,7 +87,7 @@ func (c *Core) pass(now time.Time, want int) {
 		p.Claim, p.want = c.claims.try(now, p.try, c.mayReclaim(now), c.pauses), 1
 	} else if want > 0 {
 		if c.nextIsOfTurns(now) {
-			p.Claim = c.claims.ofTurns(now, want, c.idle(), !c.tight, c.mayReclaim(now), c.pauses)
+			p.Claim = c.claims.ofTurns(now, want, c.forRated(now), !c.tight, c.mayReclaim(now), c.pauses)
 			p.turns = p.Claim != nil
 		} else if c.looks.due(now) {
 			p.Claim = c.claims.request(now, want, c.mayReclaim(now), c.pauses, c.looks.starts(&c.claims.walk))
@@ -286,7 +293,12 @@ func (c *Core) settled(e *PassDone) {
 
 // take takes over what was claimed.
 func (c *Core) take(now time.Time, e *PassDone) {
+	limited := 0
 	for _, t := range e.Claimed {
+		if t.limitedRate() {
+			limited++
+			c.rated.expires = earlier(c.rated.expires, t.StartWithin)
+		}
 		t.to, t.try = c.targetOf[t.Topic], e.Pass.try
 		c.leases.add(now, t)
 		c.inFlight++
@@ -295,13 +307,16 @@ func (c *Core) take(now time.Time, e *PassDone) {
 		}
 		c.added(now, t)
 		switch {
-		case c.stopping || c.pauses.Event(t.Topic, t.Tenant):
+		case c.stopping || c.pauses.Event(t.Topic, t.Tenant) || t.expired(now): // then the claim has taken all the time
 			c.releaseUnstarted(now, t)
 		case t.Reclaimed && t.isLastAttempt():
 			c.lastAttempt, c.lastAttemptStarted, c.lastAttemptSince = t, false, now
 		default:
 			c.start(t)
 		}
+	}
+	if e.Pass.turns {
+		c.turns.onRated(e.Pass.Claim.Turns, &e.Found, limited)
 	}
 }
 

@@ -57,7 +57,8 @@ func (c *Core) drainClaim(now time.Time, p *Pass) *Claim {
 		c.turns.begin()
 	}
 	c.turns.round.from = time.Time{}
-	q := c.claims.ofTurns(now, p.want, c.cfg.Concurrency, true, true, c.pauses)
+	rated := workers{idle: c.cfg.Concurrency, ahead: c.turns.ahead.allowed(now)}
+	q := c.claims.ofTurns(now, p.want, rated, true, true, c.pauses)
 	p.turns = q != nil
 	return q
 }

@@ -154,6 +154,8 @@ func (c *Core) start(t *Task) {
 		t.to.ready = append(t.to.ready, t)
 	case t.to.batches():
 		t.to.startBatched(t)
+	case t.limitedRate():
+		c.rated.tasks = append(c.rated.tasks, t)
 	case t.Turn != "":
 		c.fair.push(t)
 	default:
@@ -163,6 +165,9 @@ func (c *Core) start(t *Task) {
 
 // peekReady returns the task that is handled next; nil if there is none.
 func (c *Core) peekReady() *Task {
+	if len(c.rated.tasks) > 0 {
+		return c.rated.tasks[0]
+	}
 	if len(c.ready) > 0 && !c.fair.before(c.ready[0]) {
 		return c.ready[0]
 	}
@@ -172,13 +177,19 @@ func (c *Core) peekReady() *Task {
 // nextReady takes the task out that is handled next; nil if there is none.
 func (c *Core) nextReady() *Task {
 	switch {
+	case len(c.rated.tasks) > 0:
+		return takeFirst(&c.rated.tasks)
 	case len(c.ready) == 0 && len(c.fair.tasks) == 0:
 		return nil
 	case len(c.ready) == 0 || c.fair.before(c.ready[0]):
 		return c.fair.pop()
 	}
-	t := c.ready[0]
-	c.ready[0], c.ready = nil, c.ready[1:]
+	return takeFirst(&c.ready)
+}
+
+func takeFirst(queue *[]*Task) *Task {
+	t := (*queue)[0]
+	(*queue)[0], *queue = nil, (*queue)[1:]
 	return t
 }
 
@@ -193,38 +204,27 @@ func (c *Core) begin(now time.Time, t *Task, what string) bool {
 		c.report(now, t)
 		return false
 	}
-	if t.StartBy = t.deadline.Add(-c.margin()); t.StartWithin.IsZero() {
+	if t.StartBy = t.deadline.Add(-c.margin()); !t.limitedRate() {
 		return true
 	}
-	if !now.Before(t.StartWithin) {
-		c.releaseUnstarted(now, t)
+	if t.expired(now) {
+		c.releaseExpired(now, t)
 		return false
 	}
 	if t.StartWithin.Before(t.StartBy) {
 		t.StartBy = t.StartWithin
 	}
+	c.turns.ahead.began(now, c.early(now, t))
 	return true
-}
-
-// places returns how many tasks the workers may have. While events of limited rate wait for an idle worker, it is one
-// less than there are workers.
-func (c *Core) places() int {
-	if len(c.turns.starved) > 0 {
-		return max(c.cfg.Concurrency-1, 1)
-	}
-	return c.cfg.Concurrency + c.cfg.Ahead
-}
-
-// idle returns how many workers have nothing to do.
-func (c *Core) idle() int {
-	return max(c.cfg.Concurrency-c.running-len(c.ready)-len(c.fair.tasks), 0)
 }
 
 // hand gives what is ready to workers and publishers. Some of it waits there for a worker, so that one that is done has
 // the next at once.
 func (c *Core) hand(now time.Time) {
-	for c.running < c.places() {
-		if handed, wait := c.handBatch(now); handed {
+	for c.running < c.places(now) {
+		if len(c.rated.tasks) > 0 {
+			// These go before a batch.
+		} else if handed, wait := c.handBatch(now); handed {
 			continue
 		} else if wait {
 			break
@@ -242,7 +242,7 @@ func (c *Core) hand(now time.Time) {
 			c.report(now, t)
 			continue
 		}
-		t.begun, t.admitted = true, resting
+		t.begun, t.admitted, c.rated.latest = true, resting, t.limitedRate()
 		c.running++
 		c.do(Run{t})
 	}

@@ -29,7 +29,8 @@ type TurnClaim struct {
 	Hops  []Hop
 	Piece int           // how many events of the front it passes in each lane
 	Count int           // how many turns it sees after each of Hops
-	Idle  int           // how many events of limited rate may begin now
+	Idle  int           // how many events of limited rate workers are idle for
+	Ahead int           // how many more of them it may take
 	Slack time.Duration // how long after the claim they may begin
 
 	others bool   // it visits more than known turns
@@ -79,7 +80,7 @@ const (
 	TurnFull
 	// TurnBusy: another claim had locked a key of its limits.
 	TurnBusy
-	// TurnIdle: its rate allows more, and no worker was idle.
+	// TurnIdle: its rate allows more, and there was no worker for it.
 	TurnIdle
 	// TurnSeen: it was seen and not visited.
 	TurnSeen
@@ -118,7 +119,9 @@ type turns struct {
 	full    map[Turn]bool    // whose limits are reached
 	waiting map[int32][]Turn // full ones by lane, and some that are not full any more; those first that were full first
 	until   []fullUntil      // sorted
-	starved []Turn           // that wait for an idle worker
+	starved []Turn           // that wait for a worker
+	hungry  bool             // the latest claim has left events of limited rate for want of workers
+	ahead   ahead
 
 	// After a claim has met keys of limits that another had locked, claims visit half of the known turns each until halves. If
 	// that does not help, there is one claim at a time until contended.
@@ -365,12 +368,21 @@ func (t *turns) opened(d time.Duration) {
 	}
 }
 
-// idle makes those turns known that wait for an idle worker.
-func (t *turns) idle() {
+// feed makes those turns known that wait for a worker.
+func (t *turns) feed() {
 	for _, turn := range t.starved {
 		t.know(TurnStart{Turn: turn})
 	}
 	t.starved = nil
+}
+
+// onRated takes in that the claim q, which found f, has taken n events of limited rate.
+func (t *turns) onRated(q *TurnClaim, f *Found, n int) {
+	most := q.Idle + q.Ahead
+	t.hungry = most > 0 && n >= most || slices.ContainsFunc(f.Turns, func(e TurnEnd) bool { return e.State == TurnIdle })
+	if most > 0 {
+		t.ahead.claimed(n, most)
+	}
 }
 
 // failed takes note that a claim failed: perhaps because it took too long. What it would have told is found in a round.
@@ -389,15 +401,15 @@ func (t *turns) forget() {
 }
 
 // rest delays claims because everything is paused or rests.
-func (t *turns) rest(now time.Time) { t.from = now.Add(lookEvery) }
+func (t *turns) rest(now time.Time) { t.from, t.hungry = now.Add(lookEvery), false }
 
 // request returns what a claim of up to size events visits, in the lanes that are in. It visits turns that are known to
-// have more only with known. idle is how many events of limited rate may begin.
-func (t *turns) request(now time.Time, size, idle int, known bool, in func(lane int32) bool) *TurnClaim {
-	if idle > 0 {
-		t.idle()
+// have more only with known. It may take events of limited rate for the workers rated.
+func (t *turns) request(now time.Time, size int, rated workers, known bool, in func(lane int32) bool) *TurnClaim {
+	if rated.some() {
+		t.feed()
 	}
-	q := &TurnClaim{Idle: idle, Slack: t.slack, size: size}
+	q := &TurnClaim{Idle: rated.idle, Ahead: rated.ahead, Slack: t.slack, size: size}
 	n := 0
 	if known {
 		n = min(len(t.known), max(size/t.share, 1))

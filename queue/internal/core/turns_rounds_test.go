@@ -10,7 +10,7 @@ import (
 // seenTurns are turns of two lanes whose first round is over.
 func seenTurns() *turns {
 	w := turned()
-	w.answered(start, w.request(start, 100, 0, true, everywhere), nil)
+	w.answered(start, w.request(start, 100, workers{}, true, everywhere), nil)
 	return w
 }
 
@@ -30,15 +30,15 @@ func TestAnotherRoundFollowsOneThatFound(t *testing.T) {
 	require.False(t, w.round.wanted, "nothing was found")
 
 	w = turned()
-	w.hops(start, w.request(start, 100, 0, true, everywhere), "m", turnAt(7, "a"))
+	w.hops(start, w.request(start, 100, workers{}, true, everywhere), "m", turnAt(7, "a"))
 	w.round.again = false
 	w.know(TurnStart{Turn: turnAt(7, "a")})
 	w.others = start.Add(time.Hour)
-	q := w.request(start, 100, 0, true, everywhere)
+	q := w.request(start, 100, workers{}, true, everywhere)
 	require.Empty(t, q.Hops)
 	w.answered(start, q, []Turn{turnAt(7, "a")})
 	w.round.again, w.others, w.round.from = false, time.Time{}, time.Time{}
-	q = w.request(start, 100, 0, true, everywhere)
+	q = w.request(start, 100, workers{}, true, everywhere)
 	require.NotEmpty(t, q.Hops)
 	w.hops(start, q, "")
 	require.True(t, w.round.wanted)
@@ -46,7 +46,7 @@ func TestAnotherRoundFollowsOneThatFound(t *testing.T) {
 	w = turned()
 	w.know(TurnStart{Turn: turnAt(7, "a")})
 	w.others = start.Add(time.Hour)
-	q = w.request(start, 100, 0, true, everywhere)
+	q = w.request(start, 100, workers{}, true, everywhere)
 	w.answered(start, q, []Turn{turnAt(7, "a")}, ended(turnAt(7, "a"), TurnMore))
 	require.False(t, w.round.found, "the round has not found it")
 }
@@ -56,11 +56,11 @@ func TestPausesOfARound(t *testing.T) {
 	t.Parallel()
 	w := turned()
 	w.round.urgent = false
-	w.hops(start, w.request(start, 100, 0, true, everywhere), "m")
+	w.hops(start, w.request(start, 100, workers{}, true, everywhere), "m")
 	require.Equal(t, start, w.round.from)
 	w.know(TurnStart{Turn: turnAt(7, "a")})
 	w.others = time.Time{}
-	q := w.request(start, 100, 0, true, everywhere)
+	q := w.request(start, 100, workers{}, true, everywhere)
 	require.NotEmpty(t, q.Hops)
 	w.onClaim(start, q, &Found{At: start, Took: time.Microsecond, TurnsFound: TurnsFound{
 		Hops: map[int32]string{7: "n", 8: "n"}, Turns: []TurnEnd{ended(turnAt(7, "a"), TurnMore)},
@@ -73,7 +73,7 @@ func TestClaimsWithoutARound(t *testing.T) {
 	t.Parallel()
 	w := seenTurns()
 	now := w.round.from
-	q := w.request(now, 100, 0, true, everywhere)
+	q := w.request(now, 100, workers{}, true, everywhere)
 	require.Empty(t, q.Hops)
 	w.over(q)
 	w.soon()
@@ -85,10 +85,10 @@ func TestOneClaimVisitsOthers(t *testing.T) {
 	t.Parallel()
 	w := seenTurns()
 	w.wake()
-	first := w.request(start.Add(time.Second), 100, 0, true, everywhere)
+	first := w.request(start.Add(time.Second), 100, workers{}, true, everywhere)
 	require.Len(t, first.Front, 2)
 	w.know(TurnStart{Turn: turnAt(7, "a")})
-	second := w.request(start.Add(time.Hour), 100, 0, true, everywhere)
+	second := w.request(start.Add(time.Hour), 100, workers{}, true, everywhere)
 	require.Len(t, second.Known, 1)
 	require.Empty(t, second.Front)
 }
@@ -99,7 +99,7 @@ func TestFrontStaysWhereItIs(t *testing.T) {
 	w := seenTurns()
 	w.know(TurnStart{Turn: turnAt(7, "a")})
 	w.others = start.Add(time.Hour)
-	q := w.request(start, 100, 0, true, everywhere)
+	q := w.request(start, 100, workers{}, true, everywhere)
 	require.Empty(t, q.Front)
 	before := w.front.stages[0].after
 	w.answered(start.Add(time.Minute), q, nil)
@@ -107,12 +107,12 @@ func TestFrontStaysWhereItIs(t *testing.T) {
 
 	w.others = time.Time{}
 	w.wake()
-	q = w.request(start, 100, 0, true, everywhere)
+	q = w.request(start, 100, workers{}, true, everywhere)
 	require.NotEmpty(t, q.Front)
 	w.answered(start.Add(-time.Minute), q, nil)
 	require.Equal(t, before, w.front.stages[0].after, "the clock of another server is late")
 	w.wake()
-	w.answered(start.Add(time.Minute), w.request(start, 100, 0, true, everywhere), nil)
+	w.answered(start.Add(time.Minute), w.request(start, 100, workers{}, true, everywhere), nil)
 	require.Equal(t, start.Add(time.Minute-longestTrail), w.front.stages[0].after.Due)
 }
 
@@ -124,7 +124,7 @@ func TestHowOftenOthersAreVisited(t *testing.T) {
 	w.know(TurnStart{Turn: a})
 	every := func(found ...Turn) time.Duration {
 		w.others = time.Time{}
-		q := w.request(start, 100, 0, true, everywhere)
+		q := w.request(start, 100, workers{}, true, everywhere)
 		require.True(t, q.others)
 		w.answered(start, q, found, ended(a, TurnMore))
 		return w.every
@@ -137,7 +137,7 @@ func TestHowOftenOthersAreVisited(t *testing.T) {
 	require.Equal(t, seldomTurns, every(a))
 	require.Equal(t, newTurnsEvery, every(a, b))
 	w.others = start.Add(time.Hour)
-	q := w.request(start, 100, 0, true, everywhere)
+	q := w.request(start, 100, workers{}, true, everywhere)
 	require.False(t, q.others)
 	w.answered(start, q, []Turn{a}, ended(a, TurnMore))
 	require.Equal(t, newTurnsEvery, w.every, "it did not look for others")
@@ -152,7 +152,7 @@ func TestHurryAtTheEndOfABacklog(t *testing.T) {
 		a := turnAt(7, "a")
 		w.know(TurnStart{Turn: a})
 		w.others = start.Add(time.Hour)
-		q := w.request(start, 100, 0, true, everywhere)
+		q := w.request(start, 100, workers{}, true, everywhere)
 		if more {
 			w.answered(start, q, []Turn{a}, ended(a, TurnMore))
 		} else {
@@ -181,7 +181,7 @@ func TestPauseAfterBusyKeys(t *testing.T) {
 		w := seenTurns()
 		w.know(TurnStart{Turn: a})
 		w.know(TurnStart{Turn: b})
-		w.answered(start, w.request(start, 100, 0, true, everywhere), c.found, c.ends...)
+		w.answered(start, w.request(start, 100, workers{}, true, everywhere), c.found, c.ends...)
 		require.Equal(t, c.pauses, w.from.After(start), "%v", c.ends)
 	}
 }
@@ -245,7 +245,7 @@ func TestFrontsOfLanesThatRest(t *testing.T) {
 	w := seenTurns()
 	before := w.front.stages[0].after
 	w.wake()
-	q := w.request(start.Add(time.Minute), 100, 0, true, func(lane int32) bool { return lane == 8 })
+	q := w.request(start.Add(time.Minute), 100, workers{}, true, func(lane int32) bool { return lane == 8 })
 	require.Len(t, q.Front, 1)
 	w.answered(start.Add(time.Minute), q, nil)
 	require.Equal(t, before, w.front.stages[0].after)
@@ -258,7 +258,7 @@ func TestRoundsAreUrgentOnlyAtTheEnd(t *testing.T) {
 	w := seenTurns()
 	w.round.free = start
 	w.wake()
-	q := w.request(start, 100, 0, true, everywhere)
+	q := w.request(start, 100, workers{}, true, everywhere)
 	require.True(t, q.others)
 	w.answered(start, q, []Turn{turnAt(7, "a")})
 	require.True(t, w.round.wanted)
@@ -266,7 +266,7 @@ func TestRoundsAreUrgentOnlyAtTheEnd(t *testing.T) {
 
 	w = turned()
 	w.round.urgent = false
-	w.hops(start, w.request(start, 100, 0, true, everywhere), "m", turnAt(7, "a"))
+	w.hops(start, w.request(start, 100, workers{}, true, everywhere), "m", turnAt(7, "a"))
 	require.Equal(t, start.Add(lookShare*time.Microsecond), w.round.from, "there is something else to do")
 }
 
@@ -278,7 +278,7 @@ func TestShareOfKnownTurns(t *testing.T) {
 		for _, key := range []string{"a", "b"} {
 			w.know(TurnStart{Turn: turnAt(7, key)})
 		}
-		q := w.request(start, 2*mostShare, 0, true, everywhere)
+		q := w.request(start, 2*mostShare, workers{}, true, everywhere)
 		require.Len(t, q.Known, 2)
 		turns := make([]Turn, found)
 		for i := range turns {
@@ -296,9 +296,9 @@ func TestKnownTurnsKeepTheirOrder(t *testing.T) {
 	a, b := turnAt(7, "a"), turnAt(7, "b")
 	w.know(TurnStart{Turn: a})
 	w.know(TurnStart{Turn: b})
-	w.answered(start, w.request(start, 100, 0, true, everywhere), []Turn{a, b}, ended(b, TurnMore), ended(a, TurnMore))
+	w.answered(start, w.request(start, 100, workers{}, true, everywhere), []Turn{a, b}, ended(b, TurnMore), ended(a, TurnMore))
 	w.others = start.Add(time.Hour)
-	require.Equal(t, a, w.request(start, 8, 0, true, everywhere).Known[0].Turn)
+	require.Equal(t, a, w.request(start, 8, workers{}, true, everywhere).Known[0].Turn)
 }
 
 // TestTurnsAreVisitedFromTheirHead: if something in them is due again, and otherwise further on.

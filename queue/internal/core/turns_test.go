@@ -37,7 +37,7 @@ func TestTurnsBeginWithARound(t *testing.T) {
 	t.Parallel()
 	w := turned()
 	require.True(t, w.due(start))
-	q := w.request(start, 100, 0, true, everywhere)
+	q := w.request(start, 100, workers{}, true, everywhere)
 	require.Equal(t, []Hop{{7, ""}, {8, ""}}, q.Hops)
 	require.Empty(t, q.Front)
 	require.False(t, w.due(start), "its claim is under way")
@@ -45,7 +45,7 @@ func TestTurnsBeginWithARound(t *testing.T) {
 	require.False(t, w.more())
 	w.wake()
 	require.True(t, w.due(start.Add(time.Second)))
-	q = w.request(start.Add(time.Second), 100, 0, true, everywhere)
+	q = w.request(start.Add(time.Second), 100, workers{}, true, everywhere)
 	require.Empty(t, q.Hops)
 	require.Len(t, q.Front, 2)
 	require.Equal(t, start.Add(-longestTrail), q.Front[0].After.Due)
@@ -58,24 +58,24 @@ func TestTurnsBeginWithARound(t *testing.T) {
 func TestRoundOfTurnsInPieces(t *testing.T) {
 	t.Parallel()
 	w := turned()
-	q := w.request(start, 100, 0, true, everywhere)
+	q := w.request(start, 100, workers{}, true, everywhere)
 	require.Equal(t, usualHops, q.Count)
 	w.onClaim(start, q, &Found{At: start, Took: time.Microsecond, TurnsFound: TurnsFound{Hops: map[int32]string{7: "m"}}})
-	q = w.request(start.Add(time.Microsecond), 100, 0, true, everywhere)
+	q = w.request(start.Add(time.Microsecond), 100, workers{}, true, everywhere)
 	require.Equal(t, []Hop{{7, "m"}}, q.Hops)
 	require.Equal(t, 4*usualHops, q.Count)
 	w.onClaim(start, q, &Found{At: start, Took: 2 * slowClaim, TurnsFound: TurnsFound{Hops: map[int32]string{7: "n"}}})
 	require.Equal(t, 2*usualHops, w.round.count)
 	require.False(t, w.due(start), "a slow piece is followed by a pause as long")
 	pause := start.Add(2 * slowClaim)
-	q = w.request(pause, 100, 0, true, func(lane int32) bool { return lane == 8 })
+	q = w.request(pause, 100, workers{}, true, func(lane int32) bool { return lane == 8 })
 	require.Empty(t, q.Hops, "it has seen that lane")
 	require.False(t, w.round.wanted)
 	w.over(q)
 
 	w.soon()
 	w.round.from = time.Time{}
-	q = w.request(start, 100, 0, true, everywhere)
+	q = w.request(start, 100, workers{}, true, everywhere)
 	w.soon() // something may have come behind it
 	w.answered(start, q, nil)
 	require.True(t, w.round.wanted)
@@ -90,26 +90,26 @@ func TestKnownTurnsAlternate(t *testing.T) {
 	t.Parallel()
 	w := turned()
 	a, b, c := turnAt(7, "a"), turnAt(7, "b"), turnAt(8, "c")
-	q := w.request(start, 16, 0, true, everywhere)
+	q := w.request(start, 16, workers{}, true, everywhere)
 	w.answered(start, q, []Turn{a}, ended(a, TurnMore), ended(b, TurnSeen), ended(c, TurnMore))
-	q = w.request(start, 16, 0, true, everywhere)
+	q = w.request(start, 16, workers{}, true, everywhere)
 	require.Equal(t, []TurnStart{{a, Place{Due: start.Add(-time.Minute)}}, {Turn: b}}, q.Known)
 	require.Empty(t, q.Front, "others are visited from time to time")
-	next := w.request(start, 16, 0, true, everywhere)
+	next := w.request(start, 16, workers{}, true, everywhere)
 	require.Equal(t, []TurnStart{{Turn: c}, q.Known[0]}, next.Known, "another claim may be under way")
 	w.answered(start, q, []Turn{b}, TurnEnd{TurnStart{a, Place{Due: start}}, TurnMore})
 	require.Len(t, w.known, 2)
 	require.Equal(t, start, w.known[a].After.Due, "a piece of it has ended")
 	w.answered(start, next, nil)
 	require.Empty(t, w.known)
-	require.Empty(t, w.request(start, 16, 0, true, everywhere).Known)
+	require.Empty(t, w.request(start, 16, workers{}, true, everywhere).Known)
 
 	w.know(TurnStart{Turn: a})
-	q = w.request(start, 16, 0, true, func(int32) bool { return false })
+	q = w.request(start, 16, workers{}, true, func(int32) bool { return false })
 	require.Empty(t, q.Known)
 	require.Empty(t, w.known, "its topic rests: a round finds it again")
 	w.know(TurnStart{Turn: a})
-	require.Empty(t, w.request(start, 16, 0, false, everywhere).Known, "only others")
+	require.Empty(t, w.request(start, 16, workers{}, false, everywhere).Known, "only others")
 }
 
 // TestOthersAreVisitedNextToABacklog: while turns are known to have more, the others are visited every few milliseconds.
@@ -117,14 +117,14 @@ func TestOthersAreVisitedNextToABacklog(t *testing.T) {
 	t.Parallel()
 	w := turned()
 	a := turnAt(7, "a")
-	w.answered(start, w.request(start, 100, 0, true, everywhere), []Turn{a}, ended(a, TurnMore))
-	q := w.request(start, 100, 0, true, everywhere)
+	w.answered(start, w.request(start, 100, workers{}, true, everywhere), []Turn{a}, ended(a, TurnMore))
+	q := w.request(start, 100, workers{}, true, everywhere)
 	require.Empty(t, q.Front)
 	w.answered(start, q, []Turn{a}, ended(a, TurnMore))
 	require.False(t, w.dueOthers(start))
 	later := start.Add(newTurnsEvery)
 	require.True(t, w.dueOthers(later))
-	q = w.request(later, 100, 0, true, everywhere)
+	q = w.request(later, 100, workers{}, true, everywhere)
 	require.Len(t, q.Known, 1)
 	require.Len(t, q.Front, 2)
 	require.False(t, w.dueOthers(later.Add(newTurnsEvery)), "one at a time")
@@ -132,7 +132,7 @@ func TestOthersAreVisitedNextToABacklog(t *testing.T) {
 	w.onClaim(later, q, &Found{At: later, Took: time.Microsecond, Ends: map[int32]Place{7: end}})
 	require.Equal(t, 4*usualFront, w.piece)
 	require.True(t, w.dueOthers(later), "there is more at the front")
-	q = w.request(later, 100, 0, true, everywhere)
+	q = w.request(later, 100, workers{}, true, everywhere)
 	require.Equal(t, end, q.Front[0].After)
 	w.onClaim(later, q, &Found{At: later, Took: 2 * slowClaim})
 	require.Equal(t, 2*usualFront, w.piece)
@@ -148,11 +148,11 @@ func TestBurst(t *testing.T) {
 	w := turned()
 	a, now := turnAt(7, "a"), start
 	var front Place
-	w.answered(now, w.request(now, 100, 0, true, everywhere), []Turn{a}, ended(a, TurnMore))
+	w.answered(now, w.request(now, 100, workers{}, true, everywhere), []Turn{a}, ended(a, TurnMore))
 	burst := func() {
 		t.Helper()
 		now = now.Add(seldomTurns)
-		q := w.request(now, 100, 0, true, everywhere)
+		q := w.request(now, 100, workers{}, true, everywhere)
 		require.Empty(t, q.Hops)
 		end := Place{Due: now.Add(-time.Second), ID: tenant}
 		front = Place{now.Add(-shortestTrail), lastID}
@@ -160,7 +160,7 @@ func TestBurst(t *testing.T) {
 	}
 	round := func() {
 		t.Helper()
-		q := w.request(now, 100, 0, true, everywhere)
+		q := w.request(now, 100, workers{}, true, everywhere)
 		require.Len(t, q.Hops, 2)
 		require.Equal(t, front, q.Front[0].After)
 		w.onClaim(now, q, &Found{At: now, Took: 20 * time.Millisecond, TurnsFound: TurnsFound{Turns: []TurnEnd{ended(a, TurnMore)}}})
@@ -182,20 +182,20 @@ func TestBusyKeys(t *testing.T) {
 	t.Parallel()
 	w := turned()
 	a, b, c, d := turnAt(7, "a"), turnAt(7, "b"), turnAt(7, "c"), turnAt(7, "d")
-	w.answered(start, w.request(start, 100, 0, true, everywhere), []Turn{a}, ended(a, TurnMore), ended(b, TurnMore), ended(c, TurnMore), ended(d, TurnMore))
+	w.answered(start, w.request(start, 100, workers{}, true, everywhere), []Turn{a}, ended(a, TurnMore), ended(b, TurnMore), ended(c, TurnMore), ended(d, TurnMore))
 	require.True(t, w.backlog(start, 8, 100), "although the claim was not full")
-	q := w.request(start, 100, 0, true, everywhere)
+	q := w.request(start, 100, workers{}, true, everywhere)
 	require.Len(t, q.Known, 4)
 	w.answered(start, q, []Turn{a}, ended(a, TurnMore), ended(b, TurnBusy), ended(c, TurnMore), ended(d, TurnMore))
 	require.True(t, w.backlog(start, 8, 100))
-	q = w.request(start, 100, 0, true, everywhere)
+	q = w.request(start, 100, workers{}, true, everywhere)
 	require.Len(t, q.Known, 2)
 	w.answered(start, q, []Turn{a}, ended(a, TurnMore), ended(b, TurnBusy))
 	require.False(t, w.backlog(start, 100, 100))
 	later := start.Add(halvesFor)
 	require.True(t, w.backlog(later, 8, 100))
 	require.False(t, w.backlog(later, 0, 100), "nothing was found")
-	require.Len(t, w.request(later, 100, 0, true, everywhere).Known, 4)
+	require.Len(t, w.request(later, 100, workers{}, true, everywhere).Known, 4)
 }
 
 // TestTurnsAtTheirLimits: a turn at its limit is visited again when one of its events is settled, with the one that has
@@ -207,7 +207,7 @@ func TestTurnsAtTheirLimits(t *testing.T) {
 	w.shared[7] = true
 	a, b, c := turnAt(7, "a"), turnAt(7, "b"), turnAt(7, "c")
 	until := TurnEnd{TurnStart{c, Place{Due: start.Add(time.Minute)}}, TurnFull}
-	w.answered(start, w.request(start, 100, 0, true, everywhere), nil, ended(a, TurnFull), ended(b, TurnFull), until)
+	w.answered(start, w.request(start, 100, workers{}, true, everywhere), nil, ended(a, TurnFull), ended(b, TurnFull), until)
 	require.Empty(t, w.known)
 	w.know(TurnStart{Turn: a})
 	require.Empty(t, w.known, "it is still full")
@@ -249,7 +249,7 @@ func TestSettledBesideAClaim(t *testing.T) {
 		full := running[0].turn()
 		claim, settling := &Pass{want: 1, turns: true}, &Pass{}
 		begin := func() {
-			claim.Claim = d.claims.ofTurns(d.now, 1, 1, true, false, NoPauses)
+			claim.Claim = d.claims.ofTurns(d.now, 1, workers{idle: 1}, true, false, NoPauses)
 			d.beginPass(d.now, claim)
 		}
 		settle := func() {
@@ -276,12 +276,12 @@ func TestSettledBesideAClaim(t *testing.T) {
 func TestManyTurnsThatGiveFew(t *testing.T) {
 	t.Parallel()
 	w := turned()
-	w.answered(start, w.request(start, 100, 0, true, everywhere), nil)
+	w.answered(start, w.request(start, 100, workers{}, true, everywhere), nil)
 	for i := range 100 {
 		w.know(TurnStart{Turn: turnAt(7, fmt.Sprint(i))})
 	}
 	step := func(each int) (visited int) {
-		q := w.request(start, 100, 0, true, everywhere)
+		q := w.request(start, 100, workers{}, true, everywhere)
 		var found []Turn
 		var ends []TurnEnd
 		for _, s := range q.Known {
@@ -303,7 +303,7 @@ func TestTurnsOfOtherClaims(t *testing.T) {
 	t.Parallel()
 	w := turned()
 	a := turnAt(7, "a")
-	w.answered(start, w.request(start, 100, 0, true, everywhere), nil, ended(a, TurnBusy))
+	w.answered(start, w.request(start, 100, workers{}, true, everywhere), nil, ended(a, TurnBusy))
 	require.False(t, w.due(start))
 	require.Equal(t, start.Add(busyPause), w.next(start))
 	require.True(t, w.due(start.Add(busyPause)))
@@ -449,40 +449,6 @@ func TestTurnsOfTopicsThatTakeNoMore(t *testing.T) {
 		}
 	}
 	require.Fail(t, "nobody has looked")
-}
-
-// TestEventsOfLimitedRateBeginInTime: they are claimed for workers that are idle, and handed back if they cannot begin in
-// time. While they wait for a worker, one is kept free.
-func TestEventsOfLimitedRateBeginInTime(t *testing.T) {
-	t.Parallel()
-	d := drive(t, takesTurns(true), func(c *Config) { c.Ahead = 2 })
-	p := d.first()
-	require.Equal(t, 2, p.Claim.Turns.Idle)
-	turn := Turn{topiclane.OfTurns("handled"), "a"}
-	slow := d.tasks("handled", 4, inTurn("slow"))
-	d.step(time.Millisecond, &PassDone{Pass: p, Claimed: slow, Found: Found{
-		At: d.now, Took: time.Millisecond, TurnsFound: TurnsFound{Turns: []TurnEnd{ended(turn, TurnIdle)}},
-	}})
-	require.Equal(t, []Turn{turn}, d.turns.starved)
-	require.Equal(t, 1, d.places())
-	for len(all[*Pass](d)) > 0 {
-		d.claimed(the[*Pass](d))
-	}
-	for _, task := range slow {
-		d.reported(errclass.ClassDone, task)
-	}
-	require.Empty(t, d.turns.starved)
-	require.Equal(t, 4, d.places())
-
-	rated := d.tasks("handled", 2, inTurn("a"), func(task *Task) { task.StartWithin = d.now.Add(time.Second) })
-	rated[1].StartWithin = d.now
-	rated[0].to, rated[1].to = d.handled, d.handled
-	d.leases.add(d.now, rated[0])
-	d.leases.add(d.now, rated[1])
-	require.True(t, d.begin(d.now, rated[0], "handled"))
-	require.Equal(t, rated[0].StartWithin, rated[0].StartBy)
-	require.False(t, d.begin(d.now, rated[1], "handled"))
-	require.True(t, rated[1].unstarted)
 }
 
 // TestSlackFollowsClaims: events of limited rate may begin the later, the longer claims take, and for a while after one that

@@ -67,7 +67,7 @@ func (w *TurnWalk) Failed() {
 // Next returns the next claim of up to size events.
 func (w *TurnWalk) Next(size int) *TurnClaim {
 	w.turns.round.from = time.Time{}
-	return w.turns.request(time.Time{}, size, size, true, func(int32) bool { return true })
+	return w.turns.request(time.Time{}, size, workers{idle: size}, true, func(int32) bool { return true })
 }
 
 // Advance moves the walk to where the claim q of up to size events has ended, which found f. At the end the walk begins again

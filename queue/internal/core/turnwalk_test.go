@@ -109,7 +109,7 @@ func TestPiecesOfTheFront(t *testing.T) {
 	for more, want := range map[bool]int{false: usualFront, true: 4 * usualFront} {
 		w := seenTurns()
 		w.wake()
-		q := w.request(start, 100, 0, true, everywhere)
+		q := w.request(start, 100, workers{}, true, everywhere)
 		f := &Found{At: start, Took: time.Microsecond}
 		if more {
 			f.Ends = map[int32]Place{7: at(1)}
@@ -119,13 +119,13 @@ func TestPiecesOfTheFront(t *testing.T) {
 	}
 }
 
-// TestStarvedTurns: they are visited when a worker is idle.
+// TestStarvedTurns: they are visited when a worker is idle, or soon will be.
 func TestStarvedTurns(t *testing.T) {
 	t.Parallel()
-	for idle, want := range map[int]int{0: 0, 1: 1} {
+	for rated, want := range map[workers]int{{}: 0, {idle: 1}: 1, {ahead: 1}: 1} {
 		w := seenTurns()
 		w.starved = []Turn{turnAt(7, "a")}
-		require.Len(t, w.request(start, 100, idle, true, everywhere).Known, want)
+		require.Len(t, w.request(start, 100, rated, true, everywhere).Known, want)
 	}
 }
 

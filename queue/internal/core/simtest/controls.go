@@ -34,7 +34,7 @@ var controls = []simulation.Control{
 	{Name: "renewal", What: "a renewal changes nothing"},
 	{Name: "lost", What: "a handler is not told that its lease is lost", Seed: 1237},
 	{Name: "deadline", What: "a lease is counted from its answer on, and longer"},
-	{Name: "start-by", What: "a worker begins whatever the time", Seed: 61},
+	{Name: "start-by", What: "a worker begins whatever the time", Seed: 1779},
 	{Name: "recall", What: "what was recalled begins nevertheless"},
 	{Name: "run-once", What: "a task is given out twice"},
 	{Name: "result", What: "a failure is reported as a success"},

@@ -25,6 +25,7 @@ type proc struct {
 	listed, watches, awaits                                   bool
 	began                                                     time.Time
 	held                                                      []core.Event
+	returns                                                   []func() // of handlers and calls while it was frozen
 	timer                                                     int
 	request                                                   int // the latest of the doorbell
 	asleep                                                    bool
@@ -377,12 +378,11 @@ func (p *proc) callBatch(b *core.RunBatch, left []*core.Task) {
 }
 
 func (p *proc) returnedBatch(b *core.RunBatch, left []*core.Task) {
-	s := p.sim
 	if p.crashed {
 		return
 	}
 	if p.frozen {
-		s.after(100*time.Millisecond, func() { p.returnedBatch(b, left) })
+		p.returns = append(p.returns, func() { p.returnedBatch(b, left) })
 		return
 	}
 	n := len(left)
@@ -419,7 +419,7 @@ func (p *proc) returned(t *core.Task, r errclass.Result) {
 		return
 	}
 	if p.frozen {
-		p.sim.after(100*time.Millisecond, func() { p.returned(t, r) })
+		p.returns = append(p.returns, func() { p.returned(t, r) })
 		return
 	}
 	h.over = true
@@ -463,7 +463,7 @@ func (p *proc) publish(c *core.Send) {
 			return
 		}
 		if p.frozen {
-			s.after(100*time.Millisecond, back)
+			p.returns = append(p.returns, back)
 			return
 		}
 		p.calls[name] = false

@@ -17,6 +17,8 @@ const (
 	maxStarts  = 20
 	period     = time.Second
 	startSlack = 200 * time.Millisecond
+	// A claim takes up to mostAhead events of limited rate ahead of workers. The share of this rate would be none.
+	mostAhead = 5
 )
 
 // file gives a row its lane and its turn.
@@ -46,7 +48,7 @@ func (t *Table) claimTurns(now time.Time, q *Query) (picked []*Row, found core.F
 	for _, turn := range seen {
 		found.Turns = append(found.Turns, core.TurnEnd{TurnStart: core.TurnStart{Turn: turn}, State: core.TurnSeen})
 	}
-	idle := q.Turns.Idle
+	idle := q.Turns.Idle + min(q.Turns.Ahead, mostAhead)
 	for _, v := range visits {
 		v.depth = 8
 		if len(q.Turns.Known) > 0 {

@@ -405,7 +405,7 @@ func (s *sim) remove(p *proc) {
 	s.procs = slices.DeleteFunc(s.procs, func(o *proc) bool { return o == p })
 }
 
-// thaw lets p go on.
+// thaw lets p go on. Workers take what waits for them before the core learns the time.
 func (s *sim) thaw(p *proc) {
 	if !p.frozen {
 		return
@@ -413,8 +413,11 @@ func (s *sim) thaw(p *proc) {
 	p.frozen = false
 	s.note(p.name, "goes on")
 	p.mark(s.now)
-	held := p.held
-	p.held = nil
+	held, returns := p.held, p.returns
+	p.held, p.returns = nil, nil
+	for _, returned := range returns {
+		returned()
+	}
 	for _, e := range held {
 		p.tell(e)
 	}
