@@ -206,7 +206,7 @@ func (c *Core) runBatch(now time.Time, to *Target, tasks []*Task) {
 	}
 	b := &RunBatch{Tasks: begun[:admitted:admitted], left: admitted}
 	for _, t := range b.Tasks {
-		t.begun, t.admitted = true, resting
+		t.begun, t.admitted, c.rated.latest = true, resting, t.limitedRate()
 	}
 	c.running++
 	c.do(b)

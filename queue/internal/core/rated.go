@@ -88,12 +88,20 @@ func (c *Core) keepsWorker(now time.Time) bool {
 	return (c.turns.due(now) || len(c.turns.starved) > 0) && c.free(now) > 0 && !c.claimsPaused(now) && !now.Before(c.pausedUntil)
 }
 
-// places returns how many tasks the workers may have, one less than there are workers if one is kept.
+// places returns how many tasks the workers may have, one less than there are workers if one is kept. None is kept while
+// events of limited rate are there already.
 func (c *Core) places(now time.Time) int {
-	if len(c.rated.tasks) == 0 && c.keepsWorker(now) {
+	if !c.ratedWaits() && c.keepsWorker(now) {
 		return c.cfg.Concurrency - 1
 	}
 	return c.cfg.Concurrency + c.cfg.Ahead
+}
+
+// ratedWaits reports whether events of limited rate wait for a worker, or for others of their batch.
+func (c *Core) ratedWaits() bool {
+	return len(c.rated.tasks) > 0 || slices.ContainsFunc(c.batchTargets, func(t *Target) bool {
+		return len(t.ready) > 0 && t.ready[0].limitedRate() || len(t.again) > 0 && t.again[0].limitedRate()
+	})
 }
 
 // forRated returns what a claim may take events of limited rate for.

@@ -108,6 +108,19 @@ func TestTheOnlyWorkerAlternates(t *testing.T) {
 	require.Equal(t, 1, d.claimOfTurns().Claim.Turns.Idle, "now one of limited rate")
 }
 
+// TestABatchOfARateHasTheKeptWorker: no worker is kept from events of limited rate that wait for others of their batch.
+func TestABatchOfARateHasTheKeptWorker(t *testing.T) {
+	t.Parallel()
+	d := drive(t, asBatched(4, time.Minute), takesTurns(true), func(c *Config) { c.Concurrency = 1 })
+	tasks := d.rated(1, time.Second)
+	d.turnsClaimed(time.Millisecond, d.first(), TurnMore, tasks...)
+	require.True(t, d.turns.hungry)
+	none[*RunBatch](d)
+	d.step(500*time.Millisecond, Tick{})
+	require.Equal(t, tasks, the[*RunBatch](d).Tasks)
+	require.True(t, d.Core.rated.latest)
+}
+
 // TestClaimsAheadOfWorkers: claims take more events of limited rate than workers are idle while those begin early, fewer
 // when they begin later, and none for a while after one could not begin.
 func TestClaimsAheadOfWorkers(t *testing.T) {
