@@ -288,3 +288,16 @@ func TestServerThatIsGone(t *testing.T) {
 	_, err = runWorkload(t.Context(), fake("w", works(1)), 1, measureOn(s), t.Logf)
 	require.ErrorIs(t, err, errNoServer)
 }
+
+// TestRowsOfFilledTables: what fills the tables by statements of its own still knows their columns.
+func TestRowsOfFilledTables(t *testing.T) {
+	t.Parallel()
+	s, err := start()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.stop()) }()
+	for _, w := range []workload{history(1000), status(1000), pages(1000)} {
+		result, err := runWorkload(t.Context(), w, 1, measureOn(s), t.Logf)
+		require.NoError(t, err)
+		require.Empty(t, result.Failures, w.name)
+	}
+}

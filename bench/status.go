@@ -66,7 +66,7 @@ func addStatus(ctx context.Context, db *database, delivered, pending int, retryi
 				LATERAL (SELECT lpad(to_hex((extract(epoch FROM c) * 1000)::bigint), 12, '0') AS h) AS u
 			RETURNING id, created_at)
 		INSERT INTO outbox.queue (id, namespace, topic, lane, next_attempt_at, attempts, claim_no)
-		SELECT id, $1, $2, $4::smallint, created_at, $5::int, $5::int FROM e`,
+		SELECT id, $1, $2, $4::integer, created_at, $5::int, $5::int FROM e`,
 		spec.Namespace, spec.Name, pending, laneOf(events.OrderPaidTopic.Untyped()), attempts); err != nil {
 		return err
 	}
