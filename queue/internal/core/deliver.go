@@ -63,7 +63,9 @@ func (c *Core) room(now time.Time) int {
 }
 
 // free returns how many more events may be in flight.
-func (c *Core) free(now time.Time) int { return c.growth.Size(c.capacity) - c.unfinished(now) - c.reserved }
+func (c *Core) free(now time.Time) int {
+	return c.growth.Size(c.capacity) - c.unfinished(now) - c.reserved
+}
 
 // unfinished returns how many events in flight count, of those that are not finished.
 func (c *Core) unfinished(now time.Time) int {
