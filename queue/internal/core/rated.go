@@ -106,17 +106,13 @@ func (c *Core) ratedWaits() bool {
 
 // forRated returns what a claim may take events of limited rate for.
 func (c *Core) forRated(now time.Time) workers {
-	idle := c.cfg.Concurrency - c.running - len(c.ready) - len(c.fair.tasks)
-	if c.keepsWorker(now) && c.running < c.cfg.Concurrency {
-		idle = max(idle, 1)
-	}
+	idle := max(c.cfg.Concurrency-c.running, 0) // if others wait, it is the one that is kept
 	taken := len(c.rated.tasks)
 	for _, p := range c.passes {
 		if p.turns {
 			taken += p.Claim.Turns.Idle
 		}
 	}
-	idle = max(idle, 0)
 	all := max(idle+c.turns.ahead.allowed(now)-taken, 0)
 	idle = min(max(idle-taken, 0), all)
 	return workers{idle: idle, ahead: all - idle}
@@ -130,11 +126,9 @@ func (c *Core) expire(now time.Time) {
 	c.rated.expires = time.Time{}
 	some := false
 	for _, t := range c.tasks {
-		switch {
-		case t.finished || !t.limitedRate():
-		case t.expired(now):
+		if t.expired(now) {
 			some = true
-		default:
+		} else {
 			c.rated.expires = earlier(c.rated.expires, t.StartWithin)
 		}
 	}

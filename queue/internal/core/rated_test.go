@@ -1,7 +1,6 @@
 package core
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -88,6 +87,83 @@ func TestAWorkerIsKeptForEventsOfLimitedRate(t *testing.T) {
 	d.turnsClaimed(time.Millisecond, d.claimOfTurns(), TurnFull)
 	require.False(t, d.keepsWorker(d.now), "its rate allows no more")
 	require.Equal(t, 4, d.places(d.now))
+}
+
+// TestWhenAWorkerIsKept: a worker is kept only for a claim that is under way or can begin. Otherwise it would have nothing to
+// do, and what it could handle keeps the room that the claim needs.
+func TestWhenAWorkerIsKept(t *testing.T) {
+	t.Parallel()
+	claims := func(idle int) []*Pass {
+		return []*Pass{{turns: true, Claim: &Claim{Turns: &TurnClaim{Idle: idle}}}}
+	}
+	full := func(d *driven) { d.inFlight = d.growth.Size(d.capacity) }
+	for name, c := range map[string]struct {
+		change func(*driven)
+		want   bool
+	}{
+		"a turn waits":                   {func(*driven) {}, true},
+		"a turn has more":                {func(d *driven) { d.turns.starved = nil; d.turns.know(TurnStart{Turn: ratedTurn}) }, true},
+		"there is nothing to claim":      {func(d *driven) { d.turns.starved = nil }, false},
+		"there is no room":               {full, false},
+		"there is room for one":          {func(d *driven) { full(d); d.inFlight-- }, true},
+		"a last attempt pauses claims":   {func(d *driven) { d.lastAttempt, d.lastAttemptSince = &Task{}, d.now }, false},
+		"the database does not answer":   {func(d *driven) { d.pausedUntil = d.now.Add(time.Second) }, false},
+		"a claim for it is under way":    {func(d *driven) { full(d); d.passes = claims(1) }, true},
+		"a claim of others is under way": {func(d *driven) { full(d); d.passes = claims(0) }, false},
+		"nothing waits":                  {func(d *driven) { d.turns.hungry = false }, false},
+	} {
+		d := drive(t, takesTurns(true))
+		d.turns.fresh, d.turns.round.wanted = false, false
+		d.turns.hungry, d.turns.starved = true, []Turn{ratedTurn}
+		c.change(d)
+		require.Equal(t, c.want, d.keepsWorker(d.now), name)
+	}
+}
+
+// TestAKeptWorkerHasAClaimAtOnce: however little room there is, if the worker has nothing to do.
+func TestAKeptWorkerHasAClaimAtOnce(t *testing.T) {
+	t.Parallel()
+	for running, want := range map[int]int{1: 1, 2: 0} {
+		d := drive(t, takesTurns(true))
+		d.turns.fresh, d.turns.round.wanted = false, false
+		d.turns.hungry = true
+		d.turns.know(TurnStart{Turn: ratedTurn})
+		d.running, d.inFlight = running, d.growth.Size(d.capacity)-1
+		require.Equal(t, want, d.room(d.now), "%d run", running)
+	}
+}
+
+// TestWhichBatchesHaveTheKeptWorker: those of limited rate, new ones and those whose lease had run out.
+func TestWhichBatchesHaveTheKeptWorker(t *testing.T) {
+	t.Parallel()
+	for _, limited := range []bool{false, true} {
+		for _, again := range []bool{false, true} {
+			d := drive(t, asBatched(4, time.Minute))
+			tasks := d.tasks("handled", 1)
+			if limited {
+				tasks = d.rated(1, time.Second)
+			}
+			if again {
+				d.handled.again = tasks
+			} else {
+				d.handled.ready = tasks
+			}
+			require.Equal(t, limited, d.ratedWaits(), "limited %v, again %v", limited, again)
+		}
+	}
+}
+
+// TestAClaimForNoWorkerSaysNothing: it neither leaves events for want of workers nor shows how fast they are.
+func TestAClaimForNoWorkerSaysNothing(t *testing.T) {
+	t.Parallel()
+	w := turned()
+	w.onRated(&TurnClaim{Idle: 2}, &Found{}, 2)
+	require.True(t, w.hungry)
+	w.ahead.began(start, true)
+	w.onRated(&TurnClaim{}, &Found{}, 0)
+	require.False(t, w.hungry)
+	w.ahead.began(start, true)
+	require.Equal(t, 4, w.ahead.allowed(start), "of the claim before")
 }
 
 // TestTheOnlyWorkerAlternates: a process with one worker handles events of limited rate in turn with others.
@@ -192,12 +268,27 @@ func TestWhatIsClaimedAheadComesFirst(t *testing.T) {
 	require.Equal(t, workers{}, d.forRated(d.now), "starts were lost")
 }
 
+// TestRecalledEventsOfLimitedRate: they go first again.
+func TestRecalledEventsOfLimitedRate(t *testing.T) {
+	t.Parallel()
+	d := drive(t, takesTurns(true))
+	tasks := append(d.rated(1, time.Second), d.tasks("handled", 1)...)
+	for _, task := range tasks {
+		task.to = d.handled
+		d.leases.add(d.now, task)
+	}
+	d.running = 2
+	d.onRecalled(d.now, &Recalled{Tasks: tasks})
+	require.Equal(t, tasks[:1], d.rated0())
+	require.Equal(t, tasks[1:], d.ready)
+}
+
 // TestALateClaimLosesNothingAhead: an event whose time the claim itself has taken says nothing of the workers.
 func TestALateClaimLosesNothingAhead(t *testing.T) {
 	t.Parallel()
 	d := drive(t, takesTurns(true), func(c *Config) { c.Topics = c.Topics[:1] })
 	tasks := d.rated(2, time.Second)
-	d.turnsClaimed(time.Minute, d.first(), TurnMore, slices.Clone(tasks)...)
+	d.turnsClaimed(2*time.Second, d.first(), TurnMore, tasks...)
 	none[Run](d)
 	require.True(t, tasks[0].unstarted)
 	require.True(t, d.turns.ahead.from.IsZero())
