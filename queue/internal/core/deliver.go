@@ -53,7 +53,8 @@ func (c *Core) room(now time.Time) int {
 	}
 	kept := c.keepsWorker(now) && c.running < c.cfg.Concurrency
 	busy := c.unfinished(now) - c.settling
-	if c.tight = !kept && busy+c.claiming > c.cfg.Concurrency && free < c.growth.Size(c.capacity)/4; c.tight && !c.turns.dueOthers(now) {
+	c.tight = !kept && busy+c.claiming > c.cfg.Concurrency && free < c.growth.Size(c.capacity)/4
+	if c.tight && !c.turns.dueOthers(now) {
 		return 0
 	}
 	if c.backlog || c.mayFollowRing() {
