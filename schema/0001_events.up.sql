@@ -502,12 +502,12 @@ WHERE false;
 -- of what its rate allows in a second.
 --
 -- Returns in kind 0 the events, without payload and created_at if the event is gone from events, with until_us, the
--- microseconds after which they must not be started. In kind 1: a turn that may have more, with the place to go on from if
--- a piece of it has ended; otherwise that is behind what was claimed.
--- 2: a turn whose limit is reached, with the time when a rate allows more, if that is known. 3: a turn that another claim
--- has locked. 4: a turn whose rate allows more than p_rated. 5: a turn that was seen and not visited. 6: a turn that was
--- filed for other limits. 10: the last turn of a piece of hops, empty at the end. 11: the end of a piece of the front.
--- 12: the time of the claim, and of its end.
+-- microseconds after which they must not be started. In kind 1: a turn that may have more, with the place to go on from
+-- if a piece of it has ended; otherwise that is behind what was claimed. 2: a turn whose limit is reached, with the time
+-- when a rate allows more, if that is known. 3: a turn that another claim has locked. 4: a turn whose rate allows more
+-- than p_rated and p_ahead. 5: a turn that was seen and not visited. 6: a turn that was filed for other limits. 10: the
+-- last turn of a piece of hops, empty at the end. 11: the end of a piece of the front. 12: the time of the claim, and of
+-- its end.
 CREATE FUNCTION outbox_schema.claim_turns(
     p_namespace text, p_worker_id uuid, p_lease interval, p_batch_size integer, p_max_attempts integer,
     p_topics text[], p_every_version integer, p_version_topics text[], p_versions integer[], p_tenant_ids uuid[],
